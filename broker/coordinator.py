@@ -1,0 +1,378 @@
+"""The runtime that both coordinators run on: decide, append, apply, and reply when durable.
+
+A coordinator is a set of shards, one per partition of its internal topic. A shard is pure: `decide` functions read it and return records;
+only `apply` changes it, and loading is `apply` over the log, so the live path and the recovery path are one path. Between the decision and
+the append there is no await; the reply leaves when the log is durable up to the last record that the shard's state was computed from.
+Source: Kafka's CoordinatorRuntime, CoordinatorShard and CoordinatorResult.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
+
+import structlog
+
+from broker.clock import Clock
+from broker.disk import StorageError
+from broker.log.partition_log import AppendOrigin, Isolation, PartitionLog
+from protocol.errors import ErrorCode
+from protocol.record_batch import Record, build_batch, iterate_batches, read_end_transaction_marker, read_records
+
+log = structlog.get_logger(__name__)
+
+Reply = TypeVar("Reply")
+S = TypeVar("S", bound="Shard")
+LOAD_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+def partition_for_key(key: str, partition_count: int) -> int:
+    """The partition of an internal topic that owns a transactional id or a group id.
+
+    Java's String.hashCode over UTF-16 code units, its absolute value (that of -2^31 is 0), modulo the partition count.
+    Source: Kafka's TransactionStateManager.partitionFor and GroupCoordinator.partitionFor.
+    """
+    encoded = key.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for position in range(0, len(encoded), 2):
+        code = (31 * code + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
+    if code >= 0x80000000:
+        code = 0x100000000 - code
+    return (0 if code == 0x80000000 else code) % partition_count
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRecord:
+    """One record of an internal topic: serialized key, and value or None for a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """In place of a reply: the request waits until a later decision answers this token (a member waiting for a rebalance)."""
+
+    token: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[Reply]):
+    """What a request leads to. The shard is unchanged until the records are applied.
+
+    reply:    sent when everything the decision was computed from is durable; or `Parked`.
+    records:  appended as one batch, in this order, then applied one by one.
+    producer: (producer id, epoch) when the records belong to a transaction (TxnOffsetCommit); they become pending until its marker.
+    answers:  replies to requests parked before, by token; they leave with this decision, in this order.
+    """
+
+    reply: Reply | Parked
+    records: Sequence[CoordinatorRecord] = ()
+    producer: tuple[int, int] | None = None
+    answers: Sequence[tuple[Hashable, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOrigin:
+    """Where an applied record stands in the log, and the transaction it belongs to (producer id -1 when none)."""
+
+    offset: int
+    timestamp_ms: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+class Shard(Protocol):
+    """The pure state of one partition of a coordinator."""
+
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+        """Take in one record. Unknown key or value versions are left out, with a warning, as Kafka does."""
+        ...
+
+    def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
+        """Take in the end of a transaction that wrote to this partition."""
+        ...
+
+    def loaded(self, now_ms: int) -> None:
+        """Called once after the last replayed record: what only lives in memory (timers, sessions) starts here."""
+        ...
+
+    def next_deadline_ms(self) -> int | None:
+        """When `decide_deadline` has something to do; None when nothing waits for time."""
+        ...
+
+    def decide_deadline(self, now_ms: int) -> Decision[None]:
+        """What the passing of time leads to. May be called early; then it decides nothing."""
+        ...
+
+
+class PartitionState(Enum):
+    """Loading answers COORDINATOR_LOAD_IN_PROGRESS; offline, after a failed write, NOT_COORDINATOR."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    OFFLINE = "offline"
+
+
+@dataclass(slots=True)
+class CoordinatorPartition(Generic[S]):
+    """One partition of the internal topic with the shard that its records make up."""
+
+    index: int
+    log: PartitionLog
+    shard: S
+    coordinator_epoch: int
+    state: PartitionState = PartitionState.LOADING
+    timer: asyncio.TimerHandle | None = None
+    timer_deadline_ms: int | None = None
+    parked: dict[Hashable, asyncio.Future[Any]] = field(default_factory=dict)
+
+
+class CoordinatorRefusal(Exception):
+    """A request met a partition that is loading, offline or not owned; carries the error code to answer with."""
+
+    def __init__(self, error: ErrorCode) -> None:
+        super().__init__(error.name)
+        self.error = error
+
+
+class CoordinatorRuntime(Generic[S]):
+    """Runs the shards of one coordinator over the partitions of its internal topic.
+
+    name:       for log events, `transaction` or `group`.
+    make_shard: builds the empty shard of a partition.
+    clock:      wall time; waiting is done on the running event loop.
+    """
+
+    def __init__(self, name: str, *, make_shard: Callable[[int], S], clock: Clock) -> None:
+        self.name = name
+        self._make_shard = make_shard
+        self._clock = clock
+        self._partitions: dict[int, CoordinatorPartition[S]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def partitions(self) -> Iterable[CoordinatorPartition[S]]:
+        return self._partitions.values()
+
+    def partition(self, index: int) -> CoordinatorPartition[S]:
+        """The active partition. Raises CoordinatorRefusal: NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+        partition = self._partitions.get(index)
+        if partition is None or partition.state is PartitionState.OFFLINE:
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
+        if partition.state is PartitionState.LOADING:
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return partition
+
+    async def execute(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
+        """Decide on a partition's shard, append and apply the records, and return the reply once it is durable.
+
+        Raises CoordinatorRefusal when the partition cannot answer, also when its log could not be written.
+        """
+        partition = self.partition(index)
+        decision = decide(partition.shard)
+        waiting: asyncio.Future[Any] | None = None
+        reply = decision.reply
+        if isinstance(reply, Parked):
+            waiting = partition.parked[reply.token] = asyncio.get_running_loop().create_future()
+        self._carry_out(partition, decision)
+        await self._durable(partition)
+        self._answer(partition, decision)
+        if waiting is None:
+            return reply  # type: ignore[return-value]  # not Parked: checked above
+        try:
+            return await waiting  # type: ignore[no-any-return]
+        finally:
+            assert isinstance(reply, Parked)
+            if partition.parked.get(reply.token) is waiting:
+                del partition.parked[reply.token]
+
+    def _carry_out(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
+        if decision.records:
+            self._append(partition, decision)
+        self._schedule(partition)
+
+    def _append(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
+        now_ms = self._clock.now_ms()
+        producer_id, producer_epoch = decision.producer or (-1, -1)
+        batch = build_batch(
+            [Record(offset, now_ms, record.key, record.value, ()) for offset, record in enumerate(decision.records)],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=decision.producer is not None,
+        )
+        try:
+            result = partition.log.append(memoryview(batch), origin=AppendOrigin.COORDINATOR, now_ms=now_ms)
+        except StorageError as error:
+            self._take_offline(partition, error)
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
+        if result.error is not ErrorCode.NONE:
+            # Nothing was written and nothing applied: the state still matches the log.
+            raise CoordinatorRefusal(_APPEND_ERRORS.get(result.error, result.error))
+        for offset, record in enumerate(decision.records, start=result.base_offset):
+            partition.shard.apply(record.key, record.value, RecordOrigin(offset, now_ms, producer_id, producer_epoch))
+
+    async def _durable(self, partition: CoordinatorPartition[S]) -> None:
+        try:
+            await partition.log.flushed()
+        except StorageError as error:
+            self._take_offline(partition, error)
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
+
+    def _answer(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
+        for token, answer in decision.answers:
+            waiting = partition.parked.pop(token, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(answer)
+
+    def forget(self, index: int, token: Hashable) -> None:
+        """Drop a parked request whose connection is gone."""
+        partition = self._partitions.get(index)
+        waiting = partition.parked.pop(token, None) if partition is not None else None
+        if waiting is not None:
+            waiting.cancel()
+
+    # Ownership
+
+    def load(self, index: int, partition_log: PartitionLog, *, coordinator_epoch: int) -> asyncio.Task[None]:
+        """Take over a partition: replay its log in the background, then answer requests. The task ends when it is active."""
+        partition = CoordinatorPartition(index, partition_log, self._make_shard(index), coordinator_epoch)
+        self._partitions[index] = partition
+        task = asyncio.get_running_loop().create_task(self._load(partition), name=f"load-{self.name}-{index}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def resign(self, index: int) -> None:
+        """Give a partition up: its state is dropped, parked requests are refused with NOT_COORDINATOR."""
+        partition = self._partitions.pop(index, None)
+        if partition is not None:
+            self._stop(partition)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for index in list(self._partitions):
+            self.resign(index)
+
+    async def _load(self, partition: CoordinatorPartition[S]) -> None:
+        partition_log = partition.log
+        offset = partition_log.log_start_offset
+        record_count = 0
+        try:
+            while offset < partition_log.log_end_offset:
+                read = partition_log.read(offset, LOAD_CHUNK_BYTES, isolation=Isolation.LOG_END)
+                if not len(read.records):
+                    break
+                for batch in iterate_batches(read.records):
+                    header = batch.header
+                    offset = header.last_offset + 1
+                    record_count += header.records_count
+                    if header.is_control:
+                        marker = read_end_transaction_marker(batch)
+                        if marker is not None:
+                            partition.shard.apply_marker(
+                                header.producer_id,
+                                header.producer_epoch,
+                                committed=marker.committed,
+                                offset=header.base_offset,
+                            )
+                        continue
+                    producer_id, producer_epoch = (
+                        (header.producer_id, header.producer_epoch) if header.is_transactional else (-1, -1)
+                    )
+                    for record in read_records(batch):
+                        if record.key is not None:
+                            partition.shard.apply(
+                                record.key,
+                                record.value,
+                                RecordOrigin(record.offset, record.timestamp_ms, producer_id, producer_epoch),
+                            )
+                await asyncio.sleep(0)
+        except StorageError as error:
+            self._take_offline(partition, error)
+            return
+        partition.shard.loaded(self._clock.now_ms())
+        partition_log.observer = _MarkerObserver(self, partition)
+        partition.state = PartitionState.ACTIVE
+        if record_count:
+            log.info("coordinator_partition_loaded", coordinator=self.name, partition=partition.index, records=record_count)
+        self._schedule(partition)
+
+    def _take_offline(self, partition: CoordinatorPartition[S], error: StorageError) -> None:
+        if partition.state is not PartitionState.OFFLINE:
+            partition.state = PartitionState.OFFLINE
+            log.error("coordinator_partition_offline", coordinator=self.name, partition=partition.index, reason=str(error))
+            self._stop(partition)
+
+    def _stop(self, partition: CoordinatorPartition[S]) -> None:
+        partition.state = PartitionState.OFFLINE
+        partition.log.observer = None
+        if partition.timer is not None:
+            partition.timer.cancel()
+            partition.timer = None
+        for waiting in partition.parked.values():
+            if not waiting.done():
+                waiting.set_exception(CoordinatorRefusal(ErrorCode.NOT_COORDINATOR))
+        partition.parked.clear()
+
+    # Time
+
+    def _schedule(self, partition: CoordinatorPartition[S]) -> None:
+        deadline_ms = partition.shard.next_deadline_ms()
+        if deadline_ms == partition.timer_deadline_ms and partition.timer is not None:
+            return
+        if partition.timer is not None:
+            partition.timer.cancel()
+            partition.timer = None
+        partition.timer_deadline_ms = deadline_ms
+        if deadline_ms is not None and partition.state is PartitionState.ACTIVE:
+            delay_s = max(0.0, (deadline_ms - self._clock.now_ms()) / 1000)
+            partition.timer = asyncio.get_running_loop().call_later(delay_s, self._deadline_reached, partition)
+
+    def _deadline_reached(self, partition: CoordinatorPartition[S]) -> None:
+        partition.timer = None
+        partition.timer_deadline_ms = None
+        if partition.state is not PartitionState.ACTIVE:
+            return
+        now_ms = self._clock.now_ms()
+        task = asyncio.get_running_loop().create_task(self._run_deadline(partition, now_ms))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run_deadline(self, partition: CoordinatorPartition[S], now_ms: int) -> None:
+        if partition.state is not PartitionState.ACTIVE:
+            return
+        try:
+            await self.execute(partition.index, lambda shard: shard.decide_deadline(now_ms))
+        except CoordinatorRefusal as refusal:
+            log.warning("coordinator_deadline_refused", coordinator=self.name, partition=partition.index, error=refusal.error.name)
+
+
+_APPEND_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class _MarkerObserver(Generic[S]):
+    """Brings markers that other coordinators write into this partition's log to its shard, in log order."""
+
+    __slots__ = ("_partition", "_runtime")
+
+    def __init__(self, runtime: CoordinatorRuntime[S], partition: CoordinatorPartition[S]) -> None:
+        self._runtime = runtime
+        self._partition = partition
+
+    def marker_appended(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
+        self._partition.shard.apply_marker(producer_id, producer_epoch, committed=committed, offset=offset)
+        self._runtime._schedule(self._partition)  # noqa: SLF001  # the observer is a part of the runtime

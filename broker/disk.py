@@ -1,0 +1,72 @@
+"""The seam to the file system: everything the log does to the disk goes through `Disk` and `LogFile`.
+
+Paths are absolute strings. All calls but `Disk.sync` are synchronous and touch only the page cache, so that an append is one step
+of the event loop; `Disk.sync` is the only one that waits for the device. A simulation passes in a disk with a stated fault model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+
+class StorageError(OSError):
+    """The disk did not do what it was asked; the partition (or the node) that met it goes offline."""
+
+
+class LogFile(Protocol):
+    """One append-only file, open for reading and writing."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes appended so far; kept in memory, so that asking costs nothing."""
+        ...
+
+    def append(self, *buffers: bytes | bytearray | memoryview) -> None:
+        """Write all buffers, back to back, at the end of the file. Raises StorageError; the file is then cut back to its old size."""
+        ...
+
+    def read(self, position: int, length_bytes: int) -> memoryview:
+        """Up to `length_bytes` from `position`; shorter only at the end of the file."""
+        ...
+
+    def truncate(self, size_bytes: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system."""
+
+    def open(self, path: str) -> LogFile:
+        """Open for append and read, creating the file when it is missing."""
+        ...
+
+    def read_file(self, path: str) -> bytes | None:
+        """The whole of a small file, or None when there is none."""
+        ...
+
+    def write_file(self, path: str, content: bytes, *, durable: bool) -> None:
+        """Replace a small file as a whole (temporary file, then rename). `durable`: synced, with its directory, before this returns."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> Sequence[str]:
+        """Names in a directory, sorted; empty when there is no such directory."""
+        ...
+
+    def make_directory(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def delete(self, path: str) -> None:
+        """Remove a file, or a directory with all it holds; nothing happens when it is missing."""
+        ...
+
+    def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
+        """Make all bytes appended to `files` before this call, and the entries of `directories`, durable. Raises StorageError."""
+        ...

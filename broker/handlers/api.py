@@ -1,0 +1,114 @@
+"""The registry of served APIs: what a handler is, how it is declared, and what it is given.
+
+`APIS` is the only table: dispatch, ApiVersions and the protocol-support page read it. A handler is declared with `@api` and is either a plain
+function (it answers at once) or a coroutine function (it may wait; what runs before its first await happens in request order).
+Replies leave in request order per connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.clock import Clock
+    from broker.config import Settings
+    from broker.group.service import GroupService
+    from broker.handlers.fetch_sessions import FetchSessionCache
+    from broker.topics import Topics
+    from broker.transaction.service import TransactionService
+    from broker.transaction.verification import TransactionVerifier
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+@dataclass(slots=True)
+class Services:
+    """What handlers route to; made once by the node."""
+
+    settings: Settings
+    clock: Clock
+    topics: Topics
+    transactions: TransactionService
+    verifier: TransactionVerifier
+    groups: GroupService
+    fetch_sessions: FetchSessionCache
+    node_id: int
+    host: str  # as advertised to clients
+    port: int
+    cluster_id: str
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request as its handler sees it: header fields and the services. `listener` host and port are where the client connected."""
+
+    services: Services
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    client_host: str
+    connection_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One served API.
+
+    versions:   lowest and highest version served, both inclusive (ApiVersions may advertise a lower minimum, see `advertised_minimum`).
+    failed:     builds the reply in which the whole request failed with one error code.
+    """
+
+    key: int
+    name: str
+    request: type[Any]
+    response: type[Any]
+    minimum_version: int
+    maximum_version: int
+    advertised_minimum: int
+    handler: Callable[[RequestContext, Any], Any | Awaitable[Any]]
+    failed: Callable[[Any, ErrorCode, int], Any]
+
+
+APIS: dict[int, Api] = {}
+
+
+def api(
+    request: type[Request],
+    response: type[Response],
+    *,
+    versions: str,
+    failed: Callable[[Request, ErrorCode, int], Response],
+    advertised_minimum: int | None = None,
+) -> Callable[[Callable[[RequestContext, Request], Any]], Callable[[RequestContext, Request], Any]]:
+    """Declare the handler of an API.
+
+    versions: `"0-5"`, the versions served.
+    failed:   `failed(request, error, version)` builds the reply in which everything failed with `error`.
+    A handler returns the response object, or None when the client expects no reply (Produce with acks=0).
+    """
+    minimum, _, maximum = versions.partition("-")
+
+    def register(handler: Callable[[RequestContext, Request], Any]) -> Callable[[RequestContext, Request], Any]:
+        key: int = request.api_key  # type: ignore[attr-defined]  # set by @message
+        if key in APIS:
+            raise ValueError(f"API key {key} is declared twice: {APIS[key].name} and {request.__name__}")
+        APIS[key] = Api(
+            key=key,
+            name=request.__name__.removesuffix("Request"),
+            request=request,
+            response=response,
+            minimum_version=int(minimum),
+            maximum_version=int(maximum or minimum),
+            advertised_minimum=int(minimum) if advertised_minimum is None else advertised_minimum,
+            handler=handler,
+            failed=failed,
+        )
+        return handler
+
+    return register

@@ -1,0 +1,47 @@
+"""The settings of one log, with Kafka's names, units and defaults. The settings table in `broker.config` fills it from topic configs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_INT64 = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Source: Kafka's LogConfig. One deviation: `flush_interval_messages` is 1, so acknowledged means on disk."""
+
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    compression_type: str = "producer"
+    delete_retention_ms: int = 86_400_000
+    file_delete_delay_ms: int = 60_000
+    flush_interval_messages: int = 1  # 1: every acknowledgement waits for the disk; larger: the page cache is enough
+    index_interval_bytes: int = 4096
+    max_compaction_lag_ms: int = MAX_INT64
+    max_message_bytes: int = 1_048_588
+    message_timestamp_after_max_ms: int = 3_600_000
+    message_timestamp_before_max_ms: int = MAX_INT64
+    message_timestamp_type: str = "CreateTime"
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    min_insync_replicas: int = 1
+    retention_bytes: int = -1
+    retention_ms: int = 604_800_000
+    segment_bytes: int = 1_073_741_824
+    segment_index_bytes: int = 10_485_760
+    segment_jitter_ms: int = 0
+    segment_ms: int = 604_800_000
+    producer_id_expiration_ms: int = 86_400_000
+    transaction_partition_verification_enable: bool = True
+
+    @property
+    def is_durable(self) -> bool:
+        return self.flush_interval_messages == 1
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def uses_log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
