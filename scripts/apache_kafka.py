@@ -1,0 +1,224 @@
+"""Runs one Apache Kafka node beside the checkout: the oracle that recorded frames and comparisons come from.
+
+Never needed by ./scripts/test or ./scripts/demo. The jars are resolved by their Maven coordinates into .cache/kafka,
+with a Maven repository
+of the checkout's own, so that neither reads nor fills the user's. Needs Java 17 and Maven on PATH.
+
+    scripts/apache_kafka.py fetch
+    scripts/apache_kafka.py start --port 9092 --data DIR
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache"
+KAFKA_VERSION = "4.3.0"
+SCALA_VERSION = "2.13"
+DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+
+# The broker and what it needs, and a logger that keeps warnings.
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>fencepost.oracle</groupId>
+  <artifactId>apache-kafka</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_{scala}</artifactId><version>{kafka}</version></dep
+    endency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"""
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
+
+
+class KafkaUnavailableError(RuntimeError):
+    """Apache Kafka could not be fetched or did not start; the message says what to look at."""
+
+
+def fetch_jars(version: str = KAFKA_VERSION) -> Path:
+    """Returns the folder with Kafka's jars, resolving them with Maven when they are missing."""
+    jars = CACHE / "kafka" / version
+    if (jars / ".complete").exists():
+        return jars
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise KafkaUnavailableError("Apache Kafka is fetched with Maven, and no mvn is on PATH")
+    project = CACHE / "kafka" / f"project-{version}"
+    project.mkdir(parents=True, exist_ok=True)
+    (project / "pom.xml").write_text(POM.format(scala=SCALA_VERSION, kafka=version))
+    command = [
+        maven,
+        "--batch-mode",
+        "--quiet",
+        f"-Dmaven.repo.local={CACHE / 'maven'}",
+        "--file",
+        str(project / "pom.xml"),
+        f"{DEPENDENCY_PLUGIN}:copy-dependencies",
+        f"-DoutputDirectory={jars}",
+        "-DincludeScope=runtime",
+    ]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    if finished.returncode != 0:
+        raise KafkaUnavailableError(
+            f"Maven could not resolve Apache Kafka {version}:\n{finished.stdout}{finished.stderr}"
+        )
+    (jars / ".complete").touch()
+    return jars
+
+
+def free_port() -> int:
+    """A TCP port on the loopback address that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class ApacheKafka:
+    """One KRaft node, broker and controller in one process; a context manager.
+
+    advertised_port: what Metadata tells clients to connect to; another port than `port` when a recording proxy stands
+                     in front.
+    properties:      settings that override the ones below, under Kafka's names.
+    """
+
+    data_directory: Path
+    port: int
+    advertised_port: int | None = None
+    version: str = KAFKA_VERSION
+    properties: Mapping[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log_path(self) -> Path:
+        return self.data_directory / "kafka.log"
+
+    def start(self) -> None:
+        """Formats the storage when it is new, starts the node and returns once it accepts connections."""
+        jars = fetch_jars(self.version)
+        self.data_directory.mkdir(parents=True, exist_ok=True)
+        properties_path = self.data_directory / "server.properties"
+        properties_path.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
+        java = ["java", "-Xms256m", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
+        if not (self.data_directory / "logs" / "meta.properties").exists():
+            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            formatting = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties_path)]
+            finished = subprocess.run(formatting, capture_output=True, text=True, check=False)
+            if finished.returncode != 0:
+                raise KafkaUnavailableError(f"StorageTool failed:\n{finished.stdout}{finished.stderr}")
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen([*java, "kafka.Kafka", str(properties_path)], stdout=log, stderr=log)
+        self._wait_until_ready()
+
+    def stop(self) -> None:
+        """Asks the node to stop; kills it when it does not within STOP_TIMEOUT_S."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.process = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.stop()
+
+    def _settings(self) -> dict[str, str]:
+        controller_port = free_port()
+        advertised_port = self.advertised_port or self.port
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{advertised_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.data_directory / "logs"),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "5",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "5",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "share.coordinator.state.topic.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self.properties,
+        }
+
+    def _wait_until_ready(self) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise KafkaUnavailableError(f"Apache Kafka ended while starting; see {self.log_path}")
+            with socket.socket() as probe:
+                probe.settimeout(1.0)
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.1)
+        self.stop()
+        raise KafkaUnavailableError(
+            f"Apache Kafka did not accept connections within {START_TIMEOUT_S:.0f} s; see {self.log_path}"
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("fetch", help="resolve the jars and print their folder")
+    start = commands.add_parser("start", help="run one node until interrupted")
+    start.add_argument("--port", type=int, default=9092)
+    start.add_argument("--data", type=Path, required=True, help="folder for the node's data, properties and log")
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "fetch":
+            print(fetch_jars())
+            return 0
+        # SIGTERM unwinds like Ctrl-C, so that the node is stopped too.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        with ApacheKafka(options.data.resolve(), options.port) as kafka:
+            print(f"Apache Kafka {kafka.version} ready at {kafka.bootstrap_servers} (pid {os.getpid()})", flush=True)
+            assert kafka.process is not None
+            return kafka.process.wait()
+    except KeyboardInterrupt:
+        return 0
+    except KafkaUnavailableError as failure:
+        print(f"apache_kafka: {failure}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Requests that no client sends: every API of the recording at every version that Apache Kafka serves, on one plain
+connection.
+
+Each scenario is a function of a `Session` and one version; it leaves the broker in a state in which the same scenario
+works at the next version.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from kafka.protocol import admin, consumer, metadata, producer
+
+from scripts.recording import raw_data_requests as data
+from scripts.recording import raw_group_requests as groups
+from scripts.recording import raw_transaction_requests as transactions
+from scripts.recording.raw_session import Session
+
+# In an order in which each finds what it needs: fetch_aborted reads what end_txn wrote.
+SCENARIOS: list[tuple[type[Any], Callable[[Session, int], None]]] = [
+    (metadata.ApiVersionsRequest, data.api_versions),
+    (metadata.MetadataRequest, data.describe_metadata),
+    (admin.CreateTopicsRequest, data.create_topics),
+    (admin.DeleteTopicsRequest, data.delete_topics),
+    (admin.DescribeConfigsRequest, data.describe_configs),
+    (admin.DescribeClusterRequest, data.describe_cluster),
+    (admin.DescribeTopicPartitionsRequest, data.describe_topic_partitions),
+    (metadata.FindCoordinatorRequest, data.find_coordinator),
+    (producer.ProduceRequest, data.produce),
+    (consumer.FetchRequest, data.fetch),
+    (producer.InitProducerIdRequest, transactions.init_producer_id),
+    (producer.AddPartitionsToTxnRequest, transactions.add_partitions_to_txn),
+    (producer.EndTxnRequest, transactions.end_txn),
+    (consumer.FetchRequest, data.fetch_aborted),
+    (producer.AddOffsetsToTxnRequest, transactions.add_offsets_to_txn),
+    (producer.TxnOffsetCommitRequest, transactions.txn_offset_commit),
+    (admin.ListTransactionsRequest, transactions.list_transactions),
+    (admin.DescribeTransactionsRequest, transactions.describe_transactions),
+    (admin.DescribeProducersRequest, transactions.describe_producers),
+    (producer.WriteTxnMarkersRequest, transactions.write_txn_markers),
+    (consumer.ListOffsetsRequest, data.list_offsets),
+    (consumer.OffsetForLeaderEpochRequest, data.offset_for_leader_epoch),
+    (consumer.JoinGroupRequest, groups.join_group),
+    (consumer.SyncGroupRequest, groups.sync_group),
+    (consumer.HeartbeatRequest, groups.heartbeat),
+    (consumer.LeaveGroupRequest, groups.leave_group),
+    (consumer.OffsetCommitRequest, groups.offset_commit),
+    (consumer.OffsetFetchRequest, groups.offset_fetch),
+    (consumer.OffsetDeleteRequest, groups.offset_delete),
+    (admin.DescribeGroupsRequest, groups.describe_groups),
+    (admin.ListGroupsRequest, groups.list_groups),
+    (admin.DeleteGroupsRequest, groups.delete_groups),
+    (admin.CreatePartitionsRequest, data.create_partitions),
+]
+
+
+def run(port: int) -> list[str]:
+    """Sends every scenario at every version served; returns what failed, as "API vN: reason"."""
+    topic = f"raw-{random.randrange(10**6)}"
+    session = Session(port, topic=topic)
+    topic_id = session.topic_id
+    failures = []
+    try:
+        data.prepare(session)
+        topic_id = session.topic_id
+        for request_class, scenario in SCENARIOS:
+            minimum_version, maximum_version = session.served[request_class.API_KEY]
+            for version in range(minimum_version, maximum_version + 1):
+                try:
+                    scenario(session, version)
+                except (ConnectionError, RuntimeError, ValueError, TimeoutError) as failure:
+                    failures.append(f"{request_class.__name__} v{version}: {failure!r}")
+                    session.close()
+                    session = Session(port, topic=topic)
+                    session.topic_id = topic_id
+    finally:
+        session.close()
+    return failures
