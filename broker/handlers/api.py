@@ -78,6 +78,13 @@ class Api:
 APIS: dict[int, Api] = {}
 
 
+class CloseConnection(Exception):
+    """A handler cannot answer and the client must not go on as if all were well: the connection is closed without a reply.
+
+    Raised by Produce with acks=0, which has no reply that could carry an error. Source: Kafka's KafkaApis.handleProduceRequest.
+    """
+
+
 def api(
     request: type[Request],
     response: type[Response],
@@ -90,7 +97,8 @@ def api(
 
     versions: `"0-5"`, the versions served.
     failed:   `failed(request, error, version)` builds the reply in which everything failed with `error`.
-    A handler returns the response object, or None when the client expects no reply (Produce with acks=0).
+    A handler returns the response object, or None when the client expects no reply (Produce with acks=0); or an awaitable of either.
+    It raises `CloseConnection` to have the connection closed instead.
     """
     minimum, _, maximum = versions.partition("-")
 
