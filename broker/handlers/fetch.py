@@ -1,0 +1,242 @@
+"""Fetch: committed bytes go out as they lie on disk; a fetch that finds too little waits on its partitions, not in a loop.
+
+Source: KIP-74 (response budget), KIP-98 (isolation), KIP-227 (sessions), KIP-516 (topic ids); Kafka's KafkaApis.handleFetchRequest,
+ReplicaManager.fetchMessages and DelayedFetch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+
+from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
+from broker.handlers.partition_lookup import find_log
+from broker.log.partition_log import Isolation, PartitionLog
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+FIRST_VERSION_WITH_SESSIONS = 7
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+_ISOLATIONS = {0: Isolation.READ_UNCOMMITTED, 1: Isolation.READ_COMMITTED}
+
+
+def fetch_failed(request: FetchRequest, error: ErrorCode, version: int) -> FetchResponse:
+    """Every partition fails, and from version 7 on the response as a whole; with topic ids only the whole, as the names are not known."""
+    topics: list[FetchableTopicResponse] = []
+    if version < FIRST_VERSION_WITH_TOPIC_IDS:
+        topics = [
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[_failed_partition(requested.partition, error) for requested in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    return FetchResponse(error_code=error, session_id=NO_SESSION_ID, responses=topics)
+
+
+def _failed_partition(partition: int, error: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=partition,
+        error_code=error,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+@api(FetchRequest, FetchResponse, versions="4-18", failed=fetch_failed)
+def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
+    """Answer at once with what is there, or later, when enough has come or the wait is over.
+
+    It answers at once when `min_bytes` are there, `max_wait_ms` is 0, nothing is asked for, or any partition has an error.
+    Refuses as a whole: INVALID_REQUEST (unknown isolation level), and what `FetchSessionCache.begin` refuses.
+    """
+    isolation = _ISOLATIONS.get(request.isolation_level)
+    if isolation is None:
+        return fetch_failed(request, ErrorCode.INVALID_REQUEST, context.api_version)
+    services = context.services
+    plan = services.fetch_sessions.begin(
+        request,
+        uses_topic_ids=context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS,
+        now_ms=services.clock.now_ms(),
+    )
+    if isinstance(plan, ErrorCode):
+        return FetchResponse(error_code=plan, session_id=NO_SESSION_ID, responses=[])
+    fetch = _Fetch(services, request, plan, isolation)
+    fetch.read_all()
+    if request.max_wait_ms <= 0 or fetch.is_satisfied:
+        return fetch.response()
+    return fetch.wait(request.max_wait_ms)
+
+
+class _PartitionFetch:
+    """The part of one fetch that concerns one partition: what is wanted, where it is read, and what was last found."""
+
+    __slots__ = ("answer", "fetch", "has_moved", "log", "records_bytes", "wanted")
+
+    def __init__(self, fetch: _Fetch, wanted: FetchedPartition) -> None:
+        self.fetch = fetch
+        self.wanted = wanted
+        self.log: PartitionLog | None = None
+        self.records_bytes = 0
+        self.has_moved = False
+        self.answer = self.read()
+
+    def locate(self) -> PartitionLog | ErrorCode:
+        wanted = self.wanted
+        topics = self.fetch.services.topics
+        if self.fetch.plan.uses_topic_ids:
+            topic = topics.metadata.get_by_id(wanted.topic_id)
+            if topic is None:
+                # A session that knew this id's name and now finds another topic under it: deleted, then created again.
+                if wanted.topic and topics.metadata.get(wanted.topic) is not None:
+                    return ErrorCode.INCONSISTENT_TOPIC_ID
+                return ErrorCode.UNKNOWN_TOPIC_ID
+            wanted.topic = topic.name
+        return find_log(
+            topics, wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch
+        )
+
+    def read(self) -> PartitionData:
+        """Read within what is left of the response's budget; only the first batch of a response may exceed it."""
+        fetch = self.fetch
+        wanted = self.wanted
+        fetch.records_bytes -= self.records_bytes
+        self.records_bytes = 0
+        self.has_moved = False
+        located = self.locate()
+        if isinstance(located, ErrorCode):
+            fetch.has_error = True
+            return _failed_partition(wanted.partition, located)
+        self.log = located
+        found = located.read(
+            wanted.fetch_offset,
+            max(0, min(wanted.max_bytes, fetch.maximum_bytes - fetch.records_bytes)),
+            isolation=fetch.isolation,
+            minimum_one_batch=fetch.records_bytes == 0,
+        )
+        if found.error is not ErrorCode.NONE:
+            fetch.has_error = True
+            return _failed_partition(wanted.partition, found.error)
+        self.records_bytes = len(found.records)
+        fetch.records_bytes += self.records_bytes
+        return PartitionData(
+            partition_index=wanted.partition,
+            error_code=ErrorCode.NONE,
+            high_watermark=found.high_watermark,
+            last_stable_offset=found.last_stable_offset,
+            log_start_offset=found.log_start_offset,
+            aborted_transactions=None
+            if found.aborted_transactions is None
+            else [
+                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in found.aborted_transactions
+            ],
+            records=found.records,
+        )
+
+    def moved(self) -> None:
+        """Called by the log when what can be read of it changed."""
+        self.has_moved = True
+        self.fetch.wake()
+
+    def has_moved_since_read(self, log: PartitionLog) -> bool:
+        return (
+            self.has_moved
+            or log.high_watermark != self.answer.high_watermark
+            or log.last_stable_offset != self.answer.last_stable_offset
+            or log.is_offline
+            or log.is_deleted
+        )
+
+
+class _Fetch:
+    """One fetch request being served.
+
+    maximum_bytes: the response's budget for records; records_bytes: how much of it is used.
+    """
+
+    def __init__(self, services: Services, request: FetchRequest, plan: FetchPlan, isolation: Isolation) -> None:
+        self.services = services
+        self.plan = plan
+        self.isolation = isolation
+        self.maximum_bytes = max(0, min(request.max_bytes, services.settings.fetch_max_bytes))
+        self.minimum_bytes = min(request.min_bytes, self.maximum_bytes)
+        self.records_bytes = 0
+        self.has_error = False
+        self._partitions: list[_PartitionFetch] = []
+        self._moved: asyncio.Event | None = None
+
+    @property
+    def is_satisfied(self) -> bool:
+        return self.records_bytes >= self.minimum_bytes or self.has_error or not self._partitions
+
+    def read_all(self) -> None:
+        self._partitions = [_PartitionFetch(self, wanted) for wanted in self.plan.partitions]
+
+    def wake(self) -> None:
+        if self._moved is not None:
+            self._moved.set()
+
+    async def wait(self, max_wait_ms: int) -> FetchResponse:
+        """Hold the fetch until it is satisfied or `max_wait_ms` are over. Nothing is left behind when it is cancelled."""
+        self._moved = asyncio.Event()
+        watched = [(partition, partition.log) for partition in self._partitions if partition.log is not None]
+        for partition, log in watched:
+            log.add_watcher(partition.moved)
+            # What moved between the first read and this moment had nobody to tell.
+            if partition.has_moved_since_read(log):
+                partition.moved()
+        try:
+            async with asyncio.timeout(max_wait_ms / 1000):
+                while not self.is_satisfied:
+                    await self._moved.wait()
+                    self._moved.clear()
+                    for partition, _ in watched:
+                        if partition.has_moved:
+                            partition.answer = partition.read()
+        except TimeoutError:
+            pass  # the wait is over: what was found so far is the answer
+        finally:
+            for partition, log in watched:
+                log.remove_watcher(partition.moved)
+        return self.response()
+
+    def response(self) -> FetchResponse:
+        selection = self.services.fetch_sessions.complete(
+            self.plan, [partition.answer for partition in self._partitions], now_ms=self.services.clock.now_ms()
+        )
+        return FetchResponse(
+            error_code=selection.error,
+            session_id=selection.session_id,
+            responses=_by_topic(selection.included, uses_topic_ids=self.plan.uses_topic_ids),
+        )
+
+
+def _by_topic(
+    included: Sequence[tuple[FetchedPartition, PartitionData]], *, uses_topic_ids: bool
+) -> list[FetchableTopicResponse]:
+    """Answers in their order, neighbours of one topic under one entry."""
+    topics: list[FetchableTopicResponse] = []
+    current: str | bytes | None = None
+    for wanted, answer in included:
+        name = wanted.topic_id if uses_topic_ids else wanted.topic
+        if name != current:
+            current = name
+            topics.append(
+                FetchableTopicResponse(topic_id=wanted.topic_id, partitions=[])
+                if uses_topic_ids
+                else FetchableTopicResponse(topic=wanted.topic, partitions=[])
+            )
+        topics[-1].partitions.append(answer)
+    return topics
