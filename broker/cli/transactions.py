@@ -1,0 +1,140 @@
+"""`fencepost transactions`: what every transactional id is doing, the producers of a partition, aborting what hangs."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from broker.cli.connection import admin_client, bootstrap_option, json_option
+from broker.cli.output import format_time, print_rows
+
+STATES = ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"]
+
+
+@click.group()
+def transactions() -> None:
+    """See transactions and the producers of a partition; abort a hanging transaction."""
+
+
+@transactions.command("list")
+@bootstrap_option
+@json_option
+@click.option("--state", "states", type=click.Choice(STATES), multiple=True, help="Only transactions in this state.")
+def list_transactions(bootstrap: str, as_json: bool, states: tuple[str, ...]) -> None:
+    """All transactional ids with their states."""
+    with admin_client(bootstrap) as admin:
+        listed = admin.list_transactions(state_filters=list(states) or None)
+    rows = sorted(
+        (
+            {
+                "transactional_id": listing.transactional_id,
+                "producer_id": listing.producer_id,
+                "state": listing.state.value,
+                "coordinator": node_id,
+            }
+            for node_id, listings in listed.items()
+            for listing in listings
+        ),
+        key=lambda row: str(row["transactional_id"]),
+    )
+    print_rows(
+        ["transactional_id", "producer_id", "state", "coordinator"],
+        rows,
+        as_json=as_json,
+        empty="no transactional ids yet",
+    )
+
+
+@transactions.command()
+@bootstrap_option
+@json_option
+@click.argument("transactional_id")
+def describe(bootstrap: str, as_json: bool, transactional_id: str) -> None:
+    """State, producer id and epoch, age and partitions of one transactional id."""
+    from kafka.errors import TransactionalIdNotFoundError
+
+    with admin_client(bootstrap) as admin:
+        try:
+            found = admin.describe_transactions([transactional_id])[transactional_id]
+        except TransactionalIdNotFoundError:
+            raise click.ClickException(
+                f"there is no transactional id {transactional_id!r}; "
+                "`fencepost transactions list` shows which there are"
+            ) from None
+    started_ms = found.transaction_start_time_ms
+    row = {
+        "transactional_id": transactional_id,
+        "state": found.state.value,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "timeout_ms": found.transaction_timeout_ms,
+        "started": format_time(started_ms),
+        "age_ms": int(time.time() * 1000) - started_ms if started_ms >= 0 else None,
+        "partitions": [f"{partition.topic}-{partition.partition}" for partition in sorted(found.topic_partitions)],
+    }
+    print_rows(list(row), [row], as_json=as_json)
+
+
+@transactions.command()
+@bootstrap_option
+@json_option
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+def producers(bootstrap: str, as_json: bool, topic: str, partition: int) -> None:
+    """Producers that a partition remembers, and where their open transactions begin."""
+    from kafka import TopicPartition
+
+    with admin_client(bootstrap) as admin:
+        described = admin.describe_producers([TopicPartition(topic, partition)])
+    rows = [
+        {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "last_sequence": producer.last_sequence,
+            "last_write": format_time(producer.last_timestamp),
+            "coordinator_epoch": producer.coordinator_epoch,
+            "transaction_start_offset": (
+                producer.current_transaction_start_offset if producer.current_transaction_start_offset >= 0 else None
+            ),
+        }
+        for state in described.values()
+        for producer in state.active_producers
+    ]
+    print_rows(
+        [
+            "producer_id",
+            "producer_epoch",
+            "last_sequence",
+            "last_write",
+            "coordinator_epoch",
+            "transaction_start_offset",
+        ],
+        rows,
+        as_json=as_json,
+        empty="no producers",
+    )
+
+
+@transactions.command()
+@bootstrap_option
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.option("--producer-id", type=int, required=True)
+@click.option("--producer-epoch", type=int, required=True)
+@click.option("--coordinator-epoch", type=int, default=-1, show_default=True)
+@click.confirmation_option(
+    "--yes", prompt="This aborts the transaction on this partition only, behind its coordinator's back. Continue?"
+)
+def abort(
+    bootstrap: str, topic: str, partition: int, producer_id: int, producer_epoch: int, coordinator_epoch: int
+) -> None:
+    """Abort a hanging transaction on one partition, with the figures that `producers` shows."""
+    from kafka import TopicPartition
+    from kafka.admin import AbortTransactionSpec
+
+    with admin_client(bootstrap) as admin:
+        admin.abort_transaction(
+            AbortTransactionSpec(TopicPartition(topic, partition), producer_id, producer_epoch, coordinator_epoch)
+        )
+    click.echo(f"aborted the transaction of producer {producer_id} on {topic}-{partition}")
