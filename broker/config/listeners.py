@@ -1,0 +1,98 @@
+"""Listeners: where the broker accepts connections, and what it tells clients to connect to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from broker.config.settings import Settings
+
+ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})
+
+
+class Endpoint(NamedTuple):
+    """A listener's name with a host and a port."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+class Listener(NamedTuple):
+    """One listener. `advertised` is None when clients are told the address it listens on."""
+
+    name: str
+    host: str
+    port: int
+    advertised: Endpoint | None
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """Read `NAME://host:port`; IPv6 addresses stand in brackets. Raises ValueError."""
+    name, separator, address = text.partition("://")
+    host, colon, port_text = address.rpartition(":")
+    if not separator or not name or not colon or not port_text.isascii() or not port_text.isdigit():
+        raise ValueError(f"expected NAME://host:port, such as PLAINTEXT://127.0.0.1:9092; got {text!r}")
+    port = int(port_text)
+    if port > 65_535:
+        raise ValueError(f"the port must be 0 to 65535; got {text!r}")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"an IPv6 address must stand in brackets: NAME://[::1]:9092; got {text!r}")
+    return Endpoint(name.upper(), host, port)
+
+
+def parse_listeners(settings: Settings) -> list[Listener]:
+    """The listeners that the settings ask for. Raises ValueError with the setting at fault and what to do."""
+    protocols = _protocols(settings.listener_security_protocol_map)
+    endpoints = _parse_all("listeners", settings.listeners)
+    advertised = {
+        endpoint.name: endpoint for endpoint in _parse_all("advertised.listeners", settings.advertised_listeners)
+    }
+    if not endpoints:
+        raise ValueError("listeners: at least one listener is needed, such as PLAINTEXT://127.0.0.1:9092")
+    names = [endpoint.name for endpoint in endpoints]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"listeners: the name {name} is used more than once; give each listener its own name")
+        protocol = protocols.get(name)
+        if protocol is None:
+            raise ValueError(
+                f"listeners: {name} has no protocol; add {name}:PLAINTEXT to listener.security.protocol.map"
+            )
+        if protocol != "PLAINTEXT":
+            raise ValueError(
+                f"listeners: {name} asks for {protocol}, but only PLAINTEXT is served; put a TLS proxy in front of it"
+            )
+    for name, endpoint in advertised.items():
+        if name not in names:
+            raise ValueError(f"advertised.listeners: there is no listener {name}; listeners has {', '.join(names)}")
+        if endpoint.host in ALL_INTERFACES or endpoint.port == 0:
+            raise ValueError(
+                f"advertised.listeners: clients cannot connect to {endpoint}; name a host and a port they can reach"
+            )
+    return [
+        Listener(endpoint.name, endpoint.host, endpoint.port, advertised.get(endpoint.name)) for endpoint in endpoints
+    ]
+
+
+def _parse_all(setting_name: str, texts: Sequence[str]) -> list[Endpoint]:
+    try:
+        return [parse_endpoint(text) for text in texts]
+    except ValueError as error:
+        raise ValueError(f"{setting_name}: {error}") from None
+
+
+def _protocols(entries: Sequence[str]) -> dict[str, str]:
+    protocols = {"PLAINTEXT": "PLAINTEXT", "SSL": "SSL", "SASL_PLAINTEXT": "SASL_PLAINTEXT", "SASL_SSL": "SASL_SSL"}
+    for entry in entries:
+        name, separator, protocol = entry.partition(":")
+        if not separator:
+            raise ValueError(f"listener.security.protocol.map: expected NAME:PLAINTEXT; got {entry!r}")
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols

@@ -1,0 +1,268 @@
+"""Settings from what a user wrote: a properties file, the environment, `--set`; the later is the stronger."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from broker.config.listeners import parse_listeners
+from broker.config.settings import ALIASES, SETTINGS, Settings
+from broker.config.topic_settings import TOPIC_SETTINGS
+
+ENVIRONMENT_PREFIX = "FENCEPOST_"
+# Variables of the command line and the scripts that are not settings.
+RESERVED_VARIABLES = frozenset({"FENCEPOST_CONFIG", "FENCEPOST_PYTHON"})
+
+# Kafka's settings for parts that do not exist here. A server.properties that has them works; each is reported once.
+IGNORED_NAMES = frozenset(
+    """
+    auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.id.generation.enable
+    broker.session.timeout.ms client.quota.callback.class cluster.id compression.gzip.level compression.lz4.level
+    compression.zstd.level connection.failed.authentication.delay.ms connections.max.reauth.ms
+    control.plane.listener.name early.start.listeners fetch.purgatory.purge.interval.requests group.coordinator.threads
+    group.coordinator.append.linger.ms group.coordinator.rebalance.protocols initial.broker.registration.timeout.ms
+    log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
+    log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
+    log.flush.interval.ms log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
+    log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms log.message.downconversion.enable
+    log.message.format.version log.preallocate max.connection.creation.rate max.connections.per.ip.overrides
+    max.request.partition.size.limit node.rack num.io.threads num.network.threads num.recovery.threads.per.data.dir
+    num.replica.alter.log.dirs.threads num.replica.fetchers offsets.commit.required.acks principal.builder.class
+    process.roles producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
+    reserved.broker.max.id server.max.startup.time.ms socket.connection.setup.timeout.ms
+    socket.connection.setup.timeout.max.ms telemetry.max.bytes unclean.leader.election.enable
+    unstable.feature.versions.enable
+    """.split()  # noqa: SIM905  # reads and is kept in order more easily than quoted names
+)
+IGNORED_PREFIXES = (
+    "alter.",
+    "confluent.",
+    "controlled.shutdown.",
+    "controller.",
+    "create.topic.policy.",
+    "group.consumer.",
+    "group.share.",
+    "group.streams.",
+    "inter.broker.",
+    "kafka.metrics.",
+    "leader.imbalance.",
+    "metadata.",
+    "metric.reporters",
+    "metrics.",
+    "quota.",
+    "remote.",
+    "replica.",
+    "share.coordinator.",
+    "zookeeper.",
+)
+# Settings that promise protection: a broker that left them out in silence would be open without its owner knowing.
+REFUSED_PREFIXES = (
+    "authorizer.",
+    "sasl.",
+    "security.",
+    "ssl.",
+    "super.users",
+    "delegation.token.",
+    "password.encoder.",
+)
+
+
+class ConfigurationError(Exception):
+    """Settings that the broker cannot start with: one line for each problem, with where it stands and what to do."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class Entry(NamedTuple):
+    """A setting as written. origin: where, as a user would look it up."""
+
+    name: str
+    text: str
+    origin: str
+
+
+class LoadedSettings(NamedTuple):
+    """The settings, and what a user should be told about what they wrote."""
+
+    settings: Settings
+    warnings: tuple[str, ...]
+
+
+def load_settings(
+    *,
+    properties_path: str | None = None,
+    assignments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> LoadedSettings:
+    """Read all sources, weakest first: the file, variables `FENCEPOST_…`, `name=value` assignments, command-line options.
+
+    overrides: values of command-line options, by Kafka name. Raises ConfigurationError with every problem found.
+    """
+    problems: list[str] = []
+    entries: list[Entry] = []
+    if properties_path is not None:
+        entries += _read_properties_file(properties_path, problems)
+    entries += _environment_entries({} if environment is None else environment, problems)
+    entries += _assignment_entries(assignments, problems)
+    entries += [Entry(name, text, "the command line") for name, text in (overrides or {}).items()]
+
+    warnings: list[str] = []
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for entry in entries:
+        name = ALIASES.get(entry.name, entry.name)
+        setting = SETTINGS.get(name)
+        if setting is None:
+            _judge_unknown(entry, problems, warnings)
+            continue
+        try:
+            values[setting.attribute] = setting.parse(entry.text)
+        except ValueError as error:
+            problems.append(f"{entry.origin}: {entry.name}: {error}")
+            continue
+        origins[name] = entry.origin
+    settings = Settings(**values, origins=origins)
+    if not problems:
+        problems += _check_together(settings)
+    if problems:
+        raise ConfigurationError(problems)
+    return LoadedSettings(settings, tuple(warnings))
+
+
+def _check_together(settings: Settings) -> list[str]:
+    """What single values cannot show."""
+    problems = []
+    try:
+        parse_listeners(settings)
+    except ValueError as error:
+        name = str(error).partition(":")[0]
+        problems.append(f"{settings.origins.get(name, 'default')}: {error}")
+    if "," in settings.log_dirs or not settings.log_dirs.strip():
+        origin = settings.origins.get("log.dirs", "default")
+        problems.append(f"{origin}: log.dirs: expected one directory; got {settings.log_dirs!r}")
+    if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
+        problems.append("group.min.session.timeout.ms must not be larger than group.max.session.timeout.ms")
+    if settings.log_cleaner_min_compaction_lag_ms > settings.log_cleaner_max_compaction_lag_ms:
+        problems.append("log.cleaner.min.compaction.lag.ms must not be larger than log.cleaner.max.compaction.lag.ms")
+    return problems
+
+
+def _judge_unknown(entry: Entry, problems: list[str], warnings: list[str]) -> None:
+    name = entry.name
+    if name.startswith(REFUSED_PREFIXES):
+        problems.append(
+            f"{entry.origin}: {name}: authentication, authorization and encryption are not served; "
+            "remove it, and let only trusted clients reach the listener"
+        )
+        return
+    if name in IGNORED_NAMES or name.startswith(IGNORED_PREFIXES) or name.startswith("listener.name."):
+        warnings.append(f"{entry.origin}: {name} has no meaning here and is ignored")
+        return
+    if name in TOPIC_SETTINGS:
+        broker_names = TOPIC_SETTINGS[name].broker_names
+        hint = f"; its default for all topics is {broker_names[0]!r}" if broker_names else ""
+        problems.append(f"{entry.origin}: {name} is a config of single topics{hint}")
+        return
+    nearest = difflib.get_close_matches(name, [*SETTINGS, *ALIASES], 1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else "docs/configuration.md lists all settings"
+    problems.append(f"{entry.origin}: unknown setting {name!r}; {hint}")
+
+
+def _environment_entries(environment: Mapping[str, str], problems: list[str]) -> list[Entry]:
+    entries = []
+    for variable in sorted(environment):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in RESERVED_VARIABLES:
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
+        candidates = (name, f"fencepost.{name}")
+        known = next((candidate for candidate in candidates if candidate in SETTINGS or candidate in ALIASES), None)
+        if known is None:
+            variables = [ENVIRONMENT_PREFIX + known_name.upper().replace(".", "_") for known_name in SETTINGS]
+            nearest = difflib.get_close_matches(variable, variables, 1)
+            hint = f"did you mean {nearest[0]}?" if nearest else "it names no setting; unset it"
+            problems.append(f"environment: {variable}: {hint}")
+            continue
+        entries.append(Entry(known, environment[variable], f"environment, {variable}"))
+    return entries
+
+
+def _assignment_entries(assignments: Iterable[str], problems: list[str]) -> list[Entry]:
+    entries = []
+    for assignment in assignments:
+        name, separator, text = assignment.partition("=")
+        if not separator or not name.strip():
+            problems.append(f"--set {assignment}: expected name=value, such as num.partitions=3")
+            continue
+        entries.append(Entry(name.strip(), text, "--set"))
+    return entries
+
+
+def _read_properties_file(path: str, problems: list[str]) -> list[Entry]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        problems.append(f"{path}: the settings file cannot be read: {reason}")
+        return []
+    name = os.path.basename(path)
+    return [Entry(key, value, f"{name}:{line_number}") for key, value, line_number in parse_properties(text)]
+
+
+def parse_properties(text: str) -> list[tuple[str, str, int]]:
+    """Key, value and line number of every entry of a Java properties file. Source: java.util.Properties.load."""
+    entries = []
+    lines = iter(enumerate(text.splitlines(), start=1))
+    for line_number, raw_line in lines:
+        line = raw_line.lstrip()
+        if not line or line[0] in "#!":
+            continue
+        while _ends_in_open_backslash(line):
+            _, continuation = next(lines, (0, ""))
+            line = line[:-1] + continuation.lstrip()
+        key, value = _split_property(line)
+        entries.append((_unescape(key), _unescape(value.rstrip()), line_number))
+    return entries
+
+
+def _ends_in_open_backslash(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _split_property(line: str) -> tuple[str, str]:
+    """The key ends at the first unescaped `=`, `:` or blank."""
+    position = 0
+    while position < len(line) and line[position] not in "=: \t":
+        position += 2 if line[position] == "\\" else 1
+    key, rest = line[:position], line[position:].lstrip()
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip()
+    return key, rest
+
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    unescaped, position = [], 0
+    while position < len(text):
+        character = text[position]
+        position += 1
+        if character == "\\" and position < len(text):
+            escaped = text[position]
+            position += 1
+            code = text[position : position + 4]
+            if escaped == "u" and len(code) == 4 and all(digit in "0123456789abcdefABCDEF" for digit in code):
+                character = chr(int(code, 16))
+                position += 4
+            else:
+                character = _ESCAPES.get(escaped, escaped)
+        unescaped.append(character)
+    return "".join(unescaped)

@@ -1,0 +1,182 @@
+"""What one setting is: its name, type, default, bounds and documentation, and how its text is read and written."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
+
+
+class SettingType(IntEnum):
+    """The types of Kafka's ConfigDef, with the numbers that DescribeConfigs answers."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+    @property
+    def described(self) -> str:
+        return _TYPE_NAMES[self]
+
+
+_TYPE_NAMES = {
+    SettingType.BOOLEAN: "true or false",
+    SettingType.STRING: "text",
+    SettingType.INT: "whole number",
+    SettingType.SHORT: "whole number",
+    SettingType.LONG: "whole number",
+    SettingType.DOUBLE: "number",
+    SettingType.LIST: "comma-separated list",
+}
+_INTEGER_BOUNDS = {
+    SettingType.SHORT: (-(2**15), 2**15 - 1),
+    SettingType.INT: (-(2**31), MAX_INT32),
+    SettingType.LONG: (-(2**63), MAX_INT64),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Which values of its type a setting takes, and that in words."""
+
+    described: str
+    holds: Callable[[Any], bool]
+
+
+def between(lowest: float, highest: float) -> Bounds:
+    return Bounds(f"{lowest} to {highest}", lambda value: lowest <= value <= highest)
+
+
+def at_least(lowest: float) -> Bounds:
+    return Bounds(f"{lowest} or more", lambda value: value >= lowest)
+
+
+def one_of(*choices: str) -> Bounds:
+    return Bounds(f"one of {', '.join(choices)}", lambda value: value in choices)
+
+
+def each_of(*choices: str) -> Bounds:
+    """For lists: at least one entry, and every entry one of the choices."""
+    return Bounds(f"one or more of {', '.join(choices)}", lambda value: bool(value) and set(value) <= set(choices))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the settings table.
+
+    default:    a value of the setting's type, or None when it is unset.
+    aliases:    other names Kafka has for the same setting (`broker.id` for `node.id`).
+    has_effect: False for a setting that is accepted and shown because clients and tools set it, but changes nothing.
+    """
+
+    name: str
+    type: SettingType
+    default: Any
+    documentation: str
+    bounds: Bounds | None = None
+    aliases: tuple[str, ...] = ()
+    has_effect: bool = True
+
+    @property
+    def attribute(self) -> str:
+        """Its attribute on `Settings`: Kafka's name in snake case."""
+        return self.name.replace(".", "_")
+
+    @property
+    def expected(self) -> str:
+        """What a value must be, in words."""
+        return self.type.described if self.bounds is None else f"{self.type.described}, {self.bounds.described}"
+
+    def parse(self, text: str) -> Any:
+        """Read a value as it stands in a file, a variable or a request. Raises ValueError with what is expected."""
+        try:
+            value = _PARSERS[self.type](text.strip())
+        except ValueError:
+            raise ValueError(f"expected {self.expected}; got {text!r}") from None
+        lowest, highest = _INTEGER_BOUNDS.get(self.type, (-math.inf, math.inf))
+        if isinstance(value, int | float) and not lowest <= value <= highest:
+            raise ValueError(f"expected {self.expected}, within {lowest} to {highest}; got {text!r}")
+        if self.bounds is not None and not self.bounds.holds(value):
+            raise ValueError(f"expected {self.expected}; got {text!r}")
+        return value
+
+    def format(self, value: Any) -> str | None:
+        """A value as Kafka shows it; None stays None."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple | list):
+            return ",".join(value)
+        return str(value)
+
+
+def _parse_boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(text)
+    return lowered == "true"
+
+
+def _parse_integer(text: str) -> int:
+    # int() also takes "1_000" and non-ASCII digits, which other readers of the same file would refuse.
+    if not text.isascii() or "_" in text:
+        raise ValueError(text)
+    return int(text)
+
+
+def _parse_number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _parse_list(text: str) -> tuple[str, ...]:
+    return tuple(entry for entry in (part.strip() for part in text.split(",")) if entry)
+
+
+_PARSERS: dict[SettingType, Callable[[str], Any]] = {
+    SettingType.BOOLEAN: _parse_boolean,
+    SettingType.STRING: str,
+    SettingType.INT: _parse_integer,
+    SettingType.SHORT: _parse_integer,
+    SettingType.LONG: _parse_integer,
+    SettingType.DOUBLE: _parse_number,
+    SettingType.LIST: _parse_list,
+}
+
+
+def declare(
+    type: SettingType,  # noqa: A002  # the word that the table and Kafka use
+    default: Any,
+    documentation: str,
+    bounds: Bounds | None = None,
+    *,
+    aliases: tuple[str, ...] = (),
+    has_effect: bool = True,
+) -> Any:
+    """A dataclass field that is a setting; the attribute's name gives the setting's."""
+    row = Setting("", type, default, documentation, bounds, aliases, has_effect)
+    return dataclasses.field(default=default, metadata={"setting": row})
+
+
+def declared_settings(settings_class: type[Any]) -> dict[str, Setting]:
+    """The rows that a dataclass of settings declares, by Kafka name, in order of declaration."""
+    rows = {}
+    for field in dataclasses.fields(settings_class):
+        row: Setting | None = field.metadata.get("setting")
+        if row is not None:
+            name = field.name.replace("_", ".")
+            rows[name] = dataclasses.replace(row, name=name)
+    return rows

@@ -1,0 +1,387 @@
+"""The settings table: every setting of the broker, grouped as the documentation shows them.
+
+An attribute is a row: its name is Kafka's with dots for underscores, its value the typed default. The command line, properties
+files, the environment, DescribeConfigs and docs/configuration.md all read this table. Names with `fencepost.` are our own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.config.setting import MAX_INT32, MAX_INT64, SettingType, at_least, between, declare, each_of, one_of
+
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
+    SettingType.BOOLEAN,
+    SettingType.STRING,
+    SettingType.INT,
+    SettingType.SHORT,
+    SettingType.LONG,
+    SettingType.DOUBLE,
+    SettingType.LIST,
+)
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Node, data directory and logging"""
+
+    node_id: int = declare(
+        INT, 1, "The id of this broker in the cluster; clients see it in Metadata.", at_least(0), aliases=("broker.id",)
+    )
+    broker_rack: str | None = declare(STRING, None, "The rack of this broker, as Metadata shows it to clients.")
+    log_dirs: str = declare(
+        STRING,
+        "fencepost-data",
+        "The directory that holds everything the broker keeps: the logs of all partitions and the metadata. "
+        "One directory; a list is refused. One broker at a time may use it.",
+        aliases=("log.dir",),
+    )
+    fencepost_log_format: str = declare(
+        STRING,
+        "human",
+        "How the broker's own log is written: for people, or one JSON object per line.",
+        one_of("human", "json"),
+    )
+    fencepost_log_level: str = declare(
+        STRING, "info", "The least important kind of event that is logged.", one_of("debug", "info", "warning", "error")
+    )
+    fencepost_shutdown_drain_ms: int = declare(
+        INT, 5_000, "How long a stopping broker waits for requests in flight to be answered.", at_least(0)
+    )
+    unstable_api_versions_enable: bool = declare(
+        BOOLEAN,
+        False,
+        "Whether versions of APIs that Kafka still marks as unstable are served: InitProducerId 6 (KIP-939).",
+    )
+
+
+@dataclass(frozen=True)
+class ConnectionSettings:
+    """Listeners and connections"""
+
+    listeners: tuple[str, ...] = declare(
+        LIST,
+        ("PLAINTEXT://127.0.0.1:9092",),
+        "Where the broker listens: `NAME://host:port`, more than one separated by commas. "
+        "An empty host or 0.0.0.0 means all interfaces; port 0 takes a free one. Kafka's default is all interfaces; "
+        "ours is this machine only, because no listener asks who is there.",
+    )
+    advertised_listeners: tuple[str, ...] = declare(
+        LIST,
+        (),
+        "What clients are told to connect to, for each listener name. Unset: the same as `listeners`, "
+        "with this machine's host name where the host is left open.",
+    )
+    listener_security_protocol_map: tuple[str, ...] = declare(
+        LIST,
+        ("PLAINTEXT:PLAINTEXT",),
+        "Which security protocol each listener name stands for: `INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT`. "
+        "PLAINTEXT is the only protocol served.",
+    )
+    socket_request_max_bytes: int = declare(
+        INT,
+        104_857_600,
+        "The largest request that is read; a connection that announces a larger one is closed.",
+        at_least(1024),
+    )
+    socket_send_buffer_bytes: int = declare(
+        INT,
+        -1,
+        "The size of each connection's send buffer (SO_SNDBUF); -1 leaves it to the operating system.",
+        at_least(-1),
+    )
+    socket_receive_buffer_bytes: int = declare(
+        INT,
+        -1,
+        "The size of each connection's receive buffer (SO_RCVBUF); -1 leaves it to the operating system.",
+        at_least(-1),
+    )
+    socket_listen_backlog_size: int = declare(INT, 128, "How many connections may wait to be accepted.", at_least(1))
+    connections_max_idle_ms: int = declare(
+        LONG,
+        600_000,
+        "A connection without traffic and without a request in flight is closed after this time.",
+        at_least(1),
+    )
+    max_connections: int = declare(
+        INT, 10_000, "How many connections are open at most; further ones are closed at once.", at_least(1)
+    )
+    max_connections_per_ip: int = declare(
+        INT, MAX_INT32, "How many connections one address may have open; further ones are closed at once.", at_least(1)
+    )
+    fencepost_connection_max_in_flight: int = declare(
+        INT,
+        128,
+        "How many requests of one connection may be unanswered. At the bound the broker stops reading from it "
+        "until replies have left.",
+        at_least(1),
+    )
+    fencepost_connection_write_buffer_bytes: int = declare(
+        INT,
+        4_194_304,
+        "How many bytes of replies may wait to be sent on one connection before the broker stops reading from it.",
+        at_least(1024),
+    )
+    fencepost_connection_write_stall_ms: int = declare(
+        INT,
+        60_000,
+        "A connection that has stayed above the write buffer limit for this long, because the client does not read, "
+        "is closed.",
+        at_least(1),
+    )
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """Topics, requests and limits"""
+
+    auto_create_topics_enable: bool = declare(
+        BOOLEAN,
+        True,
+        "Whether a topic that a client asks Metadata for is created when it is missing and the client allows it.",
+    )
+    delete_topic_enable: bool = declare(BOOLEAN, True, "Whether topics may be deleted.")
+    num_partitions: int = declare(
+        INT, 1, "How many partitions a topic gets that is created without a number.", at_least(1)
+    )
+    default_replication_factor: int = declare(
+        INT,
+        1,
+        "The replication factor of topics created without one. A partition has one copy here, so 1.",
+        between(1, 1),
+    )
+    min_insync_replicas: int = declare(
+        INT,
+        1,
+        "How many copies must have a record before acks=all is answered. Durability here comes from the disk: "
+        "with one copy, a topic that asks for more refuses such writes, as in Kafka.",
+        at_least(1),
+    )
+    fencepost_max_partitions: int = declare(
+        INT,
+        20_000,
+        "How many partitions the broker hosts at most, internal topics included; creating more is refused.",
+        at_least(1),
+    )
+    message_max_bytes: int = declare(
+        INT,
+        1_048_588,
+        "The largest record batch that is accepted, after compression. Topic config: `max.message.bytes`.",
+        at_least(0),
+    )
+    fetch_max_bytes: int = declare(
+        INT,
+        57_671_680,
+        "The most bytes of records that one Fetch is answered with; a first batch that is larger still goes out.",
+        at_least(1024),
+    )
+    max_incremental_fetch_session_cache_slots: int = declare(
+        INT, 1_000, "How many incremental fetch sessions are kept (KIP-227).", at_least(0)
+    )
+    request_timeout_ms: int = declare(
+        INT, 30_000, "How long the broker waits for the answer to a request of its own.", at_least(0)
+    )
+
+
+_COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """The log, defaults for all topics"""
+
+    log_flush_interval_messages: int = declare(
+        LONG,
+        1,
+        "1: a write is acknowledged when it is on disk (concurrent writes share one flush). Larger: when it is in the "
+        "operating system's page cache, as Apache Kafka does by default; that survives kill -9 but not power loss.",
+        at_least(1),
+    )
+    log_retention_hours: int = declare(INT, 168, "How long a segment is kept; -1 for ever.")
+    log_retention_minutes: int | None = declare(INT, None, "The same in minutes; stronger than hours.")
+    log_retention_ms: int | None = declare(LONG, None, "The same in milliseconds; stronger than minutes.")
+    log_retention_bytes: int = declare(
+        LONG, -1, "How many bytes of a partition are kept; -1 for no limit.", at_least(-1)
+    )
+    log_retention_check_interval_ms: int = declare(
+        LONG, 300_000, "How often logs are swept: retention, rolling by time, expiry of idle producers.", at_least(1)
+    )
+    log_segment_bytes: int = declare(
+        INT, 1_073_741_824, "The size at which a segment is closed and a new one begun.", at_least(14)
+    )
+    log_roll_hours: int = declare(INT, 168, "The age at which a segment is closed and a new one begun.", at_least(1))
+    log_roll_ms: int | None = declare(LONG, None, "The same in milliseconds; stronger than hours.", at_least(1))
+    log_roll_jitter_hours: int = declare(
+        INT,
+        0,
+        "The most that is taken off a segment's age limit, at random, so that segments do not all roll together.",
+        at_least(0),
+    )
+    log_roll_jitter_ms: int | None = declare(LONG, None, "The same in milliseconds; stronger than hours.", at_least(0))
+    log_segment_delete_delay_ms: int = declare(
+        LONG, 60_000, "How long the files of a removed segment stay on disk.", at_least(0)
+    )
+    log_index_interval_bytes: int = declare(
+        INT, 4_096, "How many bytes of log lie between two index entries.", at_least(0)
+    )
+    log_index_size_max_bytes: int = declare(
+        INT, 10_485_760, "The largest an index grows before the segment rolls.", at_least(12)
+    )
+    log_cleanup_policy: tuple[str, ...] = declare(
+        LIST,
+        ("delete",),
+        "What becomes of old records: deleted by age and size, or compacted by key.",
+        each_of("delete", "compact"),
+    )
+    log_cleaner_enable: bool = declare(BOOLEAN, True, "Whether compacted topics are compacted.")
+    log_cleaner_backoff_ms: int = declare(
+        LONG, 15_000, "How often the cleaner looks for something to compact.", at_least(0)
+    )
+    log_cleaner_delete_retention_ms: int = declare(
+        LONG, 86_400_000, "How long tombstones and transaction markers outlive compaction.", at_least(0)
+    )
+    log_cleaner_min_cleanable_ratio: float = declare(
+        DOUBLE, 0.5, "The share of a log that must be uncompacted before it is compacted.", between(0, 1)
+    )
+    log_cleaner_min_compaction_lag_ms: int = declare(
+        LONG, 0, "How long a record stays uncompacted at least.", at_least(0)
+    )
+    log_cleaner_max_compaction_lag_ms: int = declare(
+        LONG, MAX_INT64, "How long a record stays uncompacted at most.", at_least(1)
+    )
+    log_message_timestamp_type: str = declare(
+        STRING,
+        "CreateTime",
+        "Whose time a record carries: the producer's or the broker's.",
+        one_of("CreateTime", "LogAppendTime"),
+    )
+    log_message_timestamp_before_max_ms: int = declare(
+        LONG, MAX_INT64, "How far a record's time may lie before the broker's.", at_least(0)
+    )
+    log_message_timestamp_after_max_ms: int = declare(
+        LONG, 3_600_000, "How far a record's time may lie after the broker's.", at_least(0)
+    )
+    compression_type: str = declare(
+        STRING,
+        "producer",
+        "How batches are compressed; `producer` keeps them as they were sent.",
+        one_of(*_COMPRESSION_TYPES),
+    )
+    producer_id_expiration_ms: int = declare(
+        INT, 86_400_000, "How long a partition remembers an idle producer, to recognise its retries.", at_least(1)
+    )
+
+
+@dataclass(frozen=True)
+class TransactionSettings:
+    """Transactions"""
+
+    fencepost_transaction_version: int = declare(
+        SHORT,
+        2,
+        "The level of the feature `transaction.version` shown to clients. 2 gives every transaction its own epoch "
+        "(KIP-890); 1 and 0 keep clients on the older protocol.",
+        between(0, 2),
+    )
+    transaction_max_timeout_ms: int = declare(
+        INT, 900_000, "The longest transaction time-out that a producer may ask for.", at_least(1)
+    )
+    transactional_id_expiration_ms: int = declare(
+        INT, 604_800_000, "How long a transactional id without a transaction is remembered.", at_least(1)
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = declare(
+        INT, 10_000, "How often transactions that ran out of time are aborted.", at_least(1)
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = declare(
+        INT, 3_600_000, "How often transactional ids that expired are forgotten.", at_least(1)
+    )
+    transaction_partition_verification_enable: bool = declare(
+        BOOLEAN,
+        True,
+        "Whether a transactional write is checked against the coordinator before it is appended (KIP-890).",
+    )
+    transaction_two_phase_commit_enable: bool = declare(
+        BOOLEAN,
+        False,
+        "Whether producers may take part in a two-phase commit, whose transactions do not time out (KIP-939).",
+    )
+    add_partitions_to_txn_retry_backoff_ms: int = declare(
+        INT,
+        20,
+        "How long the broker waits before it asks the coordinator again while an earlier transaction is ending.",
+        at_least(0),
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = declare(
+        INT, 100, "How long the broker goes on asking.", at_least(0)
+    )
+    transaction_state_log_num_partitions: int = declare(
+        INT, 50, "How many partitions `__transaction_state` is created with; fixed from then on.", at_least(1)
+    )
+    transaction_state_log_segment_bytes: int = declare(
+        INT, 104_857_600, "The segment size of `__transaction_state`.", at_least(14)
+    )
+    transaction_state_log_replication_factor: int = declare(
+        SHORT, 1, "The replication factor of `__transaction_state`. A partition has one copy here, so 1.", between(1, 1)
+    )
+    transaction_state_log_min_isr: int = declare(
+        INT, 1, "`min.insync.replicas` of `__transaction_state`. A partition has one copy here, so 1.", between(1, 1)
+    )
+    transaction_state_log_load_buffer_size: int = declare(
+        INT, 5_242_880, "Bytes read at a time while a partition of `__transaction_state` is loaded.", at_least(1)
+    )
+    producer_id_expiration_check_interval_ms: int = declare(
+        INT, 600_000, "How often idle producers are looked for.", at_least(1)
+    )
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """Consumer groups and offsets"""
+
+    group_initial_rebalance_delay_ms: int = declare(
+        INT, 3_000, "How long the first rebalance of an empty group waits for more members.", at_least(0)
+    )
+    group_min_session_timeout_ms: int = declare(
+        INT, 6_000, "The shortest session time-out a member may ask for.", at_least(0)
+    )
+    group_max_session_timeout_ms: int = declare(
+        INT, 1_800_000, "The longest session time-out a member may ask for.", at_least(0)
+    )
+    group_max_size: int = declare(INT, 1_000, "How many members a group has at most.", at_least(1))
+    offset_metadata_max_bytes: int = declare(
+        INT, 4_096, "The longest metadata text that may be committed with an offset.", at_least(0)
+    )
+    offsets_commit_timeout_ms: int = declare(
+        INT, 5_000, "How long an offset commit may take to be stored.", at_least(1)
+    )
+    offsets_load_buffer_size: int = declare(
+        INT, 5_242_880, "Bytes read at a time while a partition of `__consumer_offsets` is loaded.", at_least(1)
+    )
+    offsets_retention_minutes: int = declare(
+        INT, 10_080, "How long the offsets of an empty group are kept.", at_least(1)
+    )
+    offsets_retention_check_interval_ms: int = declare(
+        LONG, 600_000, "How often expired offsets are looked for.", at_least(1)
+    )
+    offsets_topic_num_partitions: int = declare(
+        INT, 50, "How many partitions `__consumer_offsets` is created with; fixed from then on.", at_least(1)
+    )
+    offsets_topic_segment_bytes: int = declare(
+        INT, 104_857_600, "The segment size of `__consumer_offsets`.", at_least(14)
+    )
+    offsets_topic_replication_factor: int = declare(
+        SHORT, 1, "The replication factor of `__consumer_offsets`. A partition has one copy here, so 1.", between(1, 1)
+    )
+    offsets_topic_compression_codec: int = declare(
+        INT, 0, "How batches of `__consumer_offsets` are compressed. They are not: 0.", between(0, 0)
+    )
+
+
+SECTIONS: tuple[type, ...] = (
+    ServerSettings,
+    ConnectionSettings,
+    TopicSettings,
+    LogSettings,
+    TransactionSettings,
+    GroupSettings,
+)
