@@ -59,7 +59,6 @@ def kafka_errors(bootstrap: str) -> Iterator[None]:
         KafkaConnectionError,
         KafkaError,
         KafkaTimeoutError,
-        NoBrokersAvailable,
     )
 
     try:
