@@ -1,17 +1,25 @@
 """The seam to the file system: everything the log does to the disk goes through `Disk` and `LogFile`.
 
-Paths are absolute strings. All calls but `Disk.sync` are synchronous and touch only the page cache, so that an append is one step
-of the event loop; `Disk.sync` is the only one that waits for the device. A simulation passes in a disk with a stated fault model.
+Paths are absolute strings. All calls but `Disk.sync` are synchronous and touch only the page cache, so that an append
+is one step of the event loop; `Disk.sync` is the only one that waits for the device. A simulation passes in a disk with
+a stated fault model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Protocol
 
 
 class StorageError(OSError):
-    """The disk did not do what it was asked; the partition (or the node) that met it goes offline."""
+    """The disk did not do what it was asked; the partition (or the node) that met it goes offline.
+
+    paths: the files and directories that failed, when one call covered several; empty when any of them may have.
+    """
+
+    def __init__(self, *args: object, paths: Iterable[str] = ()) -> None:
+        super().__init__(*args)
+        self.paths = frozenset(paths)
 
 
 class LogFile(Protocol):
@@ -26,7 +34,10 @@ class LogFile(Protocol):
         ...
 
     def append(self, *buffers: bytes | bytearray | memoryview) -> None:
-        """Write all buffers, back to back, at the end of the file. Raises StorageError; the file is then cut back to its old size."""
+        """Write all buffers, back to back, at the end of the file.
+
+        Raises StorageError; the file is then cut back to its old size.
+        """
         ...
 
     def read(self, position: int, length_bytes: int) -> memoryview:
@@ -50,7 +61,10 @@ class Disk(Protocol):
         ...
 
     def write_file(self, path: str, content: bytes, *, durable: bool) -> None:
-        """Replace a small file as a whole (temporary file, then rename). `durable`: synced, with its directory, before this returns."""
+        """Replace a small file as a whole (temporary file, then rename).
+
+        durable: synced, with its directory, before this returns.
+        """
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -68,5 +82,9 @@ class Disk(Protocol):
         ...
 
     def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
-        """Make all bytes appended to `files` before this call, and the entries of `directories`, durable. Raises StorageError."""
+        """Make all bytes appended to `files` before this call, and the entries of `directories`, durable.
+
+        All are tried. Raises one StorageError for those that failed; its `paths` says which, so that the others count
+        as durable.
+        """
         ...

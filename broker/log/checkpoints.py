@@ -1,0 +1,110 @@
+"""The small text files beside the logs: offset checkpoints, leader epochs, partition metadata, in Kafka's layouts.
+
+All are rewritten as a whole. A file that cannot be read back raises `CorruptCheckpointError`; callers fall back to reading
+the log itself, which is slower and never wrong.
+Source: Kafka's OffsetCheckpointFile, LeaderEpochCheckpointFile, PartitionMetadataFile.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from broker.topic_partition import TopicPartition
+
+VERSION = 0
+ZERO_TOPIC_ID = bytes(16)
+
+
+class CorruptCheckpointError(Exception):
+    """The file's content is not what was written into it."""
+
+
+class EpochStart(NamedTuple):
+    """The first offset that was written in a leader epoch."""
+
+    leader_epoch: int
+    start_offset: int
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """`recovery-point-offset-checkpoint` and `log-start-offset-checkpoint`: `topic partition offset` per line."""
+    return _encode(f"{name.topic} {name.partition} {offset}" for name, offset in offsets.items())
+
+
+def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
+    """Raises CorruptCheckpointError."""
+    offsets = {}
+    for line in _decode(content):
+        topic, partition, offset = _fields(line, 3)
+        offsets[TopicPartition(topic, _number(partition))] = _number(offset)
+    return offsets
+
+
+def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:
+    """`leader-epoch-checkpoint`: `epoch start_offset` per line."""
+    return _encode(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
+
+
+def decode_epochs(content: bytes) -> list[EpochStart]:
+    """Raises CorruptCheckpointError, also when epochs or offsets do not rise."""
+    epochs = [EpochStart(*map(_number, _fields(line, 2))) for line in _decode(content)]
+    for before, after in zip(epochs, epochs[1:], strict=False):
+        if after.leader_epoch <= before.leader_epoch or after.start_offset < before.start_offset:
+            raise CorruptCheckpointError(f"epoch {after.leader_epoch} does not follow {before.leader_epoch}")
+    return epochs
+
+
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    """`partition.metadata`: the id of the topic that the directory belongs to, 16 bytes as URL-safe base 64."""
+    return f"version: {VERSION}\ntopic_id: {base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}\n".encode()
+
+
+def decode_partition_metadata(content: bytes) -> bytes:
+    """The topic id. Raises CorruptCheckpointError."""
+    fields = dict(line.split(": ", 1) for line in _text(content).splitlines() if ": " in line)
+    if fields.get("version") != str(VERSION) or "topic_id" not in fields:
+        raise CorruptCheckpointError("no version or topic id")
+    try:
+        topic_id = base64.urlsafe_b64decode(fields["topic_id"] + "==")
+    except (binascii.Error, ValueError) as error:
+        raise CorruptCheckpointError("the topic id is not base 64") from error
+    if len(topic_id) != len(ZERO_TOPIC_ID):
+        raise CorruptCheckpointError(f"a topic id of {len(topic_id)} bytes")
+    return topic_id
+
+
+def _encode(lines: Iterable[str]) -> bytes:
+    entries = list(lines)
+    return "".join(f"{line}\n" for line in (str(VERSION), str(len(entries)), *entries)).encode()
+
+
+def _decode(content: bytes) -> list[str]:
+    lines = _text(content).splitlines()
+    if len(lines) < 2 or lines[0] != str(VERSION):
+        raise CorruptCheckpointError("no version")
+    if _number(lines[1]) != len(lines) - 2:
+        raise CorruptCheckpointError(f"{len(lines) - 2} entries instead of {lines[1]}")
+    return lines[2:]
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpointError("not text") from error
+
+
+def _fields(line: str, count: int) -> list[str]:
+    fields = line.split(" ")
+    if len(fields) != count:
+        raise CorruptCheckpointError(f"{len(fields)} fields instead of {count}")
+    return fields
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise CorruptCheckpointError(f"{text!r} is not a number")
+    return int(text)

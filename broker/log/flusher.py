@@ -1,0 +1,115 @@
+"""Group commit: what many partitions have appended becomes durable in one sync, and what arrives meanwhile in the next.
+
+An idle flusher starts at the end of the current turn of the event loop, so that requests that arrived together share a sync
+and a single one waits for nothing but the disk. At most one sync runs at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from broker.disk import Disk, LogFile, StorageError
+
+log = structlog.get_logger(__name__)
+
+LOGS_PER_SYNC = 64  # so that one busy turn does not make everybody wait for hundreds of files
+
+
+class SyncWork(NamedTuple):
+    """What must reach the disk for one log."""
+
+    files: Sequence[LogFile]
+    directories: Sequence[str]
+
+
+class Syncable(Protocol):
+    """A log, as the flusher sees it."""
+
+    def begin_sync(self) -> SyncWork:
+        """What is not durable yet; what is appended after this call belongs to the next sync."""
+        ...
+
+    def end_sync(self, error: StorageError | None) -> None:
+        """What `begin_sync` returned is durable, or could not be made so."""
+        ...
+
+
+class Flusher:
+    """Syncs the logs of one log directory."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._dirty: dict[Syncable, None] = {}
+        self._syncing: list[tuple[Syncable, SyncWork]] = []
+        self._is_running = False
+        self._idle_waiters: list[asyncio.Future[None]] = []
+        self.sync_count = 0
+
+    def request(self, log_to_sync: Syncable) -> None:
+        """Have a log synced: with the others of this turn if nothing is being synced, else after the sync that runs."""
+        self._dirty[log_to_sync] = None
+        if not self._is_running:
+            self._is_running = True
+            asyncio.get_running_loop().call_soon(self._start)
+
+    async def drain(self) -> None:
+        """Return when nothing is left to sync."""
+        while self._is_running:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle_waiters.append(waiter)
+            await waiter
+
+    def _start(self) -> None:
+        files: list[LogFile] = []
+        directories: dict[str, None] = {}
+        dirty = self._dirty
+        if len(dirty) <= LOGS_PER_SYNC:
+            self._dirty = {}
+        else:
+            # The longest waiting go first.
+            dirty = dict.fromkeys(list(dirty)[:LOGS_PER_SYNC])
+            for log_to_sync in dirty:
+                del self._dirty[log_to_sync]
+        for log_to_sync in dirty:
+            work = log_to_sync.begin_sync()
+            self._syncing.append((log_to_sync, work))
+            files.extend(work.files)
+            directories.update(dict.fromkeys(work.directories))
+        self.sync_count += 1
+        sync = asyncio.ensure_future(self._disk.sync(files, tuple(directories)))
+        sync.add_done_callback(self._ended)
+
+    def _ended(self, sync: asyncio.Future[None]) -> None:
+        syncing, self._syncing = self._syncing, []
+        error = self._error_of(sync)
+        try:
+            for log_to_sync, work in syncing:
+                log_to_sync.end_sync(error if error is not None and _concerns(error, work) else None)
+        finally:
+            if self._dirty:
+                self._start()
+            else:
+                self._is_running = False
+                waiters, self._idle_waiters = self._idle_waiters, []
+                for waiter in waiters:
+                    if not waiter.done():
+                        waiter.set_result(None)
+
+    def _error_of(self, sync: asyncio.Future[None]) -> StorageError | None:
+        if sync.cancelled():
+            return StorageError("the sync was cancelled")
+        error = sync.exception()
+        if error is None or isinstance(error, StorageError):
+            return error
+        log.error("sync_failed", error=type(error).__name__, reason=str(error))
+        return StorageError(f"the sync failed: {error}")
+
+
+def _concerns(error: StorageError, work: SyncWork) -> bool:
+    if not error.paths:
+        return True
+    return any(file.path in error.paths for file in work.files) or any(path in error.paths for path in work.directories)

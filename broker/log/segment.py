@@ -1,0 +1,362 @@
+"""One segment of a partition's log: the `.log` file and the indexes that belong to it.
+
+Index files are read when they are first needed, and written when the segment is sealed, swept or closed. What is missing
+or cannot be right is rebuilt from the log file, with a warning.
+Source: Kafka's LogSegment.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import structlog
+
+from broker.disk import Disk, LogFile
+from broker.log.batch_scan import scan_batches
+from broker.log.offset_index import ENTRY_BYTES, CorruptIndexError, OffsetIndex
+from broker.log.time_index import TimeIndex
+
+log = structlog.get_logger(__name__)
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_POSITION = 2**31 - 1
+NO_TIMESTAMP = -1
+_WALK = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
+_LENGTH_OVERHEAD = 12
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """`00000000000000000042.log`: an offset, twenty digits wide, and what the file is."""
+    return f"{offset:020d}{suffix}"
+
+
+class SegmentRead(NamedTuple):
+    """Whole batches, and the position after the last of them."""
+
+    records: memoryview
+    end_position: int
+
+
+class Segment:
+    """One segment.
+
+    base_offset: of the first record it may hold; its files are named after it.
+    next_offset: after the last record it holds; `base_offset` when empty.
+    max_timestamp_ms, offset_of_max_timestamp: the greatest record timestamp and the last offset of the batch that has it.
+    """
+
+    __slots__ = (
+        "_bytes_since_index_entry",
+        "_directory",
+        "_disk",
+        "_first_timestamp_ms",
+        "_index_files",
+        "_index_interval_bytes",
+        "_max_timestamp_ms",
+        "_offset_index",
+        "_offset_of_max_timestamp",
+        "_time_index",
+        "base_offset",
+        "has_transaction_index",
+        "indexes_used",
+        "log",
+        "next_offset",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        next_offset: int,
+        index_interval_bytes: int,
+        has_transaction_index: bool = False,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.has_transaction_index = has_transaction_index
+        self.log: LogFile = disk.open(self.path(".log"))
+        self._index_interval_bytes = index_interval_bytes
+        self._bytes_since_index_entry = 0
+        self._first_timestamp_ms: int | None = None
+        self._max_timestamp_ms: int | None = None
+        self._offset_of_max_timestamp = base_offset
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._index_files: dict[str, LogFile] = {}
+        self.indexes_used = True
+        if self.log.size_bytes == 0:
+            self._offset_index = OffsetIndex()
+            self._time_index = TimeIndex()
+            self._max_timestamp_ms = NO_TIMESTAMP
+
+    def path(self, suffix: str) -> str:
+        return f"{self._directory}/{file_name(self.base_offset, suffix)}"
+
+    @property
+    def size_bytes(self) -> int:
+        return self.log.size_bytes
+
+    # Append
+
+    def append(
+        self, buffers: tuple[bytes | bytearray | memoryview, ...], last_offset: int, max_timestamp_ms: int
+    ) -> None:
+        """Write one batch, given in pieces, at the end. Raises StorageError; the segment is then as it was."""
+        position = self.log.size_bytes
+        self.log.append(*buffers)
+        if not position:
+            self._first_timestamp_ms = max_timestamp_ms
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self._max_timestamp_ms = max_timestamp_ms
+            self._offset_of_max_timestamp = last_offset
+        self._index_batch(last_offset, position, self.log.size_bytes - position)
+        self.next_offset = last_offset + 1
+
+    def _index_batch(self, last_offset: int, position: int, size_bytes: int) -> None:
+        if self._bytes_since_index_entry > self._index_interval_bytes:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            assert self._max_timestamp_ms is not None
+            self.time_index.append(self._max_timestamp_ms, self._offset_of_max_timestamp - self.base_offset)
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += size_bytes
+
+    def has_room_for(self, size_bytes: int, last_offset: int, segment_bytes: int, segment_index_bytes: int) -> bool:
+        """Whether a batch fits: by size, by the offsets that an index entry can tell, by room in the index."""
+        return (
+            self.log.size_bytes + size_bytes <= min(segment_bytes, MAX_POSITION)
+            and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+            and (len(self.offset_index) + 1) * ENTRY_BYTES <= segment_index_bytes
+        )
+
+    # Read
+
+    def read(self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool) -> SegmentRead | None:
+        """Whole batches from the one that holds `offset`, none of which reaches `bound_offset`.
+
+        None when the segment holds nothing at or after `offset` (a compacted log has gaps).
+        With `minimum_one_batch` the first batch is returned whole even if it alone is above `max_bytes`.
+        """
+        index = self.offset_index
+        size_bytes = self.log.size_bytes
+        chunk_position = index.position_before(offset - self.base_offset)
+        wanted_bytes = max(max_bytes, 0) + self._index_interval_bytes + _WALK.size
+        chunk = self.log.read(chunk_position, min(wanted_bytes, size_bytes - chunk_position))
+        # Walk to the batch that holds the offset.
+        start = 0
+        while True:
+            if start + _WALK.size > len(chunk):
+                chunk_position += start
+                start = 0
+                if chunk_position + _WALK.size > size_bytes:
+                    return None
+                chunk = self.log.read(chunk_position, min(wanted_bytes, size_bytes - chunk_position))
+            base_offset, length, last_offset_delta = _WALK.unpack_from(chunk, start)
+            last_offset = base_offset + last_offset_delta
+            if last_offset >= offset:
+                break
+            start += length + _LENGTH_OVERHEAD
+        if last_offset >= bound_offset:
+            return SegmentRead(chunk[:0], chunk_position + start)
+        first_bytes = length + _LENGTH_OVERHEAD
+        if first_bytes > max_bytes:
+            if not minimum_one_batch:
+                return SegmentRead(chunk[:0], chunk_position + start)
+            if start + first_bytes > len(chunk):
+                chunk_position += start
+                start = 0
+                chunk = self.log.read(chunk_position, first_bytes)
+            end = start + first_bytes
+            return SegmentRead(chunk[start:end], chunk_position + end)
+        # Jump near the end by the index, then walk to the last whole batch.
+        limit = min(start + max_bytes, len(chunk))
+        near_end = index.batch_at_or_before(chunk_position + limit)
+        if bound_offset < self.next_offset:
+            near_end = min(near_end, index.last_position_below(bound_offset - self.base_offset))
+        end = max(start, near_end - chunk_position)
+        while end + _WALK.size <= limit:
+            base_offset, length, last_offset_delta = _WALK.unpack_from(chunk, end)
+            following = end + length + _LENGTH_OVERHEAD
+            if following > limit or base_offset + last_offset_delta >= bound_offset:
+                break
+            end = following
+        return SegmentRead(chunk[start:end], chunk_position + end)
+
+    def offset_bound_after(self, position: int) -> int:
+        """An offset above all records before `position`: of the next index entry, else of the segment's end."""
+        bound = self.offset_index.first_offset_from(position)
+        return self.next_offset if bound is None else self.base_offset + bound
+
+    # Time
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """-1 when empty."""
+        if self._max_timestamp_ms is None:
+            time_index = self.time_index
+            if len(time_index):
+                self._max_timestamp_ms = time_index.timestamps_ms[-1]
+                self._offset_of_max_timestamp = self.base_offset + time_index.last_offsets[-1]
+            else:
+                self._max_timestamp_ms = NO_TIMESTAMP
+        return self._max_timestamp_ms
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        return self._offset_of_max_timestamp if self.max_timestamp_ms >= 0 else self.base_offset
+
+    @property
+    def first_timestamp_ms(self) -> int | None:
+        """The greatest timestamp of the first batch, from which the age of the segment counts; None when empty."""
+        if self._first_timestamp_ms is None:
+            for batch in scan_batches(self.log, 0, self.log.size_bytes):
+                self._first_timestamp_ms = batch.header.max_timestamp_ms
+                break
+        return self._first_timestamp_ms
+
+    # Indexes
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        self.indexes_used = True
+        index = self._offset_index
+        if index is None:
+            self._load_indexes()
+            index = self._offset_index
+            assert index is not None
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        self.indexes_used = True
+        index = self._time_index
+        if index is None:
+            self._load_indexes()
+            index = self._time_index
+            assert index is not None
+        return index
+
+    def _load_indexes(self) -> None:
+        offsets = self._disk.read_file(self.path(".index"))
+        times = self._disk.read_file(self.path(".timeindex"))
+        try:
+            if offsets is None or times is None:
+                raise CorruptIndexError("the file is missing")
+            self._offset_index = OffsetIndex.from_bytes(offsets, self.log.size_bytes)
+            self._time_index = TimeIndex.from_bytes(times)
+        except CorruptIndexError as error:
+            log.warning("index_rebuilt", path=self.path(".index"), reason=str(error))
+            self.rebuild_indexes()
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the log file's headers, and write them."""
+        self.reset_indexes()
+        for position, header in scan_batches(self.log, 0, self.log.size_bytes):
+            self.index_scanned(position, header.last_offset, header.size_bytes, header.max_timestamp_ms)
+        self.write_indexes_anew()
+
+    def reset_indexes(self) -> None:
+        """Forget all that is known from the log file's content, before its batches are given to `index_scanned` again."""
+        self._offset_index = OffsetIndex()
+        self._time_index = TimeIndex()
+        self._max_timestamp_ms = NO_TIMESTAMP
+        self._offset_of_max_timestamp = self.base_offset
+        self._first_timestamp_ms = None
+        self._bytes_since_index_entry = 0
+        self.next_offset = self.base_offset
+
+    def index_scanned(self, position: int, last_offset: int, size_bytes: int, max_timestamp_ms: int) -> None:
+        """Take in a batch that the log file holds, the next in order."""
+        if self._first_timestamp_ms is None:
+            self._first_timestamp_ms = max_timestamp_ms
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self._max_timestamp_ms = max_timestamp_ms
+            self._offset_of_max_timestamp = last_offset
+        self._index_batch(last_offset, position, size_bytes)
+        self.next_offset = last_offset + 1
+
+    def resume(self) -> bool:
+        """After a clean stop: find the end of an active segment from its last index entry on.
+
+        Returns whether the batches from there on end where the file ends.
+        """
+        size_bytes = self.log.size_bytes
+        if size_bytes == 0:
+            return True
+        _ = self.max_timestamp_ms
+        positions = self.offset_index.positions
+        start = positions[-1] if positions else 0
+        end = start
+        for position, header in scan_batches(self.log, start, size_bytes):
+            end = position + header.size_bytes
+            self.next_offset = header.last_offset + 1
+            assert self._max_timestamp_ms is not None
+            if header.max_timestamp_ms > self._max_timestamp_ms:
+                self._max_timestamp_ms = header.max_timestamp_ms
+                self._offset_of_max_timestamp = header.last_offset
+        self._bytes_since_index_entry = end - start
+        return end == size_bytes
+
+    def write_indexes(self) -> list[LogFile]:
+        """Bring the index files up to date; returns the files that were written, to be synced by the caller."""
+        written: list[LogFile] = []
+        for suffix, index in ((".index", self._offset_index), (".timeindex", self._time_index)):
+            if index is None:
+                continue
+            file = self._index_files.get(suffix)
+            if file is None:
+                file = self._index_files[suffix] = self._disk.open(self.path(suffix))
+            if index.written_count < len(index):
+                file.append(index.unwritten_bytes())
+                index.written_count = len(index)
+                written.append(file)
+        return written
+
+    def write_indexes_anew(self) -> None:
+        """Replace the index files by what is in memory, durably."""
+        for suffix, index in ((".index", self.offset_index), (".timeindex", self.time_index)):
+            file = self._index_files.pop(suffix, None)
+            if file is not None:
+                file.close()
+            index.written_count = 0
+            self._disk.write_file(self.path(suffix), index.unwritten_bytes(), durable=True)
+            index.written_count = len(index)
+
+    def seal(self) -> list[LogFile]:
+        """End appending: the last timestamp goes into the time index, both indexes to their files. Returns the files."""
+        if self.max_timestamp_ms >= 0:
+            self.time_index.append(self.max_timestamp_ms, self.offset_of_max_timestamp - self.base_offset)
+        self.write_indexes()
+        return [self.log, *self._index_files.values()]
+
+    def forget_indexes(self) -> None:
+        """Give the memory of a sealed segment's indexes back, unless they were used since the last call."""
+        if self.indexes_used:
+            self.indexes_used = False
+        elif self._offset_index is not None and self.log.size_bytes:
+            _ = self.max_timestamp_ms
+            self._offset_index = None
+            self._time_index = None
+
+    # Files
+
+    def truncate(self, position: int) -> None:
+        """Cut the log file; the indexes must be rebuilt afterwards."""
+        self.log.truncate(position)
+
+    def close(self) -> None:
+        self.log.close()
+        for file in self._index_files.values():
+            file.close()
+        self._index_files.clear()
+
+    def delete(self) -> None:
+        """Remove the files, the log first: indexes without a log are removed at the next start."""
+        self.close()
+        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+            if suffix != ".txnindex" or self.has_transaction_index:
+                self._disk.delete(self.path(suffix))

@@ -1,0 +1,63 @@
+"""The `.timeindex` file of a segment: up to which offset all records are at most how old.
+
+An entry is 12 bytes, big-endian: the greatest timestamp of all records so far (int64, ms), and the last offset of the
+batch that holds it, relative to the segment's base offset (int32). Timestamps rise from entry to entry.
+Source: Kafka's TimeIndex.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+
+from broker.log.offset_index import CorruptIndexError
+
+ENTRY = struct.Struct(">qi")
+
+
+class TimeIndex:
+    """The entries of one segment: `timestamps_ms` (int64) and `last_offsets` (int32, relative to the base offset)."""
+
+    __slots__ = ("last_offsets", "timestamps_ms", "written_count")
+
+    def __init__(self) -> None:
+        self.timestamps_ms = array("q")
+        self.last_offsets = array("i")
+        self.written_count = 0  # entries that the file holds
+
+    @classmethod
+    def from_bytes(cls, content: bytes | memoryview) -> TimeIndex:
+        """Read a file's content. Raises CorruptIndexError unless timestamps and offsets rise."""
+        if len(content) % ENTRY.size:
+            raise CorruptIndexError(f"{len(content)} bytes are not whole entries of {ENTRY.size}")
+        index = cls()
+        for timestamp_ms, last_offset in ENTRY.iter_unpack(content):
+            index.timestamps_ms.append(timestamp_ms)
+            index.last_offsets.append(last_offset)
+        index.written_count = len(index.last_offsets)
+        rises = all(map(int.__lt__, index.timestamps_ms, index.timestamps_ms[1:])) and all(
+            map(int.__le__, index.last_offsets, index.last_offsets[1:])
+        )
+        if not rises or (index.last_offsets and index.last_offsets[0] < 0):
+            raise CorruptIndexError("its entries do not rise")
+        return index
+
+    def __len__(self) -> int:
+        return len(self.last_offsets)
+
+    def append(self, timestamp_ms: int, last_offset: int) -> None:
+        """Add an entry; left out unless its timestamp is above all before."""
+        if timestamp_ms >= 0 and (not self.timestamps_ms or timestamp_ms > self.timestamps_ms[-1]):
+            self.timestamps_ms.append(timestamp_ms)
+            self.last_offsets.append(last_offset)
+
+    def offset_before(self, timestamp_ms: int) -> int:
+        """An offset (relative) below which no record has a timestamp of `timestamp_ms` or later."""
+        slot = bisect_left(self.timestamps_ms, timestamp_ms)
+        return self.last_offsets[slot - 1] + 1 if slot else 0
+
+    def unwritten_bytes(self) -> bytes:
+        """The entries that the file does not hold yet, as they go into it."""
+        start = self.written_count
+        return b"".join(map(ENTRY.pack, self.timestamps_ms[start:], self.last_offsets[start:]))
