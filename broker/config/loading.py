@@ -99,7 +99,8 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> LoadedSettings:
-    """Read all sources, weakest first: the file, variables `FENCEPOST_…`, `name=value` assignments, command-line options.
+    """Read all sources, weakest first: the file, variables `FENCEPOST_…`, `name=value` assignments, command-line
+    options.
 
     overrides: values of command-line options, by Kafka name. Raises ConfigurationError with every problem found.
     """

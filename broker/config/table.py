@@ -1,7 +1,9 @@
 """The settings table: every setting of the broker, grouped as the documentation shows them.
 
-An attribute is a row: its name is Kafka's with dots for underscores, its value the typed default. The command line, properties
-files, the environment, DescribeConfigs and docs/configuration.md all read this table. Names with `fencepost.` are our own.
+An attribute is a row: its name is Kafka's with dots for underscores, its value the typed default. The command line,
+properties
+files, the environment, DescribeConfigs and docs/configuration.md all read this table. Names with `fencepost.` are our
+own.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class ServerSettings:
     broker_rack: str | None = declare(STRING, None, "The rack of this broker, as Metadata shows it to clients.")
     log_dirs: str = declare(
         STRING,
-        "fencepost-data",
+        "data",
         "The directory that holds everything the broker keeps: the logs of all partitions and the metadata. "
         "One directory; a list is refused. One broker at a time may use it.",
         aliases=("log.dir",),

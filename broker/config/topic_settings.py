@@ -1,4 +1,5 @@
-"""The topic-level settings: Kafka's names, the broker settings behind their defaults, and the checks on what clients send."""
+"""The topic-level settings: Kafka's names, the broker settings behind their defaults, and the checks on what clients
+send."""
 
 from __future__ import annotations
 
@@ -244,7 +245,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
 
 
 def effective_values(configs: Mapping[str, str], settings: Settings) -> dict[str, Any]:
-    """The typed value of every topic setting for a topic with these configs. Raises ValueError for an unreadable one."""
+    """The typed value of every topic setting for a topic with these configs. Raises ValueError for an unreadable
+    one."""
     return {
         name: row.setting.parse(configs[name]) if name in configs else row.default(settings)
         for name, row in TOPIC_SETTINGS.items()

@@ -1,0 +1,75 @@
+"""A metadata store that keeps nothing: for simulation and tests."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from broker.metadata.image import TopicMetadata
+from broker.metadata.store import new_cluster_id
+
+
+class InMemoryMetadataStore:
+    """Lives as long as the object; reopening it finds everything as it was, like a store on disk."""
+
+    def __init__(self, cluster_id: str | None = None) -> None:
+        self._cluster_id = cluster_id or new_cluster_id()
+        self._topics: dict[str, TopicMetadata] = {}
+        self._deletions: dict[bytes, TopicMetadata] = {}
+        self._versioned: dict[str, tuple[bytes, int]] = {}
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def cluster_id(self) -> str:
+        return self._cluster_id
+
+    async def load_topics(self) -> list[TopicMetadata]:
+        return list(self._topics.values())
+
+    async def load_deletions(self) -> list[TopicMetadata]:
+        return list(self._deletions.values())
+
+    async def create_topic(self, topic: TopicMetadata) -> bool:
+        if topic.name in self._topics:
+            return False
+        self._topics[topic.name] = topic
+        return True
+
+    async def delete_topic(self, name: str) -> bool:
+        topic = self._topics.pop(name, None)
+        if topic is None:
+            return False
+        self._deletions[topic.topic_id] = topic
+        return True
+
+    async def finish_deletion(self, topic_id: bytes) -> None:
+        self._deletions.pop(topic_id, None)
+
+    async def set_partition_count(self, name: str, partition_count: int) -> bool:
+        topic = self._topics.get(name)
+        if topic is None:
+            return False
+        self._topics[name] = dataclasses.replace(topic, partition_count=partition_count)
+        return True
+
+    async def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> bool:
+        topic = self._topics.get(name)
+        if topic is None:
+            return False
+        self._topics[name] = dataclasses.replace(topic, configs=MappingProxyType(dict(configs)))
+        return True
+
+    async def read_versioned(self, key: str) -> tuple[bytes | None, int]:
+        return self._versioned.get(key, (None, 0))
+
+    async def compare_and_set(self, key: str, value: bytes, expected_version: int) -> bool:
+        _, version = self._versioned.get(key, (None, 0))
+        if version != expected_version:
+            return False
+        self._versioned[key] = (value, version + 1)
+        return True

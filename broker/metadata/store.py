@@ -1,0 +1,72 @@
+"""The seam to where metadata is kept: topics, their configs, and versioned values such as blocks of producer ids."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Mapping
+from typing import Protocol
+
+from broker.metadata.image import TopicMetadata
+
+
+class MetadataStore(Protocol):
+    """Durable when a call returns. Every call may raise StorageError.
+
+    A topic that is being deleted stays known as a deletion until its partitions' files are gone, so that a crash
+    in between leaves nothing behind that a new topic of the same name could take for its own.
+    """
+
+    async def open(self) -> None:
+        """Make the store ready; the first time, this founds the cluster and picks its id."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def cluster_id(self) -> str:
+        """22 characters of URL-safe base64, the same for ever."""
+        ...
+
+    async def load_topics(self) -> list[TopicMetadata]: ...
+
+    async def load_deletions(self) -> list[TopicMetadata]:
+        """Topics whose deletion was recorded but not yet reported as finished."""
+        ...
+
+    async def create_topic(self, topic: TopicMetadata) -> bool:
+        """Record a new topic; False when the name is taken."""
+        ...
+
+    async def delete_topic(self, name: str) -> bool:
+        """Turn a topic into a deletion; False when there is no such topic."""
+        ...
+
+    async def finish_deletion(self, topic_id: bytes) -> None:
+        """Forget a deletion; its files are gone."""
+        ...
+
+    async def set_partition_count(self, name: str, partition_count: int) -> bool:
+        """False when there is no such topic."""
+        ...
+
+    async def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> bool:
+        """Replace all configs of a topic; False when there is no such topic."""
+        ...
+
+    async def read_versioned(self, key: str) -> tuple[bytes | None, int]:
+        """A value and its version; (None, 0) when it was never written."""
+        ...
+
+    async def compare_and_set(self, key: str, value: bytes, expected_version: int) -> bool:
+        """Write a value if its version is still the expected one, which raises the version by 1; False when it is
+        not."""
+        ...
+
+
+def new_cluster_id() -> str:
+    """A random id as Kafka shows one: 16 bytes in URL-safe base64 without padding, not starting with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode("ascii")
+        # A leading dash reads as an option on command lines; Kafka's Uuid.randomUuid leaves such ids out as well.
+        if not text.startswith("-"):
+            return text
