@@ -1,0 +1,97 @@
+"""cluster"""
+
+from protocol.schema import ZERO_UUID, field, int8, int16, int32, message, struct, uuid
+
+
+@message(key=60, versions="0-2", flexible="0+")
+class DescribeClusterRequest:
+    """DescribeClusterRequest."""
+
+    include_cluster_authorized_operations: bool = False
+    endpoint_type: int8 = field(versions="1+", default=1)
+    include_fenced_brokers: bool = field(versions="2+", default=False)
+
+
+@struct
+class DescribeClusterBroker:
+    """DescribeClusterBroker."""
+
+    broker_id: int32 = 0
+    host: str = ""
+    port: int32 = 0
+    rack: str | None = None
+    is_fenced: bool = field(versions="2+", default=False)
+
+
+@message(key=60, versions="0-2", flexible="0+")
+class DescribeClusterResponse:
+    """DescribeClusterResponse."""
+
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    error_message: str | None = None
+    endpoint_type: int8 = field(versions="1+", default=1)
+    cluster_id: str = ""
+    controller_id: int32 = -1
+    brokers: list[DescribeClusterBroker] = []
+    cluster_authorized_operations: int32 = -2147483648
+
+
+@struct
+class TopicRequest:
+    """TopicRequest."""
+
+    name: str = ""
+
+
+@struct
+class Cursor:
+    """Cursor."""
+
+    topic_name: str = ""
+    partition_index: int32 = 0
+
+
+@message(key=75, versions="0", flexible="0+")
+class DescribeTopicPartitionsRequest:
+    """DescribeTopicPartitionsRequest."""
+
+    topics: list[TopicRequest] = []
+    response_partition_limit: int32 = 2000
+    cursor: Cursor | None = None
+
+
+@struct
+class DescribeTopicPartitionsResponsePartition:
+    """DescribeTopicPartitionsResponsePartition."""
+
+    error_code: int16 = 0
+    partition_index: int32 = 0
+    leader_id: int32 = 0
+    leader_epoch: int32 = -1
+    replica_nodes: list[int32] = []
+    isr_nodes: list[int32] = []
+    eligible_leader_replicas: list[int32] | None = None
+    last_known_elr: list[int32] | None = None
+    offline_replicas: list[int32] = []
+
+
+@struct
+class DescribeTopicPartitionsResponseTopic:
+    """DescribeTopicPartitionsResponseTopic."""
+
+    error_code: int16 = 0
+    name: str | None = ""
+    topic_id: uuid = ZERO_UUID
+    is_internal: bool = False
+    partitions: list[DescribeTopicPartitionsResponsePartition] = []
+    topic_authorized_operations: int32 = -2147483648
+
+
+@message(key=75, versions="0", flexible="0+")
+class DescribeTopicPartitionsResponse:
+    """DescribeTopicPartitionsResponse."""
+
+    throttle_time_ms: int32 = 0
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    next_cursor: Cursor | None = None

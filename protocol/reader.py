@@ -1,0 +1,269 @@
+"""Compiles one flat reader per (message, version).
+
+What makes it fast: consecutive fields of fixed width, with the length or the count that follows them, come out of one `Struct.unpack_from` straight
+into the slots; nested structs are loops in the same function; no object is made per field. A slice that reaches beyond the end is not checked
+where it happens: it moves the position beyond the end, and the next read, or the comparison at the very end, fails.
+"""
+
+from struct import Struct
+from types import FunctionType
+from typing import NamedTuple
+
+from protocol.declaration import ArrayOf, Field, MessageSchema, StructOf, StructSchema, WireType, struct_schema_of
+from protocol.primitives import (
+    BYTES,
+    MAXIMUM_STRING_BYTES,
+    RECORDS,
+    STRING,
+    FixedWidth,
+    MalformedError,
+    VariableWidth,
+    continue_unsigned_varint,
+    read_unsigned_varint,
+    skip_tagged_fields,
+)
+from protocol.source import Source, literal
+
+
+class Slot(NamedTuple):
+    """A value of fixed width that waits to be unpacked together with its neighbours."""
+
+    code: str
+    target: str
+    about: str
+
+
+def compile_reader(schema: MessageSchema, version: int) -> tuple[FunctionType, list[str]]:
+    """Make `read(buffer, position) -> message` and, per line of it, the part of the message that the line reads."""
+    return _Reader(schema, version).compile()
+
+
+def minimum_size_bytes(wire_type: WireType, version: int, flexible: bool) -> int:
+    """The fewest bytes that a value can take; what bounds the count of an array before anything is allocated."""
+    match wire_type:
+        case FixedWidth():
+            return wire_type.size_bytes
+        case StructOf():
+            size = int(flexible)
+            for field in struct_schema_of(wire_type.python_class).fields:
+                if version not in field.versions or version in field.tagged:
+                    continue
+                nullable_struct = isinstance(field.type, StructOf) and version in field.nullable
+                size += 1 if nullable_struct else minimum_size_bytes(field.type, version, flexible)
+            return size
+        case _:
+            if flexible:
+                return 1
+            return 2 if wire_type is STRING else 4
+
+
+class _Reader:
+    def __init__(self, schema: MessageSchema, version: int) -> None:
+        self._schema = schema
+        self._version = version
+        self._flexible = version in schema.flexible
+        self._source = Source("def read(buffer, position):", f"read {schema.name} v{version}")
+        self._source.namespace |= {
+            "new": object.__new__,
+            "unpack_from": Struct.unpack_from,
+            "MalformedError": MalformedError,
+            "continue_varint": continue_unsigned_varint,
+            "read_varint": read_unsigned_varint,
+            "skip_tagged_fields": skip_tagged_fields,
+            "Struct": Struct,
+        }
+        self._pending: list[Slot] = []
+
+    def compile(self) -> tuple[FunctionType, list[str]]:
+        source = self._source
+        source.add("limit = len(buffer)")
+        self._struct(self._schema, "message", "", depth=0)
+        self._flush()
+        source.add("if position != limit:", "the end")
+        source.add("    raise MalformedError('the message ends before its bytes do')")
+        source.add("return message")
+        return source.compile("read"), source.about
+
+    def _flush(self) -> None:
+        """Unpack all that is pending with one call."""
+        slots, self._pending = self._pending, []
+        if not slots:
+            return
+        about = ", ".join(slot.about for slot in slots)
+        if len(slots) == 1 and slots[0].code == "B":
+            self._source.add(f"{slots[0].target} = buffer[position]", about)
+            self._source.add("position += 1")
+            return
+        codes = "".join(slot.code for slot in slots)
+        targets = ", ".join(slot.target for slot in slots) + ("," if len(slots) == 1 else "")
+        self._source.add(f"{targets} = {self._source.packed(codes, 'unpack_from')}(buffer, position)", about)
+        self._source.add(f"position += {Struct('>' + codes).size}")
+
+    def _struct(self, schema: StructSchema, variable: str, path: str, depth: int) -> None:
+        class_name = self._source.constant("Class", schema.python_class)
+        self._source.add(f"{variable} = new({class_name})", path.rstrip(".") or schema.name)
+        tagged = []
+        for field in schema.fields:
+            if self._version in field.versions and self._version not in field.tagged:
+                self._value(
+                    field.type, self._version in field.nullable, f"{variable}.{field.name}", path + field.name, depth
+                )
+                continue
+            if self._version in field.versions:
+                tagged.append(field)
+            default = literal(field.default) or self._source.constant("default", field.default)
+            self._source.add(f"{variable}.{field.name} = {default}")
+        if self._flexible:
+            self._tagged_fields(sorted(tagged, key=lambda field: field.tag or 0), variable, path, depth)
+
+    def _value(self, wire_type: WireType, nullable: bool, target: str, path: str, depth: int) -> None:
+        match wire_type:
+            case FixedWidth():
+                self._pending.append(Slot(wire_type.code, target, path))
+            case VariableWidth():
+                self._variable_width(wire_type, nullable, target, path)
+            case ArrayOf():
+                self._array(wire_type.element, nullable, target, path, depth)
+            case StructOf():
+                self._nested_struct(wire_type, nullable, target, path, depth)
+
+    def _length(self, variable: str, code: str, path: str, maximum: int | None = None) -> None:
+        """Read a length or count; in a flexible version it comes out one too high, with 0 for null."""
+        self._pending.append(Slot("B" if self._flexible else code, variable, f"the length of {path}"))
+        self._flush()
+        if self._flexible:
+            self._source.add(f"if {variable} > 127:")
+            self._source.add(f"    {variable}, position = continue_varint(buffer, position, {variable})")
+            if maximum is not None:
+                self._source.add(f"    if {variable} > {maximum + 1}:")
+                self._source.add(f"        raise MalformedError('longer than {maximum} bytes')")
+
+    def _null_or(self, variable: str, nullable: bool, target: str, path: str) -> None:
+        """Branch on null; the lines for a value follow, indented."""
+        source = self._source
+        if self._flexible:
+            source.add(f"if {variable}:", path)
+        else:
+            source.add(f"if {variable} >= 0:", path)
+        source.indent()
+
+    def _end_null_or(self, variable: str, nullable: bool, target: str) -> None:
+        source = self._source
+        source.dedent()
+        if nullable and self._flexible:
+            source.add("else:")
+            source.add(f"    {target} = None")
+        elif nullable:
+            source.add(f"elif {variable} == -1:")
+            source.add(f"    {target} = None")
+            source.add("else:")
+            source.add(f"    raise MalformedError(f'a length of {{{variable}}}')")
+        else:
+            source.add("else:")
+            source.add("    raise MalformedError('null is not allowed')")
+
+    def _variable_width(self, wire_type: VariableWidth, nullable: bool, target: str, path: str) -> None:
+        source = self._source
+        is_string = wire_type is STRING
+        self._length("length", "h" if is_string else "i", path, MAXIMUM_STRING_BYTES if is_string else None)
+        self._null_or("length", nullable, target, path)
+        source.add(f"end = position + length{' - 1' if self._flexible else ''}", path)
+        if is_string:
+            source.add(f"{target} = str(buffer[position:end], 'utf-8')", path)
+        elif wire_type is BYTES:
+            source.add(f"{target} = bytes(buffer[position:end])", path)
+        else:
+            assert wire_type is RECORDS
+            source.add(f"{target} = buffer[position:end]", path)
+        source.add("position = end")
+        self._end_null_or("length", nullable, target)
+
+    def _array(self, element: WireType, nullable: bool, target: str, path: str, depth: int) -> None:
+        source = self._source
+        path += "[]"
+        count, items, item = f"count_{depth}", f"items_{depth}", f"item_{depth}"
+        self._length(count, "i", path)
+        self._null_or(count, nullable, target, path)
+        if self._flexible:
+            source.add(f"{count} -= 1")
+        size_bytes = minimum_size_bytes(element, self._version, self._flexible)
+        source.add(
+            f"if {count} * {size_bytes} > limit - position:" if size_bytes > 1 else f"if {count} > limit - position:"
+        )
+        source.add(
+            f"    raise MalformedError(f'{{{count}}} elements do not fit into the {{limit - position}} bytes that follow')"
+        )
+        if isinstance(element, FixedWidth) and len(element.code) == 1:
+            source.add(f"{target} = list(Struct(f'>{{{count}}}{element.code}').unpack_from(buffer, position))")
+            source.add(f"position += {count} * {element.size_bytes}")
+        else:
+            source.add(f"{items} = []")
+            source.add(f"for _ in range({count}):")
+            source.indent()
+            if isinstance(element, StructOf):
+                self._struct(struct_schema_of(element.python_class), item, path + ".", depth + 1)
+            else:
+                self._value(element, False, item, path, depth + 1)
+            self._flush()
+            source.add(f"{items}.append({item})")
+            source.dedent()
+            source.add(f"{target} = {items}")
+        self._end_null_or(count, nullable, target)
+
+    def _nested_struct(self, wire_type: StructOf, nullable: bool, target: str, path: str, depth: int) -> None:
+        source = self._source
+        item = f"item_{depth}"
+        schema = struct_schema_of(wire_type.python_class)
+        if not nullable:
+            self._struct(schema, item, path + ".", depth + 1)
+            self._flush()
+            source.add(f"{target} = {item}")
+            return
+        self._pending.append(Slot("b", "present", path))
+        self._flush()
+        source.add("if present >= 0:")
+        source.indent()
+        self._struct(schema, item, path + ".", depth + 1)
+        self._flush()
+        source.add(f"{target} = {item}")
+        source.dedent()
+        source.add("else:")
+        source.add(f"    {target} = None")
+
+    def _tagged_fields(self, fields: list[Field], variable: str, path: str, depth: int) -> None:
+        source = self._source
+        about = f"tagged fields of {path.rstrip('.') or self._schema.name}"
+        tag, count, end = f"tag_{depth}", f"tag_count_{depth}", f"tag_end_{depth}"
+        self._pending.append(Slot("B", count, about))
+        self._flush()
+        source.add(f"if {count}:", about)
+        source.indent()
+        if not fields:
+            source.add(f"position = skip_tagged_fields(buffer, position, {count})")
+            source.dedent()
+            return
+        source.add(f"if {count} > 127:")
+        source.add(f"    {count}, position = continue_varint(buffer, position, {count})")
+        source.add(f"if {count} * 2 > limit - position:")
+        source.add(
+            f"    raise MalformedError(f'{{{count}}} tagged fields do not fit into the {{limit - position}} bytes that follow')"
+        )
+        source.add(f"for _ in range({count}):")
+        source.indent()
+        source.add(f"{tag}, position = read_varint(buffer, position)", about)
+        source.add(f"{end}, position = read_varint(buffer, position)")
+        source.add(f"{end} += position")
+        for number, field in enumerate(fields):
+            source.add(f"{'el' if number else ''}if {tag} == {field.tag}:")
+            source.indent()
+            self._value(
+                field.type, self._version in field.nullable, f"{variable}.{field.name}", path + field.name, depth + 1
+            )
+            self._flush()
+            source.add(f"if position != {end}:", path + field.name)
+            source.add("    raise MalformedError('the tagged field has another size than it says')")
+            source.dedent()
+        source.add("else:", about)
+        source.add(f"    position = {end}")
+        source.dedent()
+        source.dedent()

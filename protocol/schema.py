@@ -1,0 +1,166 @@
+"""Messages as typed classes: how to declare them, and how they become bytes and objects again.
+
+    @message(key=26, versions="0-5", flexible="3+")
+    class EndTxnResponse:
+        throttle_time_ms: int32 = 0
+        error_code: int16 = 0
+        producer_id: int64 = field(versions="5+", default=-1)
+
+A reader and a writer are compiled on the first use of a (message, version): see `protocol.reader` and `protocol.writer`.
+"""
+
+from collections.abc import Callable
+from struct import error as struct_error
+from types import FunctionType, TracebackType
+from typing import Any, TypeVar
+
+from protocol.declaration import MessageSchema, field, message, schema_of, struct
+from protocol.primitives import (
+    RECORDS,
+    ZERO_UUID,
+    Buffer,
+    DecodeError,
+    EncodeError,
+    MalformedError,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    records,
+    uint16,
+    uint32,
+    uuid,
+)
+from protocol.reader import compile_reader
+from protocol.writer import compile_writer
+
+__all__ = [
+    "ZERO_UUID",
+    "Buffer",
+    "DecodeError",
+    "EncodeError",
+    "decode",
+    "encode",
+    "encode_chunks",
+    "field",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "message",
+    "records",
+    "schema_of",
+    "struct",
+    "uint16",
+    "uint32",
+    "uuid",
+]
+
+Message = TypeVar("Message")
+
+_readers: dict[tuple[type[Any], int], Callable[[Buffer, int], Any]] = {}
+_writers: dict[tuple[type[Any], int], Callable[[Any, bytearray, list[Buffer]], None]] = {}
+_abouts: dict[FunctionType, list[str]] = {}
+
+
+def decode(message_type: type[Message], buffer: Buffer, version: int, position: int = 0) -> Message:
+    """Read one message, which must end where the buffer ends.
+
+    `records` fields are slices of the buffer, not copied: it has to stay as it is for as long as they are used.
+    Raises DecodeError for anything that is not such a message: truncated, malformed, too long, or of a version that is not declared.
+    """
+    read = _readers.get((message_type, version))
+    if read is None:
+        read = _reader(message_type, version)
+    try:
+        return read(buffer, position)  # type: ignore[no-any-return]
+    except (struct_error, IndexError, MalformedError, UnicodeDecodeError) as error:
+        raise _undecodable(message_type, version, buffer, error) from None
+
+
+def encode(message_object: Any, version: int) -> bytearray:
+    """Write a message as one piece.
+
+    Fields that the version does not have are left out. Raises EncodeError where a field holds a value that it cannot carry.
+    """
+    chunks = encode_chunks(message_object, version)
+    if len(chunks) == 1:
+        return chunks[0]  # type: ignore[return-value]  # a writer begins with the bytearray that it was given
+    return bytearray().join(chunks)
+
+
+def encode_chunks(message_object: Any, version: int, out: bytearray | None = None) -> list[Buffer]:
+    """Write a message as chunks to be sent one after another; records, unless they are small, are chunks of their own, not copied.
+
+    out: where the first chunk begins, e.g. a frame's header; written on at its end, and the first chunk returned.
+    """
+    message_type = type(message_object)
+    write = _writers.get((message_type, version))
+    if write is None:
+        write = _writer(message_type, version)
+    chunks: list[Buffer] = []
+    try:
+        write(message_object, bytearray() if out is None else out, chunks)
+    except (struct_error, AttributeError, TypeError, ValueError) as error:
+        about, _ = _where(error.__traceback__)
+        raise EncodeError(f"{message_type.__name__} v{version}: {about}: {error}") from error
+    return chunks
+
+
+def _reader(message_type: type[Any], version: int) -> Callable[[Buffer, int], Any]:
+    schema = schema_of(message_type)
+    if version not in schema.versions:
+        raise DecodeError(f"{schema.name} has no version {version}")
+    read, about = compile_reader(schema, version)
+    _abouts[read] = about
+    ready = _over_memoryview(read) if _carries_records(schema) else _over_bytes(read)
+    _readers[message_type, version] = ready
+    return ready
+
+
+def _over_memoryview(read: Callable[[Buffer, int], Any]) -> Callable[[Buffer, int], Any]:
+    """Slices of a memoryview are views, which is what records should be."""
+    return lambda buffer, position: read(memoryview(buffer), position)
+
+
+def _over_bytes(read: Callable[[Buffer, int], Any]) -> Callable[[Buffer, int], Any]:
+    """Messages without records are small, and bytes are read faster than a view of them."""
+    return lambda buffer, position: read(bytes(buffer), position)
+
+
+def _carries_records(schema: MessageSchema) -> bool:
+    return any(field.type is RECORDS for field in schema.all_fields())
+
+
+def _writer(message_type: type[Any], version: int) -> Callable[[Any, bytearray, list[Buffer]], None]:
+    schema = schema_of(message_type)
+    if version not in schema.versions:
+        raise EncodeError(f"{schema.name} has no version {version}")
+    write, about = compile_writer(schema, version)
+    _abouts[write] = about
+    _writers[message_type, version] = write
+    return write
+
+
+def _undecodable(message_type: type[Any], version: int, buffer: Buffer, error: Exception) -> DecodeError:
+    expected, position = _where(error.__traceback__)
+    size_bytes = len(buffer)
+    detail = str(error) if isinstance(error, MalformedError | UnicodeDecodeError) else "the bytes end too early"
+    return DecodeError(
+        f"{message_type.__name__} v{version}: {detail}, at byte {min(position, size_bytes)} of {size_bytes}, expected {expected}",
+        position=position,
+        expected=expected,
+    )
+
+
+def _where(traceback: TracebackType | None) -> tuple[str, int]:
+    """What the generated function was about when it failed, and its position in the buffer."""
+    codes = {function.__code__: about for function, about in _abouts.items()}
+    while traceback is not None:
+        about = codes.get(traceback.tb_frame.f_code)
+        if about is not None:
+            return about[traceback.tb_lineno], traceback.tb_frame.f_locals.get("position", 0)
+        traceback = traceback.tb_next
+    return "a message", 0

@@ -1,0 +1,227 @@
+"""Compiles one flat writer per (message, version): one bytearray written front to back, fields of fixed width packed together.
+
+Record batches are not copied into it. A writer for a message that carries them ends the current chunk, adds the batches as a chunk of their own and
+begins another, so that the reply goes to the socket as it lies on disk.
+"""
+
+from struct import Struct
+from types import FunctionType
+
+from protocol.declaration import ArrayOf, Field, MessageSchema, StructOf, StructSchema, WireType, struct_schema_of
+from protocol.primitives import (
+    MAXIMUM_STRING_BYTES,
+    RECORDS,
+    STRING,
+    EncodeError,
+    FixedWidth,
+    VariableWidth,
+    write_unsigned_varint,
+)
+from protocol.source import Source, literal
+
+COPIED_RECORDS_BYTES = 1024
+"""Records up to this size are copied: cheaper than one more chunk in the scatter list of the socket."""
+
+
+def compile_writer(schema: MessageSchema, version: int) -> tuple[FunctionType, list[str]]:
+    """Make `write(message, out, chunks)` and, per line of it, the part of the message that the line writes.
+
+    It writes on at the end of the bytearray `out`, and appends to `chunks` all that makes up the message, `out` first.
+    """
+    return _Writer(schema, version).compile()
+
+
+class _Writer:
+    def __init__(self, schema: MessageSchema, version: int) -> None:
+        self._schema = schema
+        self._version = version
+        self._flexible = version in schema.flexible
+        self._source = Source("def write(message, out, chunks):", f"write {schema.name} v{version}")
+        self._source.namespace |= {"EncodeError": EncodeError, "write_varint": write_unsigned_varint, "Struct": Struct}
+        self._out = "out"
+        self._pending: list[
+            tuple[str, str]
+        ] = []  # format code, expression; the code "x" is a zero byte without expression
+        self._pending_about: list[str] = []
+
+    def compile(self) -> tuple[FunctionType, list[str]]:
+        self._struct(self._schema, "message", "", depth=0)
+        self._flush()
+        self._source.add("chunks.append(out)")
+        return self._source.compile("write"), self._source.about
+
+    def _pend(self, code: str, expression: str, about: str) -> None:
+        self._pending.append((code, expression))
+        if about:
+            self._pending_about.append(about)
+
+    def _flush(self) -> None:
+        """Pack all that is pending with one call."""
+        pending, self._pending = self._pending, []
+        about, self._pending_about = ", ".join(self._pending_about), []
+        if not pending:
+            return
+        codes = "".join(code for code, _ in pending)
+        expressions = ", ".join(expression for code, expression in pending if code != "x")
+        if not expressions:
+            self._source.add(f"{self._out} += {bytes(len(pending))!r}", about)
+        else:
+            self._source.add(f"{self._out} += {self._source.packed(codes, 'pack')}({expressions})", about)
+
+    def _struct(self, schema: StructSchema, variable: str, path: str, depth: int) -> None:
+        tagged = []
+        for field in schema.fields:
+            if self._version not in field.versions:
+                continue
+            if self._version in field.tagged:
+                tagged.append(field)
+                continue
+            self._value(
+                field.type, self._version in field.nullable, f"{variable}.{field.name}", path + field.name, depth
+            )
+        if self._flexible:
+            if tagged:
+                self._tagged_fields(sorted(tagged, key=lambda field: field.tag or 0), variable, path, depth)
+            else:
+                self._pend("x", "", "")
+
+    def _value(self, wire_type: WireType, nullable: bool, value: str, path: str, depth: int) -> None:
+        match wire_type:
+            case FixedWidth():
+                self._pend(wire_type.code, value, path)
+            case VariableWidth():
+                self._variable_width(wire_type, nullable, value, path)
+            case ArrayOf():
+                self._array(wire_type.element, nullable, value, path, depth)
+            case StructOf():
+                self._nested_struct(wire_type, nullable, value, path, depth)
+
+    def _length(self, expression: str, code: str, about: str) -> None:
+        """Write a length or count together with all that is pending. In a flexible version the expression is one too high, 0 for null."""
+        if not self._flexible:
+            self._pend(code, expression, about)
+            self._flush()
+            return
+        source, pending, pending_about = self._source, list(self._pending), list(self._pending_about)
+        source.add(f"if {expression} < 128:", about)
+        source.indent()
+        if pending:
+            self._pend("B", expression, about)
+            self._flush()
+        else:
+            source.add(f"{self._out}.append({expression})", about)
+        source.dedent()
+        source.add("else:")
+        source.indent()
+        self._pending, self._pending_about = pending, pending_about
+        self._flush()
+        source.add(f"write_varint({self._out}, {expression})", about)
+        source.dedent()
+
+    def _variable_width(self, wire_type: VariableWidth, nullable: bool, value: str, path: str) -> None:
+        source = self._source
+        is_string = wire_type is STRING
+        size = "len(data) + 1" if self._flexible else "len(data)"
+        encoded = f"{value}.encode()" if is_string else value
+        if nullable:
+            source.add(f"data = {value}", path)
+            source.add("if data is None:")
+            source.add(f"    data, length = b'', {0 if self._flexible else -1}")
+            source.add("else:")
+            if is_string:
+                source.add("    data = data.encode()", path)
+            source.add(f"    length = {size}", path)
+        else:
+            source.add(f"data = {encoded}", path)
+            source.add(f"length = {size}", path)
+        if is_string and self._flexible:
+            source.add(f"if length > {MAXIMUM_STRING_BYTES + 1}:")
+            source.add(f"    raise EncodeError('longer than {MAXIMUM_STRING_BYTES} bytes')")
+        self._length("length", "h" if is_string else "i", path)
+        if wire_type is RECORDS and self._out == "out":
+            source.add(f"if len(data) > {COPIED_RECORDS_BYTES}:")
+            source.add("    chunks += (out, data)")
+            source.add("    out = bytearray()")
+            source.add("else:")
+            source.add("    out += data", path)
+        else:
+            source.add(f"{self._out} += data", path)
+
+    def _array(self, element: WireType, nullable: bool, value: str, path: str, depth: int) -> None:
+        source = self._source
+        path += "[]"
+        items, item = f"items_{depth}", f"item_{depth}"
+        source.add(f"{items} = {value}", path)
+        if nullable:
+            size = f"len({items}) + 1" if self._flexible else f"len({items})"
+            source.add(f"count = {0 if self._flexible else -1} if {items} is None else {size}", path)
+        else:
+            source.add(f"count = len({items}){' + 1' if self._flexible else ''}", path)
+        self._length("count", "i", path)
+        source.add(f"if {items}:")
+        source.indent()
+        if isinstance(element, FixedWidth) and len(element.code) == 1:
+            source.add(f"{self._out} += Struct(f'>{{len({items})}}{element.code}').pack(*{items})", path)
+        else:
+            source.add(f"for {item} in {items}:", path)
+            source.indent()
+            if isinstance(element, StructOf):
+                self._struct(struct_schema_of(element.python_class), item, path + ".", depth + 1)
+            else:
+                self._value(element, False, item, path, depth + 1)
+            self._flush()
+            source.dedent()
+        source.dedent()
+
+    def _nested_struct(self, wire_type: StructOf, nullable: bool, value: str, path: str, depth: int) -> None:
+        source = self._source
+        item = f"item_{depth}"
+        schema = struct_schema_of(wire_type.python_class)
+        source.add(f"{item} = {value}", path)
+        if not nullable:
+            self._struct(schema, item, path + ".", depth + 1)
+            return
+        self._flush()
+        source.add(f"if {item} is None:")
+        source.add(f"    {self._out} += b'\\xff'")
+        source.add("else:")
+        source.indent()
+        self._pend("b", "1", path)
+        self._struct(schema, item, path + ".", depth + 1)
+        self._flush()
+        source.dedent()
+
+    def _tagged_fields(self, fields: list[Field], variable: str, path: str, depth: int) -> None:
+        """Write the tagged fields whose values differ from their defaults; Kafka never writes the others."""
+        source, outer = self._source, self._out
+        self._flush()
+        tags, count = f"tags_{depth}", f"tag_count_{depth}"
+        source.add(f"{count} = 0", path)
+        for field in fields:
+            value = f"{variable}.{field.name}"
+            default = literal(field.default)
+            if default is None:
+                name = source.constant("default", field.default)
+                source.add(f"if {value} is not {name} and {value} != {name}:", path + field.name)
+            elif field.default is None:
+                source.add(f"if {value} is not None:", path + field.name)
+            else:
+                source.add(f"if {value} != {default}:", path + field.name)
+            source.indent()
+            source.add(f"if not {count}:")
+            source.add(f"    {tags} = bytearray()")
+            source.add(f"{count} += 1")
+            self._out = f"tagged_{depth}"
+            source.add(f"{self._out} = bytearray()")
+            self._value(field.type, self._version in field.nullable, value, path + field.name, depth + 1)
+            self._flush()
+            source.add(f"write_varint({tags}, {field.tag})")
+            source.add(f"write_varint({tags}, len({self._out}))")
+            source.add(f"{tags} += {self._out}")
+            self._out = outer
+            source.dedent()
+        source.add(f"if {count}:")
+        source.add(f"    write_varint({outer}, {count})")
+        source.add(f"    {outer} += {tags}")
+        source.add("else:")
+        source.add(f"    {outer}.append(0)")
