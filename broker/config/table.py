@@ -1,9 +1,8 @@
 """The settings table: every setting of the broker, grouped as the documentation shows them.
 
 An attribute is a row: its name is Kafka's with dots for underscores, its value the typed default. The command line,
-properties
-files, the environment, DescribeConfigs and docs/configuration.md all read this table. Names with `fencepost.` are our
-own.
+properties files, the environment, DescribeConfigs and docs/configuration.md all read this table. Names that start with
+`fencepost.` are our own.
 """
 
 from __future__ import annotations

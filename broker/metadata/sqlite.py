@@ -77,8 +77,8 @@ class SqliteMetadataStore:
 
     async def create_topic(self, topic: TopicMetadata) -> bool:
         return await self._change(
-            "INSERT INTO topics (name, topic_id, partition_count, configs) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO
-            NOTHING",
+            "INSERT INTO topics (name, topic_id, partition_count, configs) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (name) DO NOTHING",
             (topic.name, topic.topic_id, topic.partition_count, json.dumps(dict(topic.configs))),
         )
 
