@@ -8,12 +8,14 @@ Replies leave in request order per connection.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    import asyncio
+
     from broker.clock import Clock
     from broker.config import Settings
     from broker.group.service import GroupService
@@ -41,6 +43,8 @@ class Services:
     host: str  # as advertised to clients
     port: int
     cluster_id: str
+    # By producer id, resolved once the last Produce that waited for its verification has appended: what keeps their order.
+    produce_verifications: dict[int, asyncio.Future[None]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
