@@ -1,0 +1,43 @@
+"""A broker process for every module of client tests, and names that no two tests share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+
+_numbers = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/integration/" in item.path.as_posix():
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One broker for the tests of a module; tests that crash brokers start their own."""
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", settings={"num.partitions": "3"}) as process:
+        yield process
+        assert process.is_running, process.output
+        assert "Traceback" not in process.output, process.output
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """`unique("orders")` is a name that nothing else in this run uses."""
+    return lambda name: f"{name}-{next(_numbers)}"
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker of the test's own, to crash and to restart."""
+    process = BrokerProcess(tmp_path / "data", settings={"num.partitions": "3"})
+    process.start()
+    yield process
+    process.kill()
