@@ -1,0 +1,123 @@
+"""The segments of one log in order of their offsets, and what is found by going through them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from broker.log.batch_scan import scan_batches
+from broker.log.results import TimestampedOffset
+from broker.log.segment import Segment, SegmentRead
+from protocol.record_batch import RecordBatch, read_header, read_records
+
+EMPTY = memoryview(b"")
+
+
+class LogSegments:
+    """At least one segment; the last is the active one, the only one that is appended to."""
+
+    __slots__ = ("_base_offsets", "_segments", "active", "sealed_bytes")
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self.replace_all(segments)
+
+    def replace_all(self, segments: Sequence[Segment]) -> None:
+        self._segments = list(segments)
+        self._base_offsets = [segment.base_offset for segment in segments]
+        self.active = self._segments[-1]
+        self.sealed_bytes = sum(segment.size_bytes for segment in self._segments[:-1])
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @property
+    def first(self) -> Segment:
+        return self._segments[0]
+
+    @property
+    def sealed(self) -> Sequence[Segment]:
+        return self._segments[:-1]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.sealed_bytes + self.active.size_bytes
+
+    def add(self, segment: Segment) -> None:
+        """A new active segment, above all others."""
+        self.sealed_bytes += self.active.size_bytes
+        self._segments.append(segment)
+        self._base_offsets.append(segment.base_offset)
+        self.active = segment
+
+    def remove_first(self) -> Segment:
+        """Take the oldest segment out; the active one stays."""
+        segment = self._segments.pop(0)
+        del self._base_offsets[0]
+        self.sealed_bytes -= segment.size_bytes
+        return segment
+
+    def next_base_offset(self, segment: Segment) -> int | None:
+        """Where the following segment begins; None for the active one."""
+        slot = bisect_right(self._base_offsets, segment.base_offset)
+        return self._base_offsets[slot] if slot < len(self._base_offsets) else None
+
+    def from_offset(self, offset: int) -> Sequence[Segment]:
+        """The segment whose range an offset falls into, and all after it."""
+        slot = max(0, bisect_right(self._base_offsets, offset) - 1)
+        return self._segments[slot:] if slot else self._segments
+
+    def read(
+        self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool
+    ) -> tuple[Segment, SegmentRead]:
+        """Batches of one segment, as `Segment.read` says; of the next one where compaction left a gap."""
+        active = self.active
+        if offset >= active.base_offset:
+            found = active.read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch)
+            return active, found if found is not None else SegmentRead(EMPTY, 0)
+        for segment in self.from_offset(offset):
+            found = segment.read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch)
+            if found is not None:
+                return segment, found
+        return active, SegmentRead(EMPTY, 0)
+
+    def offset_for_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
+        """The first record from `start_offset` on whose timestamp is `timestamp_ms` or later."""
+        for segment in self.from_offset(start_offset):
+            if segment.max_timestamp_ms < timestamp_ms:
+                continue
+            first_offset = max(segment.time_index.offset_before(timestamp_ms), start_offset - segment.base_offset)
+            for batch in _batches_from(segment, first_offset):
+                if batch.header.max_timestamp_ms < timestamp_ms:
+                    continue
+                for record in read_records(batch):
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                        epoch = batch.header.partition_leader_epoch
+                        return TimestampedOffset(record.offset, record.timestamp_ms, epoch)
+        return None
+
+    def offset_of_max_timestamp(self, start_offset: int) -> TimestampedOffset | None:
+        """The first record that bears the greatest timestamp of the log; None when the log is empty."""
+        segment = max(self.from_offset(start_offset), key=lambda candidate: candidate.max_timestamp_ms)
+        max_timestamp_ms = segment.max_timestamp_ms
+        if max_timestamp_ms < 0:
+            return None
+        for batch in _batches_from(segment, segment.offset_of_max_timestamp - segment.base_offset):
+            if batch.header.max_timestamp_ms < max_timestamp_ms:
+                continue
+            for record in read_records(batch):
+                if record.timestamp_ms >= max_timestamp_ms:
+                    epoch = batch.header.partition_leader_epoch
+                    return TimestampedOffset(record.offset, record.timestamp_ms, epoch)
+        return None
+
+
+def _batches_from(segment: Segment, relative_offset: int) -> Iterator[RecordBatch]:
+    """The batches of a segment from the one that holds an offset on."""
+    start = segment.offset_index.position_before(relative_offset)
+    for position, header in scan_batches(segment.log, start, segment.size_bytes):
+        if header.last_offset - segment.base_offset >= relative_offset:
+            buffer = segment.log.read(position, header.size_bytes)
+            yield RecordBatch(read_header(buffer), buffer)

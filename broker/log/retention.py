@@ -1,0 +1,59 @@
+"""Which segments retention lets go, and when the active segment is old enough to be rolled.
+
+Source: Kafka's UnifiedLog.deleteOldSegments and LogSegment.shouldRoll.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from broker.log.log_config import LogConfig
+from broker.log.log_segments import LogSegments
+from broker.log.segment import Segment
+from broker.topic_partition import TopicPartition
+
+UNLIMITED = -1
+
+
+def expired_count(segments: LogSegments, config: LogConfig, *, log_start_offset: int, stable_offset: int, now_ms: int) -> int:
+    """How many of the oldest segments may go: below the log start, too old, or too much.
+
+    stable_offset: nothing that reaches beyond it goes (the high watermark).
+    The active segment is counted only when it is the last that is left, holds records and all of them are too old; the
+    caller rolls it first. A segment without timestamps never becomes too old.
+    """
+    excess_bytes = segments.size_bytes - config.retention_bytes if config.retention_bytes != UNLIMITED else 0
+    deletes = "delete" in config.cleanup_policy
+    count = 0
+    for segment in segments:
+        is_active = segment is segments.active
+        end_offset = segment.next_offset if is_active else segments.next_base_offset(segment) or segment.next_offset
+        if end_offset > stable_offset or segment.size_bytes == 0 and is_active:
+            break
+        if end_offset <= log_start_offset and not is_active:
+            pass
+        elif deletes and is_too_old(segment, config, now_ms):
+            pass
+        elif deletes and not is_active and excess_bytes >= segment.size_bytes > 0:
+            pass
+        else:
+            break
+        excess_bytes -= segment.size_bytes
+        count += 1
+    return count
+
+
+def is_too_old(segment: Segment, config: LogConfig, now_ms: int) -> bool:
+    """Whether all records of a segment are past `retention_ms`, by their own timestamps."""
+    return config.retention_ms != UNLIMITED and 0 <= segment.max_timestamp_ms < now_ms - config.retention_ms
+
+
+def roll_age_ms(topic_partition: TopicPartition, config: LogConfig) -> int:
+    """The age at which this partition's active segment is rolled.
+
+    The jitter is fixed per partition, so that partitions created together do not all roll at once.
+    """
+    if config.segment_jitter_ms <= 0:
+        return config.segment_ms
+    jitter_ms = zlib.crc32(str(topic_partition).encode()) % min(config.segment_jitter_ms, config.segment_ms)
+    return config.segment_ms - jitter_ms

@@ -1,0 +1,158 @@
+"""Segments: what is appended is read back in whole batches, and indexes are rebuilt when they are not right."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import pytest
+import structlog
+
+from broker.local_disk import LocalDisk
+from broker.log.segment import Segment
+from protocol.record_batch import Record, build_batch, iterate_batches
+
+FAR = 2**62
+
+
+def batch_of(base_offset: int, *, records: int = 1, value_bytes: int = 100, timestamp_ms: int = 1000) -> bytearray:
+    return build_batch(
+        [Record(index, timestamp_ms, None, b"v" * value_bytes) for index in range(records)], base_offset=base_offset
+    )
+
+
+def fill(segment: Segment, batches: int, *, records: int = 1, value_bytes: int = 100) -> None:
+    for index in range(batches):
+        offset = segment.next_offset
+        batch = batch_of(offset, records=records, value_bytes=value_bytes, timestamp_ms=1000 + index)
+        segment.append((batch[:16], memoryview(batch)[16:]), offset + records - 1, 1000 + index)
+
+
+def offsets_of(segment: Segment, offset: int, max_bytes: int, bound: int = FAR) -> list[int]:
+    found = segment.read(offset, max_bytes, bound, minimum_one_batch=False)
+    assert found is not None
+    return [batch.header.base_offset for batch in iterate_batches(found.records)]
+
+
+@pytest.fixture
+def segment(disk: LocalDisk, directory: str) -> Segment:
+    return Segment(disk, directory, 100, next_offset=100, index_interval_bytes=512)
+
+
+def test_every_offset_is_found_in_the_batch_that_holds_it(segment: Segment) -> None:
+    fill(segment, 50, records=3)
+    for offset in range(100, 250):
+        found = segment.read(offset, 1, FAR, minimum_one_batch=True)
+        assert found is not None
+        (batch,) = iterate_batches(found.records)
+        assert batch.header.base_offset == 100 + (offset - 100) // 3 * 3
+
+
+def test_a_read_returns_as_many_whole_batches_as_fit(segment: Segment) -> None:
+    fill(segment, 50)
+    size = len(batch_of(0))
+    for count in range(51):
+        assert offsets_of(segment, 100, count * size) == list(range(100, 100 + count))
+        assert offsets_of(segment, 100, count * size + size - 1) == list(range(100, 100 + count))
+
+
+def test_a_read_stays_below_its_bound(segment: Segment) -> None:
+    fill(segment, 50, records=2)
+    for bound in range(100, 200, 2):
+        assert offsets_of(segment, 100, 1 << 20, bound) == list(range(100, bound, 2))
+
+
+def test_a_batch_that_reaches_over_the_bound_is_not_read(segment: Segment) -> None:
+    fill(segment, 3, records=4)
+    assert offsets_of(segment, 100, 1 << 20, 107) == [100]
+
+
+def test_the_first_batch_comes_whole_when_asked_for_even_if_it_is_too_large(segment: Segment) -> None:
+    fill(segment, 2, value_bytes=5000)
+    found = segment.read(101, 10, FAR, minimum_one_batch=True)
+    assert found is not None
+    assert len(found.records) == len(batch_of(101, value_bytes=5000))
+    assert offsets_of(segment, 101, 10) == []
+
+
+def test_nothing_at_or_after_an_offset_is_told_apart_from_nothing_yet_readable(segment: Segment) -> None:
+    fill(segment, 2)
+    assert segment.read(102, 1000, FAR, minimum_one_batch=True) is None
+    assert offsets_of(segment, 101, 1000, 101) == []
+
+
+def test_index_files_have_the_layout_of_kafka(segment: Segment, directory: str) -> None:
+    fill(segment, 20, records=2)
+    segment.seal()
+    size = len(batch_of(0, records=2))
+    with open(f"{directory}/00000000000000000100.index", "rb") as file:
+        entries = list(struct.iter_unpack(">ii", file.read()))
+    assert entries
+    for relative_offset, position in entries:
+        assert position % size == 0
+        assert relative_offset == position // size * 2 + 1
+    with open(f"{directory}/00000000000000000100.timeindex", "rb") as file:
+        times = list(struct.iter_unpack(">qi", file.read()))
+    assert times[:-1] == [(1000 + relative_offset // 2, relative_offset) for relative_offset, _ in entries]
+    assert times[-1] == (1019, 39)
+
+
+@pytest.mark.parametrize("damage", ["missing", "odd length", "not rising", "beyond the log"])
+def test_an_index_that_cannot_be_right_is_rebuilt_from_the_log(
+    segment: Segment, disk: LocalDisk, directory: str, damage: str
+) -> None:
+    fill(segment, 40)
+    segment.seal()
+    segment.close()
+    path = f"{directory}/00000000000000000100.index"
+    with open(path, "rb") as file:
+        good = file.read()
+    if damage == "missing":
+        os.unlink(path)
+    else:
+        bad = {
+            "odd length": good[:-1],
+            "not rising": good[8:16] + good[:8] + good[16:],
+            "beyond the log": good + struct.pack(">ii", 60, 1 << 20),
+        }[damage]
+        with open(path, "wb") as file:
+            file.write(bad)
+    reopened = Segment(disk, directory, 100, next_offset=140, index_interval_bytes=512)
+    with structlog.testing.capture_logs() as logs:
+        assert offsets_of(reopened, 130, 1 << 20) == list(range(130, 140))
+    assert [entry["event"] for entry in logs] == ["index_rebuilt"]
+    with open(path, "rb") as file:
+        assert file.read() == good
+
+
+def test_an_active_segment_goes_on_where_a_clean_stop_left_it(segment: Segment, disk: LocalDisk, directory: str) -> None:
+    fill(segment, 25)
+    segment.write_indexes()
+    segment.close()
+    resumed = Segment(disk, directory, 100, next_offset=100, index_interval_bytes=512)
+    assert resumed.resume()
+    assert (resumed.next_offset, resumed.max_timestamp_ms, resumed.offset_of_max_timestamp) == (125, 1024, 124)
+    untouched = Segment(disk, directory, 0, next_offset=0, index_interval_bytes=512)
+    fill(untouched, 25)
+    fill(resumed, 10)
+    fill(untouched, 10)
+    assert resumed.offset_index.positions == untouched.offset_index.positions
+
+
+def test_indexes_of_a_sealed_segment_are_given_up_when_unused_and_read_again(segment: Segment) -> None:
+    fill(segment, 40)
+    segment.seal()
+    segment.forget_indexes()
+    segment.forget_indexes()
+    assert segment._offset_index is None
+    assert segment.max_timestamp_ms == 1039
+    assert offsets_of(segment, 120, 1 << 20) == list(range(120, 140))
+
+
+def test_a_segment_is_full_by_size_by_offsets_and_by_index(segment: Segment) -> None:
+    fill(segment, 20)
+    size = segment.size_bytes
+    assert segment.has_room_for(100, 200, size + 100, 1 << 20)
+    assert not segment.has_room_for(101, 200, size + 100, 1 << 20)
+    assert not segment.has_room_for(100, 100 + 2**31, size + 100, 1 << 20)
+    assert not segment.has_room_for(100, 200, size + 100, len(segment.offset_index) * 8)
