@@ -1,0 +1,150 @@
+"""The machine's file system behind the seam: appends that fail leave nothing behind, descriptors are bounded, syncs tell who failed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.disk import StorageError
+from broker.local_disk import LocalDisk
+
+
+@pytest.fixture
+def disk() -> Iterator[LocalDisk]:
+    local_disk = LocalDisk(open_file_limit=4)
+    yield local_disk
+    local_disk.close()
+
+
+def test_what_was_appended_is_read_back_from_any_position(disk: LocalDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "file"))
+    file.append(b"abc", memoryview(b"defg"), bytearray(b"h"))
+    file.append(b"ij")
+    assert file.size_bytes == 10
+    assert bytes(file.read(2, 4)) == b"cdef"
+    assert bytes(file.read(8, 100)) == b"ij"
+    assert bytes(file.read(10, 1)) == b""
+
+
+def test_an_existing_file_is_continued_at_its_end(disk: LocalDisk, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    file = disk.open(str(tmp_path / "file"))
+    file.append(b"def")
+    assert (tmp_path / "file").read_bytes() == b"abcdef"
+
+
+def test_more_files_than_the_limit_stay_usable_with_few_descriptors(disk: LocalDisk, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    files = [disk.open(str(tmp_path / str(number))) for number in range(50)]
+    for round_number in range(3):
+        for file in files:
+            file.append(bytes([round_number]))
+    assert len(os.listdir("/proc/self/fd")) - before <= 4
+    for file in files:
+        assert bytes(file.read(0, 10)) == b"\x00\x01\x02"
+
+
+def test_a_failed_append_is_cut_back_and_says_where_and_why(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = disk.open(str(tmp_path / "file"))
+    file.append(b"kept")
+
+    def write_nothing(descriptor: int, content: bytes, position: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    real_pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, position: real_pwrite(fd, bytes(buffers[0])[:3], position))
+    monkeypatch.setattr(os, "pwrite", write_nothing)
+    with pytest.raises(StorageError, match="No space left") as raised:
+        file.append(b"lost lost")
+    monkeypatch.undo()
+    assert raised.value.errno == errno.ENOSPC
+    assert raised.value.paths == {str(tmp_path / "file")}
+    assert file.size_bytes == 4
+    assert (tmp_path / "file").read_bytes() == b"kept"
+    file.append(b" after")
+    assert (tmp_path / "file").read_bytes() == b"kept after"
+
+
+def test_a_short_write_is_finished(disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open(str(tmp_path / "file"))
+    real_pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, position: real_pwrite(fd, bytes(buffers[0])[:2], position))
+    monkeypatch.setattr(os, "pwrite", lambda fd, content, position: real_pwrite(fd, bytes(content)[:1], position))
+    file.append(b"abc", b"def")
+    assert (tmp_path / "file").read_bytes() == b"abcdef"
+
+
+def test_a_small_file_is_replaced_as_a_whole(disk: LocalDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "checkpoint")
+    assert disk.read_file(path) is None
+    disk.write_file(path, b"one", durable=True)
+    disk.write_file(path, b"two", durable=False)
+    assert disk.read_file(path) == b"two"
+    assert disk.list(str(tmp_path)) == ["checkpoint"]
+
+
+def test_directories_are_made_listed_renamed_and_deleted_with_what_they_hold(disk: LocalDisk, tmp_path: Path) -> None:
+    directory = str(tmp_path / "a" / "b")
+    disk.make_directory(directory)
+    disk.make_directory(directory)
+    disk.open(f"{directory}/file").append(b"x")
+    disk.rename(directory, str(tmp_path / "c"))
+    assert disk.list(str(tmp_path)) == ["a", "c"]
+    assert disk.exists(str(tmp_path / "c" / "file"))
+    disk.delete(str(tmp_path / "c"))
+    disk.delete(str(tmp_path / "c"))
+    assert disk.list(str(tmp_path)) == ["a"]
+    assert disk.list(str(tmp_path / "nowhere")) == ()
+
+
+def test_a_path_through_a_file_is_a_storage_error_with_the_path(disk: LocalDisk, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match="file/below"):
+        disk.open(str(tmp_path / "file" / "below"))
+
+
+async def test_a_sync_covers_files_and_directories(disk: LocalDisk, tmp_path: Path) -> None:
+    files = [disk.open(str(tmp_path / str(number))) for number in range(10)]
+    for file in files:
+        file.append(b"x")
+    await disk.sync(files, [str(tmp_path)])
+    await disk.sync([])
+
+
+async def test_a_file_closed_while_it_is_synced_gives_its_descriptor_back_afterwards(
+    disk: LocalDisk, tmp_path: Path
+) -> None:
+    file = disk.open(str(tmp_path / "file"))
+    file.append(b"x")
+    sync = disk.sync([file])
+    before = len(os.listdir("/proc/self/fd"))
+    file.close()
+    await sync
+    assert len(os.listdir("/proc/self/fd")) < before
+    with pytest.raises(StorageError, match="closed"):
+        file.append(b"y")
+
+
+async def test_a_failed_sync_names_the_paths_that_failed(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [disk.open(str(tmp_path / str(number))) for number in range(3)]
+    for number, file in enumerate(files):
+        file.append(b"x" * number)
+    real_fdatasync = os.fdatasync
+
+    def fail_on_one_byte(descriptor: int) -> None:
+        if os.fstat(descriptor).st_size == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real_fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", fail_on_one_byte)
+    with pytest.raises(StorageError, match="cannot sync") as raised:
+        await disk.sync(files, [str(tmp_path / "missing")])
+    assert raised.value.paths == {str(tmp_path / "1"), str(tmp_path / "missing")}
