@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 ROOT = Path(__file__).resolve().parents[2]
 READY = re.compile(r"ready: (?P<host>\S+):(?P<port>\d+)")
@@ -107,8 +108,9 @@ class BrokerProcess:
         pages = int(Path(f"/proc/{self.process_id}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
-    def __enter__(self) -> BrokerProcess:
-        return self.start()
+    def __enter__(self) -> Self:
+        self.start()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
