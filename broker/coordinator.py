@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -20,13 +20,18 @@ from broker.clock import Clock
 from broker.disk import StorageError
 from broker.log.partition_log import AppendOrigin, Isolation, PartitionLog
 from protocol.errors import ErrorCode
+from protocol.primitives import DecodeError
 from protocol.record_batch import Record, build_batch, iterate_batches, read_end_transaction_marker, read_records
+
+if TYPE_CHECKING:
+    from broker.log.verification import VerificationGuard
 
 log = structlog.get_logger(__name__)
 
 Reply = TypeVar("Reply")
 S = TypeVar("S", bound="Shard")
 LOAD_CHUNK_BYTES = 4 * 1024 * 1024
+REFUSED_DEADLINE_PAUSE_S = 1.0
 
 
 def partition_for_key(key: str, partition_count: int) -> int:
@@ -67,12 +72,14 @@ class Decision(Generic[Reply]):
     records:  appended as one batch, in this order, then applied one by one.
     producer: (producer id, epoch) when the records belong to a transaction (TxnOffsetCommit); they become pending until its marker.
     answers:  replies to requests parked before, by token; they leave with this decision, in this order.
+    guard:    what `PartitionLog.begin_verification` gave for the producer, if it asked for verification (KIP-890).
     """
 
     reply: Reply | Parked
     records: Sequence[CoordinatorRecord] = ()
     producer: tuple[int, int] | None = None
     answers: Sequence[tuple[Hashable, Any]] = ()
+    guard: VerificationGuard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +152,21 @@ class CoordinatorRuntime(Generic[S]):
     name:       for log events, `transaction` or `group`.
     make_shard: builds the empty shard of a partition.
     clock:      wall time; waiting is done on the running event loop.
+    applied:    called in the same step, after a decision's records were applied and after a partition has been loaded; not yet durable then.
     """
 
-    def __init__(self, name: str, *, make_shard: Callable[[int], S], clock: Clock) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        make_shard: Callable[[int], S],
+        clock: Clock,
+        applied: Callable[[CoordinatorPartition[S]], None] | None = None,
+    ) -> None:
         self.name = name
         self._make_shard = make_shard
         self._clock = clock
+        self._applied = applied
         self._partitions: dict[int, CoordinatorPartition[S]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -173,25 +189,46 @@ class CoordinatorRuntime(Generic[S]):
         """
         partition = self.partition(index)
         decision = decide(partition.shard)
-        waiting: asyncio.Future[Any] | None = None
         reply = decision.reply
-        if isinstance(reply, Parked):
-            waiting = partition.parked[reply.token] = asyncio.get_running_loop().create_future()
-        self._carry_out(partition, decision)
-        await self._durable(partition)
-        self._answer(partition, decision)
-        if waiting is None:
-            return reply  # type: ignore[return-value]  # not Parked: checked above
+        if not isinstance(reply, Parked):
+            self._carry_out(partition, decision)
+            await self._deliver(partition, decision)
+            return reply
+        waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        partition.parked[reply.token] = waiting
         try:
+            self._carry_out(partition, decision)
+            await self._deliver(partition, decision)
             return await waiting  # type: ignore[no-any-return]
         finally:
-            assert isinstance(reply, Parked)
             if partition.parked.get(reply.token) is waiting:
                 del partition.parked[reply.token]
+            if waiting.done() and not waiting.cancelled():
+                waiting.exception()  # a write that failed has refused it too; that is told once
+            else:
+                waiting.cancel()
+
+    def submit(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
+        """Decide, append and apply in this very step, for callers to whom it does not matter when the records become durable.
+
+        The reply must not leave the process. Raises CoordinatorRefusal.
+        """
+        partition = self.partition(index)
+        decision = decide(partition.shard)
+        if isinstance(decision.reply, Parked) or decision.answers:
+            raise TypeError("replies to waiting requests leave only when they are durable")
+        self._carry_out(partition, decision)
+        return decision.reply
+
+    async def durable(self, index: int) -> None:
+        """Wait until all that was appended to a partition so far is durable. Raises CoordinatorRefusal."""
+        await self._durable(self.partition(index))
 
     def _carry_out(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
         if decision.records:
             self._append(partition, decision)
+            if self._applied is not None:
+                self._applied(partition)
         self._schedule(partition)
 
     def _append(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
@@ -204,7 +241,9 @@ class CoordinatorRuntime(Generic[S]):
             is_transactional=decision.producer is not None,
         )
         try:
-            result = partition.log.append(memoryview(batch), origin=AppendOrigin.COORDINATOR, now_ms=now_ms)
+            result = partition.log.append(
+                memoryview(batch), origin=AppendOrigin.COORDINATOR, now_ms=now_ms, guard=decision.guard
+            )
         except StorageError as error:
             self._take_offline(partition, error)
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
@@ -220,6 +259,26 @@ class CoordinatorRuntime(Generic[S]):
         except StorageError as error:
             self._take_offline(partition, error)
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
+
+    async def _deliver(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
+        """Wait until a decision is durable; then the requests that it answers get their replies."""
+        if not decision.answers:
+            await self._durable(partition)
+            return
+        # Others wait for these answers: they leave even if the connection of the request that led to them goes away.
+        task = asyncio.get_running_loop().create_task(self._answer_when_durable(partition, decision))
+        self._tasks.add(task)
+        task.add_done_callback(self._answered)
+        await asyncio.shield(task)
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # a write that failed has refused the parked requests; the caller, if still there, is told too
+
+    async def _answer_when_durable(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
+        await self._durable(partition)
+        self._answer(partition, decision)
 
     def _answer(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
         for token, answer in decision.answers:
@@ -292,17 +351,22 @@ class CoordinatorRuntime(Generic[S]):
                                 RecordOrigin(record.offset, record.timestamp_ms, producer_id, producer_epoch),
                             )
                 await asyncio.sleep(0)
-        except StorageError as error:
+        except (StorageError, DecodeError) as error:
             self._take_offline(partition, error)
             return
+        if partition.state is not PartitionState.LOADING:
+            return  # given up meanwhile
+        # No await since the last read: a marker is either among what was replayed or is told to the observer.
         partition.shard.loaded(self._clock.now_ms())
         partition_log.observer = _MarkerObserver(self, partition)
         partition.state = PartitionState.ACTIVE
         if record_count:
             log.info("coordinator_partition_loaded", coordinator=self.name, partition=partition.index, records=record_count)
+        if self._applied is not None:
+            self._applied(partition)
         self._schedule(partition)
 
-    def _take_offline(self, partition: CoordinatorPartition[S], error: StorageError) -> None:
+    def _take_offline(self, partition: CoordinatorPartition[S], error: Exception) -> None:
         if partition.state is not PartitionState.OFFLINE:
             partition.state = PartitionState.OFFLINE
             log.error("coordinator_partition_offline", coordinator=self.name, partition=partition.index, reason=str(error))
@@ -321,7 +385,7 @@ class CoordinatorRuntime(Generic[S]):
 
     # Time
 
-    def _schedule(self, partition: CoordinatorPartition[S]) -> None:
+    def _schedule(self, partition: CoordinatorPartition[S], *, minimum_delay_s: float = 0.0) -> None:
         deadline_ms = partition.shard.next_deadline_ms()
         if deadline_ms == partition.timer_deadline_ms and partition.timer is not None:
             return
@@ -330,7 +394,7 @@ class CoordinatorRuntime(Generic[S]):
             partition.timer = None
         partition.timer_deadline_ms = deadline_ms
         if deadline_ms is not None and partition.state is PartitionState.ACTIVE:
-            delay_s = max(0.0, (deadline_ms - self._clock.now_ms()) / 1000)
+            delay_s = max(minimum_delay_s, (deadline_ms - self._clock.now_ms()) / 1000)
             partition.timer = asyncio.get_running_loop().call_later(delay_s, self._deadline_reached, partition)
 
     def _deadline_reached(self, partition: CoordinatorPartition[S]) -> None:
@@ -350,6 +414,7 @@ class CoordinatorRuntime(Generic[S]):
             await self.execute(partition.index, lambda shard: shard.decide_deadline(now_ms))
         except CoordinatorRefusal as refusal:
             log.warning("coordinator_deadline_refused", coordinator=self.name, partition=partition.index, error=refusal.error.name)
+            self._schedule(partition, minimum_delay_s=REFUSED_DEADLINE_PAUSE_S)
 
 
 _APPEND_ERRORS = {

@@ -1,0 +1,122 @@
+"""DescribeTransactions and ListTransactions: what administrators see of transactions."""
+
+from __future__ import annotations
+
+import re
+
+from broker.coordinator import CoordinatorRefusal
+from broker.handlers.api import RequestContext, api
+from broker.transaction.metadata import TransactionMetadata
+from broker.transaction.service import TransactionService
+from broker.transaction.state_machine import STATES_BY_DISPLAY_NAME, TransactionState
+from protocol.errors import ErrorCode
+from protocol.messages.transaction_admin import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsTransactionState,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsTransactionState,
+    TopicData,
+)
+
+# States that Kafka has in memory only. A filter may name them; no transaction is ever in them here.
+_STATES_NEVER_SHOWN = frozenset({"Dead", "PrepareEpochFence"})
+
+
+def describe_transactions_failed(
+    request: DescribeTransactionsRequest, error: ErrorCode, version: int
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            DescribeTransactionsTransactionState(error_code=error, transactional_id=transactional_id)
+            for transactional_id in request.transactional_ids
+        ]
+    )
+
+
+@api(
+    DescribeTransactionsRequest, DescribeTransactionsResponse, versions="0-0", failed=describe_transactions_failed
+)
+def handle_describe_transactions(
+    context: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    """The state, producer, time-out and partitions of the transactions asked for."""
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            _describe(context.services.transactions, transactional_id)
+            for transactional_id in request.transactional_ids
+        ]
+    )
+
+
+def _describe(transactions: TransactionService, transactional_id: str) -> DescribeTransactionsTransactionState:
+    metadata = transactions.find(transactional_id)
+    if isinstance(metadata, ErrorCode):
+        return DescribeTransactionsTransactionState(error_code=metadata, transactional_id=transactional_id)
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(metadata.partitions):
+        topics.setdefault(topic, []).append(partition)
+    return DescribeTransactionsTransactionState(
+        transactional_id=transactional_id,
+        transaction_state=metadata.state.display_name,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=metadata.start_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        topics=[TopicData(topic=topic, partitions=partitions) for topic, partitions in topics.items()],
+    )
+
+
+def list_transactions_failed(
+    request: ListTransactionsRequest, error: ErrorCode, version: int
+) -> ListTransactionsResponse:
+    return ListTransactionsResponse(error_code=error)
+
+
+@api(ListTransactionsRequest, ListTransactionsResponse, versions="0-2", failed=list_transactions_failed)
+def handle_list_transactions(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    """The transactions of this coordinator that pass all filters given."""
+    pattern: re.Pattern[str] | None = None
+    if request.transactional_id_pattern:
+        try:
+            pattern = re.compile(request.transactional_id_pattern)
+        except re.error:
+            return list_transactions_failed(request, ErrorCode.INVALID_REGULAR_EXPRESSION, context.api_version)
+    states: set[TransactionState] = set()
+    unknown: list[str] = []
+    for name in request.state_filters:
+        if name in STATES_BY_DISPLAY_NAME:
+            states.add(STATES_BY_DISPLAY_NAME[name])
+        elif name not in _STATES_NEVER_SHOWN:
+            unknown.append(name)
+    producer_ids = set(request.producer_id_filters)
+    now_ms = context.services.clock.now_ms()
+
+    def passes(metadata: TransactionMetadata) -> bool:
+        return (
+            (not request.state_filters or metadata.state in states)
+            and (not producer_ids or metadata.producer_id in producer_ids)
+            and (request.duration_filter < 0 or _has_run_longer(metadata, request.duration_filter, now_ms))
+            and (pattern is None or pattern.fullmatch(metadata.transactional_id) is not None)
+        )
+
+    try:
+        shown = [metadata for metadata in context.services.transactions.transactions() if passes(metadata)]
+    except CoordinatorRefusal as refusal:
+        return list_transactions_failed(request, refusal.error, context.api_version)
+    return ListTransactionsResponse(
+        unknown_state_filters=unknown,
+        transaction_states=[
+            ListTransactionsTransactionState(
+                transactional_id=metadata.transactional_id,
+                producer_id=metadata.producer_id,
+                transaction_state=metadata.state.display_name,
+            )
+            for metadata in shown
+        ],
+    )
+
+
+def _has_run_longer(metadata: TransactionMetadata, duration_ms: int, now_ms: int) -> bool:
+    return metadata.start_ms >= 0 and now_ms - metadata.start_ms > duration_ms

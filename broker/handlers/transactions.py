@@ -1,0 +1,224 @@
+"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn: the requests of transactional producers to their coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from broker.handlers.api import RequestContext, api
+from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
+from broker.topics import Topics
+from broker.transaction.metadata import Producer
+from broker.transaction.service import TransactionService
+from broker.transaction.state_machine import TransactionVersion
+from protocol.errors import ErrorCode
+from protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+# From these versions on clients know PRODUCER_FENCED; before, the same is said as INVALID_PRODUCER_EPOCH (KIP-588).
+INIT_PRODUCER_ID_KNOWS_PRODUCER_FENCED = 4
+OTHERS_KNOW_PRODUCER_FENCED = 2
+
+FIRST_BATCH_VERSION = 4  # of AddPartitionsToTxn: many transactions in one request, sent by brokers
+END_TXN_TRANSACTION_VERSION_2 = 5  # from this version on EndTxn raises the epoch and says which is next (KIP-890)
+
+
+def _known_to_client(error: ErrorCode, version: int, *, knows_producer_fenced: int) -> ErrorCode:
+    if error is ErrorCode.PRODUCER_FENCED and version < knows_producer_fenced:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+# InitProducerId
+
+
+def init_producer_id_failed(request: InitProducerIdRequest, error: ErrorCode, version: int) -> InitProducerIdResponse:
+    error = _known_to_client(error, version, knows_producer_fenced=INIT_PRODUCER_ID_KNOWS_PRODUCER_FENCED)
+    return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
+
+
+@api(InitProducerIdRequest, InitProducerIdResponse, versions="0-5", failed=init_producer_id_failed)
+async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    """A producer asks for its identity; with a transactional id that ends whatever an earlier session has left open."""
+    reply = await context.services.transactions.init_producer_id(
+        request.transactional_id,
+        timeout_ms=request.transaction_timeout_ms,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        two_phase_commit=request.enable2_pc,
+        keep_prepared_transaction=request.keep_prepared_txn,
+    )
+    if reply.error is not ErrorCode.NONE:
+        return init_producer_id_failed(request, reply.error, context.api_version)
+    return InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
+
+
+# AddPartitionsToTxn
+
+
+def add_partitions_to_txn_failed(
+    request: AddPartitionsToTxnRequest, error: ErrorCode, version: int
+) -> AddPartitionsToTxnResponse:
+    if version >= FIRST_BATCH_VERSION:
+        return AddPartitionsToTxnResponse(error_code=error)
+    error = _known_to_client(error, version, knows_producer_fenced=OTHERS_KNOW_PRODUCER_FENCED)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_topic_results(request.v3_and_below_topics, lambda _: error)
+    )
+
+
+@api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, versions="0-5", failed=add_partitions_to_txn_failed)
+async def handle_add_partitions_to_txn(
+    context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    """Partitions join a transaction. Up to version 3 from a client, for its own; from version 4 on from a partition's leader, for many."""
+    services = context.services
+    if context.api_version >= FIRST_BATCH_VERSION:
+        results = await asyncio.gather(
+            *(
+                _add_or_verify(services.transactions, services.topics, transaction)
+                for transaction in request.transactions
+            )
+        )
+        return AddPartitionsToTxnResponse(results_by_transaction=list(results))
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    topics = request.v3_and_below_topics
+    errors = _missing_partitions(services.topics, topics)
+    # Clients never write to internal topics; their own offsets join a transaction through AddOffsetsToTxn.
+    errors |= {
+        partition: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for partition in _partitions(topics)
+        if partition.topic in INTERNAL_TOPICS
+    }
+    if errors:
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_not_attempted(topics, errors))
+    error = await services.transactions.add_partitions(
+        request.v3_and_below_transactional_id, producer, _partitions(topics), version=TransactionVersion.V1
+    )
+    error = _known_to_client(error, context.api_version, knows_producer_fenced=OTHERS_KNOW_PRODUCER_FENCED)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(topics, lambda _: error))
+
+
+async def _add_or_verify(
+    transactions: TransactionService, known_topics: Topics, transaction: AddPartitionsToTxnTransaction
+) -> AddPartitionsToTxnResult:
+    transactional_id, topics = transaction.transactional_id, transaction.topics
+    producer = Producer(transaction.producer_id, transaction.producer_epoch)
+    partitions = _partitions(topics)
+    errors: Mapping[TopicPartition, ErrorCode] = _missing_partitions(known_topics, topics)
+    if errors:
+        return AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=_not_attempted(topics, errors))
+    if transaction.verify_only:
+        errors = await transactions.verify_partitions(transactional_id, producer, partitions)
+    else:
+        error = await transactions.add_partitions(
+            transactional_id, producer, partitions, version=TransactionVersion.V2
+        )
+        errors = dict.fromkeys(partitions, error)
+    return AddPartitionsToTxnResult(
+        transactional_id=transactional_id, topic_results=_topic_results(topics, errors.__getitem__)
+    )
+
+
+def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions]
+
+
+def _missing_partitions(
+    known_topics: Topics, topics: Sequence[AddPartitionsToTxnTopic]
+) -> dict[TopicPartition, ErrorCode]:
+    missing: dict[TopicPartition, ErrorCode] = {}
+    for topic in topics:
+        metadata = known_topics.metadata.get(topic.name)
+        partition_count = 0 if metadata is None else metadata.partition_count
+        for partition in topic.partitions:
+            if not 0 <= partition < partition_count:
+                missing[TopicPartition(topic.name, partition)] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return missing
+
+
+def _not_attempted(
+    topics: Sequence[AddPartitionsToTxnTopic], errors: Mapping[TopicPartition, ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
+    """All partitions join or none does: those that could have are told that it was not tried."""
+    return _topic_results(topics, lambda partition: errors.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED))
+
+
+def _topic_results(
+    topics: Sequence[AddPartitionsToTxnTopic], error_of: Callable[[TopicPartition], ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=partition,
+                    partition_error_code=error_of(TopicPartition(topic.name, partition)),
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+# AddOffsetsToTxn
+
+
+def add_offsets_to_txn_failed(
+    request: AddOffsetsToTxnRequest, error: ErrorCode, version: int
+) -> AddOffsetsToTxnResponse:
+    return AddOffsetsToTxnResponse(
+        error_code=_known_to_client(error, version, knows_producer_fenced=OTHERS_KNOW_PRODUCER_FENCED)
+    )
+
+
+@api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, versions="0-4", failed=add_offsets_to_txn_failed)
+async def handle_add_offsets_to_txn(
+    context: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
+    """A consumer group's offsets join a transaction, before TxnOffsetCommit brings them."""
+    error = await context.services.transactions.add_offsets(
+        request.transactional_id, Producer(request.producer_id, request.producer_epoch), request.group_id
+    )
+    return add_offsets_to_txn_failed(request, error, context.api_version)
+
+
+# EndTxn
+
+
+def end_txn_failed(request: EndTxnRequest, error: ErrorCode, version: int) -> EndTxnResponse:
+    return EndTxnResponse(
+        error_code=_known_to_client(error, version, knows_producer_fenced=OTHERS_KNOW_PRODUCER_FENCED)
+    )
+
+
+@api(EndTxnRequest, EndTxnResponse, versions="0-5", failed=end_txn_failed)
+async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    """A producer commits or aborts its transaction; success means that the outcome is durable."""
+    reply = await context.services.transactions.end_transaction(
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        committed=request.committed,
+        version=(
+            TransactionVersion.V2
+            if context.api_version >= END_TXN_TRANSACTION_VERSION_2
+            else TransactionVersion.V1
+        ),
+    )
+    if reply.error is not ErrorCode.NONE:
+        return end_txn_failed(request, reply.error, context.api_version)
+    return EndTxnResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)

@@ -1,0 +1,148 @@
+"""One prepared transaction on its way to complete: its markers are sent, again and again if need be, until every partition has its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from broker.clock import Clock
+from broker.coordinator import CoordinatorPartition, CoordinatorRefusal, CoordinatorRuntime
+from broker.topic_partition import TopicPartition
+from broker.transaction.coordinator import TransactionShard
+from broker.transaction.markers import MarkerChannel, TransactionMarker
+from broker.transaction.metadata import TransactionMetadata
+from broker.transaction.state_machine import PREPARE_COMMIT
+from protocol.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+FIRST_RETRY_PAUSE_S = 0.02
+LONGEST_RETRY_PAUSE_S = 1.0
+
+# The partition took the marker, or never will and need not: it is done with.
+_DONE = frozenset(
+    {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION},
+)
+# Somebody newer owns the producer id there: this coordinator has been deposed and must not end anything.
+_DEPOSED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+# Passing troubles of a partition. Whatever else comes back is retried too, but with an error in the log.
+_PASSING = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+class Completion:
+    """Sends the markers of one prepared transaction, then appends the record that completes it.
+
+    transaction: as prepared; all its partitions get a marker, also those that had one before a restart: a repeated marker is harmless.
+    channel:     the way to the partitions.
+    ended:       called once it is over, in the same step; also when it was given up.
+    A partition that is out of reach is tried for ever; only a partition that was deleted is left out.
+    Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
+    """
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[TransactionShard],
+        partition: CoordinatorPartition[TransactionShard],
+        transaction: TransactionMetadata,
+        *,
+        channel: MarkerChannel,
+        clock: Clock,
+        ended: Callable[[Completion], None],
+    ) -> None:
+        self.transaction = transaction
+        self._runtime = runtime
+        self._partition = partition
+        self._channel = channel
+        self._clock = clock
+        self._ended = ended
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"complete-{transaction.transactional_id}")
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait until it is over; False if that takes longer than `timeout_s`."""
+        done, _ = await asyncio.wait((self._task,), timeout=timeout_s)
+        return bool(done)
+
+    async def cancel(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            await self._complete()
+        except CoordinatorRefusal as refusal:
+            # The partition was given up or its disk failed: whoever loads it next finds the prepared transaction in the log.
+            log.warning(
+                "transaction_completion_given_up",
+                transactional_id=self.transaction.transactional_id,
+                error=refusal.error.name,
+            )
+        finally:
+            self._ended(self)
+
+    async def _complete(self) -> None:
+        transaction = self.transaction
+        await self._runtime.durable(self._partition.index)  # the commit point: no marker leaves before it
+        remaining = transaction.partitions
+        pause_s = FIRST_RETRY_PAUSE_S
+        while True:
+            remaining = await self._send(remaining)
+            if not remaining:
+                break
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_RETRY_PAUSE_S)
+            if self._runtime.partition(self._partition.index) is not self._partition:
+                raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
+        # Nobody waits for this record itself: a reply that depends on it waits for the log, and without it the markers are sent again.
+        self._runtime.submit(
+            self._partition.index,
+            lambda shard: shard.decide_completion(transaction.transactional_id, now_ms=self._clock.now_ms()),
+        )
+
+    async def _send(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+        """Send the markers; returns the partitions to try again. Raises CoordinatorRefusal when this coordinator has been deposed."""
+        transaction = self.transaction
+        outcome = await self._channel.send(
+            TransactionMarker(
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+                committed=transaction.state is PREPARE_COMMIT,
+                coordinator_epoch=self._partition.coordinator_epoch,
+                transaction_version=transaction.client_transaction_version,
+                partitions=partitions,
+            )
+        )
+        return frozenset(
+            topic_partition
+            for topic_partition in partitions
+            if not self._is_done(topic_partition, outcome.get(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR))
+        )
+
+    def _is_done(self, topic_partition: TopicPartition, error: ErrorCode) -> bool:
+        if error in _DONE:
+            return True
+        if error in _DEPOSED:
+            raise CoordinatorRefusal(error)
+        if self._channel.is_deleted(topic_partition):
+            return True
+        note = log.warning if error in _PASSING else log.error
+        note(
+            "marker_refused",
+            transactional_id=self.transaction.transactional_id,
+            producer_id=self.transaction.producer_id,
+            producer_epoch=self.transaction.producer_epoch,
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
+            error=error.name,
+        )
+        return False

@@ -1,0 +1,406 @@
+"""The transaction coordinator's state for one partition of `__transaction_state`, and every decision on it. Pure.
+
+A `decide_…` function reads the shard and returns the records to append with the reply; only `apply` changes the shard, so loading the
+partition is `apply` over its log. A prepared transaction is in the log and in `unsent`: the service takes it from there, sends its markers
+and asks for `decide_completion`. Requests that meet it meanwhile are answered CONCURRENT_TRANSACTIONS.
+Source: Kafka's TransactionCoordinator and TransactionStateManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import structlog
+
+from broker.coordinator import CoordinatorRecord, Decision, RecordOrigin
+from broker.deadlines import Deadlines
+from broker.topic_partition import TopicPartition
+from broker.transaction.metadata import (
+    EXHAUSTED_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    Producer,
+    TransactionMetadata,
+    fence,
+    fence_end,
+    from_value,
+    new_transaction,
+    to_value,
+)
+from broker.transaction.state_machine import (
+    ANSWERED_CONCURRENT_BEFORE_FENCING,
+    EMPTY,
+    ONGOING,
+    Event,
+    Outcome,
+    TransactionState,
+    TransactionVersion,
+    lookup,
+)
+from protocol.errors import ErrorCode
+from protocol.stored.transaction_state import (
+    decode_transaction_log_key,
+    decode_transaction_log_value,
+    encode_transaction_log_key,
+    encode_transaction_log_value,
+)
+
+log = structlog.get_logger(__name__)
+
+DEADLINE_RECORDS_BYTES = 65_536  # of one decision about time-outs and expiry; what is left over is decided right after
+
+
+class ProducerReply(NamedTuple):
+    """The answer to InitProducerId and EndTxn: the identity to use from now on, or why not."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLimits:
+    """The settings that decisions depend on.
+
+    transaction_version:            of what the coordinator begins by itself: the level of the cluster feature `transaction.version`.
+    transactional_id_expiration_ms: an id with nothing open and unused for that long is forgotten.
+    expiry_interval_ms:             expiry happens at multiples of it, so that many ids go in one batch.
+    time_out_retry_ms:              when a transaction that has timed out could not be aborted, it is tried again after this time.
+    """
+
+    transaction_version: TransactionVersion = TransactionVersion.V2
+    transactional_id_expiration_ms: int = 604_800_000
+    expiry_interval_ms: int = 3_600_000
+    time_out_retry_ms: int = 10_000
+
+
+class TransactionShard:
+    """All transactional ids that hash to one partition.
+
+    take_producer_id: gives out a new producer id, or None when none is at hand; asked only when a decision needs one.
+    """
+
+    def __init__(self, *, limits: TransactionLimits, take_producer_id: Callable[[], int | None]) -> None:
+        self.transactions: dict[str, TransactionMetadata] = {}
+        self.unsent: dict[str, None] = {}  # prepared, and not yet taken by the service; in log order
+        self._limits = limits
+        self._take_producer_id = take_producer_id
+        self._time_outs: Deadlines[str] = Deadlines()
+        self._expiries: Deadlines[str] = Deadlines()
+
+    # Requests
+
+    def decide_init_producer_id(
+        self, transactional_id: str, *, timeout_ms: int, expected: Producer | None, now_ms: int
+    ) -> Decision[ProducerReply]:
+        """Begin a producer session, or bump the epoch of the current one.
+
+        expected: what the producer believes to be (KIP-360); None for a new session, which fences all sessions before it.
+        Replies CONCURRENT_TRANSACTIONS when a transaction must end first, also when this very decision aborts it: then decide again once its
+        markers are written. Refuses: PRODUCER_FENCED; COORDINATOR_LOAD_IN_PROGRESS when a producer id is needed and none is at hand.
+        Source: Kafka's TransactionCoordinator.handleInitProducerId and prepareInitProducerIdTransit.
+        """
+        metadata = self.transactions.get(transactional_id)
+        if metadata is None:
+            producer_id = self._take_producer_id()
+            if producer_id is None:
+                return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return self._reply_with_producer(
+                new_transaction(transactional_id, producer_id=producer_id, timeout_ms=timeout_ms, now_ms=now_ms)
+            )
+        version = self._limits.transaction_version
+        cell = lookup(version, Event.INIT_PRODUCER_ID, metadata.state)
+        if isinstance(cell, ErrorCode):
+            return _refuse_producer(cell)
+        if expected is not None and not _may_expect(metadata, expected):
+            return _refuse_producer(ErrorCode.PRODUCER_FENCED)
+        if cell is not EMPTY:
+            records = self._fence(metadata, now_ms)
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if records is None else ErrorCode.CONCURRENT_TRANSACTIONS
+            return Decision(ProducerReply(error), records or ())
+        if expected is not None and expected == metadata.previous:
+            # The reply to the request that led here was lost: the same identity again, not the next one.
+            producer, previous_producer_id = metadata.producer, metadata.previous_producer_id
+        elif expected is not None and expected != metadata.producer:
+            return _refuse_producer(ErrorCode.PRODUCER_FENCED)
+        else:
+            next_producer = self._next_producer(metadata)
+            if next_producer is None:
+                return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            producer = next_producer
+            previous_producer_id = NO_PRODUCER_ID if expected is None else metadata.producer_id
+        return self._reply_with_producer(
+            metadata.initialized(
+                producer=producer, previous_producer_id=previous_producer_id, timeout_ms=timeout_ms, now_ms=now_ms
+            )
+        )
+
+    def decide_add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        *,
+        version: TransactionVersion,
+        now_ms: int,
+    ) -> Decision[ErrorCode]:
+        """Let partitions join the producer's transaction, which this opens if none is open.
+
+        Refuses: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        Source: Kafka's TransactionCoordinator.handleAddPartitionsToTransaction.
+        """
+        metadata, error = self._find(transactional_id)
+        if metadata is None:
+            return Decision(error)
+        cell = lookup(version, Event.ADD_PARTITIONS, metadata.state)
+        if isinstance(cell, ErrorCode):
+            return Decision(cell)
+        error = fence(metadata, producer)
+        if error is not ErrorCode.NONE:
+            return Decision(error)
+        if metadata.state is ONGOING and metadata.partitions.issuperset(partitions):
+            return Decision(ErrorCode.NONE)
+        return Decision(
+            ErrorCode.NONE, _records(metadata.with_partitions(partitions, version=version, now_ms=now_ms))
+        )
+
+    def decide_verification(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> Decision[dict[TopicPartition, ErrorCode]]:
+        """Whether partitions are in the producer's open transaction; changes nothing (KIP-890, first part).
+
+        Per partition: NONE, TRANSACTION_ABORTABLE when it is not, or for all of them the reason why the producer has no say.
+        Source: Kafka's TransactionCoordinator.handleVerifyPartitionsInTransaction.
+        """
+        metadata, error = self._find(transactional_id)
+        if metadata is not None:
+            error = fence(metadata, producer)
+            if error is ErrorCode.NONE:
+                cell = lookup(TransactionVersion.V1, Event.VERIFY_PARTITIONS, metadata.state)
+                if cell is Outcome.ACKNOWLEDGE:
+                    return Decision(
+                        {
+                            partition: ErrorCode.NONE
+                            if partition in metadata.partitions
+                            else ErrorCode.TRANSACTION_ABORTABLE
+                            for partition in partitions
+                        }
+                    )
+                error = _refusal(cell)
+        return Decision(dict.fromkeys(partitions, error))
+
+    def decide_end_transaction(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        *,
+        committed: bool,
+        version: TransactionVersion,
+        now_ms: int,
+    ) -> Decision[ProducerReply]:
+        """Decide the outcome of the producer's transaction. When the record is durable, the transaction is committed or aborted.
+
+        The reply carries the identity that the producer has after the transaction.
+        Refuses: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE;
+        COORDINATOR_LOAD_IN_PROGRESS when the epoch is exhausted and no new producer id is at hand.
+        Source: Kafka's TransactionCoordinator.endTransactionWithTV1 and endTransaction.
+        """
+        metadata, error = self._find(transactional_id)
+        if metadata is None:
+            return _refuse_producer(error)
+        event = fence_end(metadata, producer, committed=committed, version=version)
+        if isinstance(event, ErrorCode):
+            # A prepared transaction answers for itself first where the table of this version says so.
+            plain_event = Event.END_COMMIT if committed else Event.END_ABORT
+            if metadata.state.is_prepared and plain_event in ANSWERED_CONCURRENT_BEFORE_FENCING[version]:
+                event = ErrorCode.CONCURRENT_TRANSACTIONS
+            return _refuse_producer(event)
+        cell = lookup(version, event, metadata.state)
+        if cell is Outcome.ACKNOWLEDGE:
+            return Decision(ProducerReply(ErrorCode.NONE, metadata.producer_id, metadata.producer_epoch))
+        if not isinstance(cell, TransactionState):
+            return _refuse_producer(_refusal(cell))
+        next_producer_id = self._next_producer_id(metadata, version)
+        if next_producer_id is None:
+            return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        prepared = metadata.prepared(
+            committed=committed, version=version, now_ms=now_ms, next_producer_id=next_producer_id
+        )
+        return Decision(ProducerReply(ErrorCode.NONE, *prepared.completed_producer), _end_records(prepared, now_ms))
+
+    # What the coordinator begins by itself
+
+    def decide_completion(self, transactional_id: str, *, now_ms: int) -> Decision[None]:
+        """All markers of a prepared transaction are written."""
+        metadata = self.transactions.get(transactional_id)
+        if metadata is None or not metadata.state.is_prepared:
+            return Decision(None)
+        return Decision(None, _records(metadata.completed(now_ms=now_ms)))
+
+    def next_deadline_ms(self) -> int | None:
+        time_out_ms, expiry_ms = self._time_outs.next_ms(), self._expiries.next_ms()
+        if time_out_ms is None or expiry_ms is None:
+            return expiry_ms if time_out_ms is None else time_out_ms
+        return min(time_out_ms, expiry_ms)
+
+    def decide_deadline(self, now_ms: int) -> Decision[None]:
+        """Abort the transactions that have timed out and forget the ids that have not been used for long.
+
+        Each is looked at again later, unless its record, once applied, has taken the reason away: so an append that is refused loses none.
+        Source: Kafka's TransactionCoordinator.abortTimedOutTransactions and TransactionStateManager.removeExpiredTransactionalIds.
+        """
+        records: list[CoordinatorRecord] = []
+        size_bytes = 0
+        for record_group in self._time_out_records(now_ms):
+            records += record_group
+            size_bytes += _size_bytes(record_group)
+            if size_bytes >= DEADLINE_RECORDS_BYTES:
+                return Decision(None, records)
+        for record in self._expiry_records(now_ms):
+            records.append(record)
+            size_bytes += _size_bytes((record,))
+            if size_bytes >= DEADLINE_RECORDS_BYTES:
+                break
+        return Decision(None, records)
+
+    def _time_out_records(self, now_ms: int) -> Iterator[list[CoordinatorRecord]]:
+        for transactional_id in self._time_outs.due(now_ms):
+            metadata = self.transactions[transactional_id]
+            if lookup(self._limits.transaction_version, Event.TIME_OUT, metadata.state) is Outcome.IGNORE:
+                continue
+            self._time_outs.set(transactional_id, now_ms + self._limits.time_out_retry_ms)
+            records = self._fence(metadata, now_ms)
+            if records is not None:
+                log.info(
+                    "transaction_timed_out",
+                    transactional_id=transactional_id,
+                    producer_id=metadata.producer_id,
+                    producer_epoch=metadata.producer_epoch,
+                    timeout_ms=metadata.timeout_ms,
+                )
+                yield records
+
+    def _expiry_records(self, now_ms: int) -> Iterator[CoordinatorRecord]:
+        for transactional_id in self._expiries.due(now_ms):
+            metadata = self.transactions[transactional_id]
+            if lookup(self._limits.transaction_version, Event.EXPIRE, metadata.state) is Outcome.FORGET:
+                self._expiries.set(transactional_id, now_ms + self._limits.expiry_interval_ms)
+                yield CoordinatorRecord(encode_transaction_log_key(transactional_id), None)
+
+    def _fence(self, metadata: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord] | None:
+        """The records that abort an open transaction without its producer; None when a producer id is needed and none is at hand."""
+        version = self._limits.transaction_version
+        next_producer_id = self._next_producer_id(metadata, version)
+        if next_producer_id is None:
+            return None
+        return _end_records(
+            metadata.fenced(version=version, now_ms=now_ms, next_producer_id=next_producer_id), now_ms
+        )
+
+    # Producer ids
+
+    def _next_producer(self, metadata: TransactionMetadata) -> Producer | None:
+        if not metadata.is_epoch_exhausted:
+            return Producer(metadata.producer_id, metadata.producer_epoch + 1)
+        producer_id = self._take_producer_id()
+        return None if producer_id is None else Producer(producer_id, 0)
+
+    def _next_producer_id(self, metadata: TransactionMetadata, version: TransactionVersion) -> int | None:
+        """The id that takes over when a transaction ends: -1 when the current one stays, None when one is needed and none is at hand."""
+        if version is TransactionVersion.V2 and metadata.is_epoch_exhausted:
+            return self._take_producer_id()
+        return NO_PRODUCER_ID
+
+    def _find(self, transactional_id: str) -> tuple[TransactionMetadata | None, ErrorCode]:
+        if not transactional_id:
+            return None, ErrorCode.INVALID_REQUEST
+        return self.transactions.get(transactional_id), ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+    def _reply_with_producer(self, metadata: TransactionMetadata) -> Decision[ProducerReply]:
+        return Decision(ProducerReply(ErrorCode.NONE, *metadata.producer), _records(metadata))
+
+    # Records
+
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+        transactional_id = decode_transaction_log_key(key)
+        if transactional_id is None:
+            log.warning("transaction_record_skipped", reason="unknown key version", offset=origin.offset)
+            return
+        if value is None:
+            self._forget(transactional_id)
+            return
+        stored = decode_transaction_log_value(value)
+        if stored is None:
+            log.warning("transaction_record_skipped", reason="unknown value version", offset=origin.offset)
+            return
+        metadata = from_value(transactional_id, stored)
+        self.transactions[transactional_id] = metadata
+        if metadata.state.is_prepared:
+            self.unsent[transactional_id] = None
+        else:
+            self.unsent.pop(transactional_id, None)
+        self._note_deadlines(metadata)
+
+    def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
+        """Nobody's transaction writes to `__transaction_state`."""
+
+    def loaded(self, now_ms: int) -> None:
+        """All of the state is in the log."""
+
+    def take_unsent(self) -> list[str]:
+        """The prepared transactions whose markers the caller now sends."""
+        taken = list(self.unsent)
+        self.unsent.clear()
+        return taken
+
+    def _forget(self, transactional_id: str) -> None:
+        self.transactions.pop(transactional_id, None)
+        self.unsent.pop(transactional_id, None)
+        self._time_outs.clear(transactional_id)
+        self._expiries.clear(transactional_id)
+
+    def _note_deadlines(self, metadata: TransactionMetadata) -> None:
+        transactional_id = metadata.transactional_id
+        if metadata.state is ONGOING and not metadata.is_two_phase_commit:
+            self._time_outs.set(transactional_id, metadata.start_ms + metadata.timeout_ms + 1)
+        else:
+            self._time_outs.clear(transactional_id)
+        if metadata.state.may_expire:
+            interval_ms = self._limits.expiry_interval_ms
+            expires_ms = metadata.last_update_ms + self._limits.transactional_id_expiration_ms
+            self._expiries.set(transactional_id, -(-expires_ms // interval_ms) * interval_ms)
+
+
+def _may_expect(metadata: TransactionMetadata, expected: Producer) -> bool:
+    return expected.producer_id == metadata.producer_id or (
+        expected.producer_id == metadata.previous_producer_id and expected.producer_epoch >= EXHAUSTED_EPOCH
+    )
+
+
+def _end_records(prepared: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord]:
+    """A transaction without partitions has no markers to wait for: it is complete in the same batch."""
+    records = _records(prepared)
+    if not prepared.partitions:
+        records += _records(prepared.completed(now_ms=now_ms))
+    return records
+
+
+def _records(metadata: TransactionMetadata) -> list[CoordinatorRecord]:
+    key = encode_transaction_log_key(metadata.transactional_id)
+    return [CoordinatorRecord(key, encode_transaction_log_value(to_value(metadata)))]
+
+
+def _size_bytes(records: Collection[CoordinatorRecord]) -> int:
+    return sum(len(record.key) + len(record.value or b"") for record in records)
+
+
+def _refuse_producer(error: ErrorCode) -> Decision[ProducerReply]:
+    return Decision(ProducerReply(error))
+
+
+def _refusal(cell: TransactionState | ErrorCode | Outcome) -> ErrorCode:
+    if not isinstance(cell, ErrorCode):
+        raise TypeError(f"the table holds {cell} where only a refusal makes sense")
+    return cell

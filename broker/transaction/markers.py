@@ -1,0 +1,137 @@
+"""Markers: the control records that end a transaction in the partitions that it wrote to.
+
+`write_markers` serves both the WriteTxnMarkers request and the coordinator of this node; `MarkerChannel` is the seam between the two,
+where a network fits in when a partition lives elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from broker.clock import Clock
+from broker.disk import StorageError
+from broker.log.partition_log import PartitionLog
+from broker.topic_partition import TopicPartition
+from broker.topics import Topics
+from protocol.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMarker:
+    """The end of one transaction in some partitions.
+
+    producer_epoch:      in transaction version 2 one above that of the data, so that late writes and late markers are fenced.
+    coordinator_epoch:   the leader epoch of the coordinator's partition; a lower one than a partition has seen is refused.
+    transaction_version: 2 compares the producer epoch strictly, 0 and 1 take an equal one.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int
+    partitions: Collection[TopicPartition]
+
+
+class MarkerChannel(Protocol):
+    """The way of a marker to the leaders of its partitions."""
+
+    async def send(self, marker: TransactionMarker) -> dict[TopicPartition, ErrorCode]:
+        """The outcome per partition. NONE: the marker is durable there. Everything that can go wrong is an error code."""
+        ...
+
+    def is_deleted(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is known to exist no more. A partition that is merely out of reach is not deleted."""
+        ...
+
+
+class LocalMarkerChannel:
+    """Delivers markers to the partitions of this node."""
+
+    def __init__(self, topics: Topics, clock: Clock) -> None:
+        self._topics = topics
+        self._clock = clock
+
+    async def send(self, marker: TransactionMarker) -> dict[TopicPartition, ErrorCode]:
+        (outcome,) = await write_markers(self._topics, (marker,), self._clock.now_ms())
+        return outcome
+
+    def is_deleted(self, topic_partition: TopicPartition) -> bool:
+        metadata = self._topics.metadata.get(topic_partition.topic)
+        return metadata is None or topic_partition.partition >= metadata.partition_count
+
+
+async def write_markers(
+    topics: Topics, markers: Sequence[TransactionMarker], now_ms: int
+) -> list[dict[TopicPartition, ErrorCode]]:
+    """Append markers to the partitions that are hosted here, and wait once until all of them are durable.
+
+    All appends are one step of the event loop; then the flushes run together. Pending offsets in `__consumer_offsets` become committed, or
+    are dropped, through the observer of that partition's log. Writing a marker again is harmless.
+    Returns the outcomes in the order of `markers`, per partition: NONE; UNKNOWN_TOPIC_OR_PARTITION when it is not hosted here;
+    INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when somebody newer owns the producer id; KAFKA_STORAGE_ERROR.
+    Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
+    """
+    outcomes: list[dict[TopicPartition, ErrorCode]] = []
+    written: dict[TopicPartition, PartitionLog] = {}
+    for marker in markers:
+        outcome: dict[TopicPartition, ErrorCode] = {}
+        for topic_partition in marker.partitions:
+            partition_log = topics.log(topic_partition)
+            if partition_log is None:
+                outcome[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            outcome[topic_partition] = _append(partition_log, marker, now_ms)
+            if outcome[topic_partition] is ErrorCode.NONE:
+                written[topic_partition] = partition_log
+        outcomes.append(outcome)
+    failed = await _flush(written)
+    if failed:
+        for outcome in outcomes:
+            for topic_partition, error in outcome.items():
+                if error is ErrorCode.NONE and topic_partition in failed:
+                    outcome[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+    return outcomes
+
+
+def _append(partition_log: PartitionLog, marker: TransactionMarker, now_ms: int) -> ErrorCode:
+    try:
+        return partition_log.append_marker(
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            committed=marker.committed,
+            coordinator_epoch=marker.coordinator_epoch,
+            transaction_version=marker.transaction_version,
+            now_ms=now_ms,
+        ).error
+    except StorageError as error:
+        _note_failure(partition_log.topic_partition, error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def _flush(logs: dict[TopicPartition, PartitionLog]) -> set[TopicPartition]:
+    """Wait for all logs together; returns those that could not be made durable."""
+    waits = [(topic_partition, partition_log.flushed()) for topic_partition, partition_log in logs.items()]
+    failed: set[TopicPartition] = set()
+    for topic_partition, flushed in waits:
+        try:
+            await flushed
+        except StorageError as error:
+            _note_failure(topic_partition, error)
+            failed.add(topic_partition)
+    return failed
+
+
+def _note_failure(topic_partition: TopicPartition, error: StorageError) -> None:
+    log.error(
+        "marker_write_failed",
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
+        reason=str(error),
+    )

@@ -1,0 +1,286 @@
+"""What the coordinator knows of one transactional id: the fields, who may act on it, how each event changes it, and its stored form. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from broker.topic_partition import TopicPartition
+from broker.transaction.state_machine import (
+    ALLOWED_PREVIOUS,
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    Event,
+    TransactionState,
+    TransactionVersion,
+)
+from protocol.errors import ErrorCode
+from protocol.stored.transaction_state import PartitionsSchema, TransactionLogValue
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+LAST_EPOCH = 32767  # never given to a client, so that whoever holds 32766 can still be fenced
+EXHAUSTED_EPOCH = LAST_EPOCH - 1  # the last epoch a client may hold; after it comes a new producer id
+TWO_PHASE_COMMIT_TIMEOUT_MS = 2_147_483_647  # KIP-939: a transaction with this time-out is only ever ended by its client
+
+
+class Producer(NamedTuple):
+    """A producer id with an epoch: one session of a producer, or in version 2 one transaction of it."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class IllegalTransition(Exception):
+    """A transition that no table allows was about to be written: a bug in the coordinator."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMetadata:
+    """One transactional id, as the last record of it in `__transaction_state` says.
+
+    previous_producer_id: the id that this producer had one transition of its epoch ago, if the holder of that epoch asked for the
+        transition itself and so may ask again; otherwise -1. With it the whole of `previous` follows from the record; Kafka holds the last
+        epoch in memory only and forgets after a failover which retries are legitimate (KIP-360).
+    next_producer_id: the id that takes over at completion because the epoch is exhausted; -1 otherwise.
+    start_ms: when the transaction was opened; -1 when there has been none.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState
+    last_update_ms: int
+    start_ms: int = -1
+    partitions: frozenset[TopicPartition] = frozenset()
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    client_transaction_version: TransactionVersion = TransactionVersion.V1
+
+    @property
+    def producer(self) -> Producer:
+        return Producer(self.producer_id, self.producer_epoch)
+
+    @property
+    def previous(self) -> Producer | None:
+        """The identity whose owner became the current one by its own request; a retry of that request gets the same answer."""
+        if self.previous_producer_id == NO_PRODUCER_ID:
+            return None
+        if self.previous_producer_id != self.producer_id:
+            return Producer(self.previous_producer_id, EXHAUSTED_EPOCH)
+        return Producer(self.producer_id, self.producer_epoch - 1)
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        return self.producer_epoch >= EXHAUSTED_EPOCH
+
+    @property
+    def is_two_phase_commit(self) -> bool:
+        return self.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
+
+    # Transitions: each returns the metadata that the next record holds
+
+    def initialized(
+        self, *, producer: Producer, previous_producer_id: int, timeout_ms: int, now_ms: int
+    ) -> TransactionMetadata:
+        """A producer session begins (InitProducerId) with nothing open."""
+        return self._move(
+            EMPTY,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            previous_producer_id=previous_producer_id,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            start_ms=-1,
+            last_update_ms=now_ms,
+        )
+
+    def with_partitions(
+        self, partitions: Iterable[TopicPartition], *, version: TransactionVersion, now_ms: int
+    ) -> TransactionMetadata:
+        """Partitions join the transaction, the first ones open it. The time-out counts from the opening, not from the last addition."""
+        is_open = self.state is ONGOING
+        previous_producer_id = self.previous_producer_id
+        if previous_producer_id not in (NO_PRODUCER_ID, self.producer_id):
+            previous_producer_id = self.producer_id  # the new id is in use: the owner of the exhausted one has had its answer
+        return self._move(
+            ONGOING,
+            partitions=self.partitions.union(partitions) if is_open else frozenset(partitions),
+            start_ms=self.start_ms if is_open else now_ms,
+            last_update_ms=now_ms,
+            previous_producer_id=previous_producer_id,
+            client_transaction_version=version,
+        )
+
+    def prepared(
+        self, *, committed: bool, version: TransactionVersion, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
+    ) -> TransactionMetadata:
+        """The outcome is decided at its client's request. Version 2 raises the epoch; when it is exhausted, `next_producer_id` is needed."""
+        if version is TransactionVersion.V2:
+            return self._prepared_with_next_epoch(
+                committed, version, now_ms, next_producer_id, previous_producer_id=self.producer_id
+            )
+        return self._move(
+            PREPARE_COMMIT if committed else PREPARE_ABORT,
+            last_update_ms=now_ms,
+            client_transaction_version=version,
+        )
+
+    def fenced(
+        self, *, version: TransactionVersion, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
+    ) -> TransactionMetadata:
+        """The coordinator aborts the open transaction by itself and raises the epoch, so that its producer can do no more.
+
+        In version 2 that producer may still find its way back by aborting, as if it had asked for the abort; in version 1 it may not.
+        """
+        may_recover = version is TransactionVersion.V2
+        return self._prepared_with_next_epoch(
+            False,
+            version,
+            now_ms,
+            next_producer_id,
+            previous_producer_id=self.producer_id if may_recover else NO_PRODUCER_ID,
+        )
+
+    def _prepared_with_next_epoch(
+        self,
+        committed: bool,
+        version: TransactionVersion,
+        now_ms: int,
+        next_producer_id: int,
+        *,
+        previous_producer_id: int,
+    ) -> TransactionMetadata:
+        return self._move(
+            PREPARE_COMMIT if committed else PREPARE_ABORT,
+            producer_epoch=min(self.producer_epoch + 1, LAST_EPOCH),
+            previous_producer_id=previous_producer_id,
+            next_producer_id=next_producer_id,
+            # An abort of nothing (version 2) begins and ends here.
+            partitions=self.partitions if self.state is ONGOING else frozenset(),
+            start_ms=self.start_ms if self.state is ONGOING else now_ms,
+            last_update_ms=now_ms,
+            client_transaction_version=version,
+        )
+
+    def completed(self, *, now_ms: int) -> TransactionMetadata:
+        """All markers are written. An exhausted producer id is replaced here, so that its markers still carried the old one."""
+        return self._move(
+            COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT,
+            producer_id=self.completed_producer.producer_id,
+            producer_epoch=self.completed_producer.producer_epoch,
+            next_producer_id=NO_PRODUCER_ID,
+            partitions=frozenset(),
+            last_update_ms=now_ms,
+        )
+
+    @property
+    def completed_producer(self) -> Producer:
+        """The identity that a prepared transaction will have when it is complete: what EndTxn version 5 answers."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return Producer(self.next_producer_id, 0)
+        return self.producer
+
+    def _move(self, state: TransactionState, **changes: object) -> TransactionMetadata:
+        if self.state not in ALLOWED_PREVIOUS[state]:
+            raise IllegalTransition(f"{self.transactional_id}: {self.state.display_name} to {state.display_name}")
+        return replace(self, state=state, **changes)  # type: ignore[arg-type]  # field names are checked by replace itself
+
+
+def new_transaction(transactional_id: str, *, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
+    """A transactional id that is used for the first time, or again after it was forgotten."""
+    return TransactionMetadata(
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        producer_epoch=0,
+        timeout_ms=timeout_ms,
+        state=EMPTY,
+        last_update_ms=now_ms,
+    )
+
+
+# Who may act
+
+
+def fence(metadata: TransactionMetadata, producer: Producer) -> ErrorCode:
+    """Whether a request comes from the current producer: NONE, INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
+
+    An epoch that is too new is refused like one that is too old: it was never given out.
+    """
+    if producer.producer_id != metadata.producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if producer.producer_epoch != metadata.producer_epoch:
+        return ErrorCode.PRODUCER_FENCED
+    return ErrorCode.NONE
+
+
+def fence_end(
+    metadata: TransactionMetadata, producer: Producer, *, committed: bool, version: TransactionVersion
+) -> Event | ErrorCode:
+    """Which end of a transaction an EndTxn request is, or why its sender may not ask for it.
+
+    In version 2 the reply to EndTxn carries the next epoch, so a producer that missed the reply asks again with the epoch before.
+    """
+    if version is TransactionVersion.V2 and metadata.previous is not None and producer == metadata.previous:
+        return Event.RETRY_COMMIT if committed else Event.RETRY_ABORT
+    error = fence(metadata, producer)
+    if error is not ErrorCode.NONE:
+        return error
+    return Event.END_COMMIT if committed else Event.END_ABORT
+
+
+# The stored form: Kafka's TransactionLogValue, version 1
+
+
+def to_value(metadata: TransactionMetadata) -> TransactionLogValue:
+    """The record's value. `partitions` is null only in state Empty, as in Kafka."""
+    return TransactionLogValue(
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_status=metadata.state,
+        transaction_partitions=None if metadata.state is EMPTY else _to_topics(metadata.partitions),
+        transaction_last_update_timestamp_ms=metadata.last_update_ms,
+        transaction_start_timestamp_ms=metadata.start_ms,
+        previous_producer_id=metadata.previous_producer_id,
+        next_producer_id=metadata.next_producer_id,
+        client_transaction_version=metadata.client_transaction_version,
+    )
+
+
+def from_value(transactional_id: str, value: TransactionLogValue) -> TransactionMetadata:
+    """The metadata that a record holds. Raises ValueError for a state that is never stored."""
+    return TransactionMetadata(
+        transactional_id=transactional_id,
+        producer_id=value.producer_id,
+        producer_epoch=value.producer_epoch,
+        timeout_ms=value.transaction_timeout_ms,
+        state=TransactionState(value.transaction_status),
+        last_update_ms=value.transaction_last_update_timestamp_ms,
+        start_ms=value.transaction_start_timestamp_ms,
+        partitions=frozenset(
+            TopicPartition(topic.topic, partition)
+            for topic in value.transaction_partitions or ()
+            for partition in topic.partition_ids
+        ),
+        previous_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        client_transaction_version=(
+            TransactionVersion.V2
+            if value.client_transaction_version >= TransactionVersion.V2
+            else TransactionVersion.V1
+        ),
+    )
+
+
+def _to_topics(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return [PartitionsSchema(topic=topic, partition_ids=partition_ids) for topic, partition_ids in topics.items()]

@@ -1,0 +1,112 @@
+"""Producer ids: unique for ever, handed out from blocks that are reserved in the metadata store before use."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import NamedTuple
+
+import structlog
+
+from broker.metadata.store import MetadataStore
+
+log = structlog.get_logger(__name__)
+
+BLOCK_KEY = "producer_id_block"
+BLOCK_SIZE = 1000
+PREFETCH_AT = 0.9  # of a block handed out: time to reserve the next
+RETRY_PAUSE_S = 0.05
+MAX_PRODUCER_ID = 2**63 - 1
+
+
+class ProducerIdBlock(NamedTuple):
+    """A range of producer ids that belongs to one node; both ends inclusive."""
+
+    first: int
+    last: int
+
+
+class ProducerIdsExhausted(Exception):
+    """All 2^63 producer ids have been used."""
+
+
+class ProducerIds:
+    """Hands out producer ids at once, from memory; blocks are reserved in the background, one request in flight.
+
+    A block is recorded in the store by compare-and-set before any of its ids is given out, so several nodes may draw from one store, and
+    a crash only burns what is left of a block. When it is unclear whether a write arrived, the store is read again: both outcomes are safe.
+    Source: KIP-98, KIP-730; Kafka's ProducerIdManager and, for the compare-and-set, its ZooKeeper predecessor.
+    """
+
+    def __init__(self, store: MetadataStore, *, node_id: int = 0) -> None:
+        self._store = store
+        self._node_id = node_id
+        self._next = 0
+        self._last = -1
+        self._prefetched: ProducerIdBlock | None = None
+        self._request: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Reserve the first block, so that the first producer need not be refused."""
+        await asyncio.shield(self._ensure_request())
+
+    async def close(self) -> None:
+        """Give up a request under way. Whatever it reserved is burnt."""
+        if self._request is not None:
+            self._request.cancel()
+            await asyncio.gather(self._request, return_exceptions=True)
+            self._request = None
+
+    def take(self) -> int | None:
+        """A producer id that was never given out before; None when no block is at hand yet: COORDINATOR_LOAD_IN_PROGRESS, ask again."""
+        if self._next > self._last:
+            if self._prefetched is None:
+                self._ensure_request()
+                return None
+            self._next, self._last = self._prefetched
+            self._prefetched = None
+        producer_id = self._next
+        self._next += 1
+        if self._prefetched is None and self._last - producer_id <= BLOCK_SIZE * (1 - PREFETCH_AT):
+            self._ensure_request()
+        return producer_id
+
+    def _ensure_request(self) -> asyncio.Task[None]:
+        if self._request is None or self._request.done():
+            self._request = asyncio.get_running_loop().create_task(self._prefetch(), name="reserve-producer-ids")
+        return self._request
+
+    async def _prefetch(self) -> None:
+        while True:
+            try:
+                self._prefetched = await self._reserve_block()
+            except ProducerIdsExhausted:
+                log.critical("producer_ids_exhausted")
+                return
+            except Exception as error:  # noqa: BLE001  # whatever the store's engine raises: ids will be there when it is back
+                log.warning("producer_id_block_not_reserved", reason=str(error))
+                await asyncio.sleep(RETRY_PAUSE_S)
+            else:
+                log.debug("producer_id_block_reserved", first=self._prefetched.first, last=self._prefetched.last)
+                return
+
+    async def _reserve_block(self) -> ProducerIdBlock:
+        while True:
+            value, version = await self._store.read_versioned(BLOCK_KEY)
+            first = 0 if value is None else _decode_block(value).last + 1
+            if first > MAX_PRODUCER_ID - BLOCK_SIZE:
+                raise ProducerIdsExhausted
+            block = ProducerIdBlock(first, first + BLOCK_SIZE - 1)
+            if await self._store.compare_and_set(BLOCK_KEY, _encode_block(block, self._node_id), version):
+                return block
+
+
+def _encode_block(block: ProducerIdBlock, node_id: int) -> bytes:
+    """Kafka's ProducerIdBlock in ZooKeeper: the bounds are strings, for readers that take JSON numbers for floats."""
+    fields = {"version": 1, "broker": node_id, "block_start": str(block.first), "block_end": str(block.last)}
+    return json.dumps(fields).encode()
+
+
+def _decode_block(value: bytes) -> ProducerIdBlock:
+    fields = json.loads(value)
+    return ProducerIdBlock(int(fields["block_start"]), int(fields["block_end"]))

@@ -1,0 +1,306 @@
+"""The transaction coordinator as the broker runs it: finds the shard, lets requests wait for a transaction that is just ending, and brings
+prepared transactions to their end.
+
+Rules live in `coordinator` and `state_machine`; here is what needs the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeVar
+
+import structlog
+
+from broker.clock import Clock
+from broker.config import Settings
+from broker.coordinator import CoordinatorPartition, CoordinatorRefusal, CoordinatorRuntime, Decision, partition_for_key
+from broker.metadata.image import TopicMetadata
+from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker.topics import Topics
+from broker.transaction.completion import Completion
+from broker.transaction.coordinator import ProducerReply, TransactionLimits, TransactionShard
+from broker.transaction.markers import LocalMarkerChannel, MarkerChannel
+from broker.transaction.metadata import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TWO_PHASE_COMMIT_TIMEOUT_MS,
+    Producer,
+    TransactionMetadata,
+)
+from broker.transaction.producer_ids import ProducerIds
+from broker.transaction.state_machine import TransactionVersion
+from protocol.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+Reply = TypeVar("Reply")
+Partition = CoordinatorPartition[TransactionShard]
+
+
+class TransactionService:
+    """The coordinator of all transactional ids whose partition of `__transaction_state` is hosted here.
+
+    Methods return error codes; none of them raises for what a client did. A reply is returned when everything it was computed from is durable.
+    A request that meets a transaction whose markers are being written waits for it, up to `add.partitions.to.txn.retry.backoff.max.ms`,
+    before it is told CONCURRENT_TRANSACTIONS: clients retry that error only after a pause that is much longer than the markers take.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        producer_ids: ProducerIds,
+        settings: Settings,
+        clock: Clock,
+        *,
+        markers: MarkerChannel | None = None,
+    ) -> None:
+        self._topics = topics
+        self._producer_ids = producer_ids
+        self._settings = settings
+        self._clock = clock
+        self._markers = LocalMarkerChannel(topics, clock) if markers is None else markers
+        self._limits = TransactionLimits(
+            transaction_version=(
+                TransactionVersion.V2
+                if settings.fencepost_transaction_version >= TransactionVersion.V2
+                else TransactionVersion.V1
+            ),
+            transactional_id_expiration_ms=settings.transactional_id_expiration_ms,
+            expiry_interval_ms=settings.transaction_remove_expired_transaction_cleanup_interval_ms,
+            time_out_retry_ms=settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        )
+        self._runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
+            "transaction", make_shard=self._make_shard, clock=clock, applied=self._complete_prepared
+        )
+        self._partition_count = 0  # of `__transaction_state`; 0 while there is no such topic
+        self._loads: list[asyncio.Task[None]] = []
+        self._completions: dict[str, Completion] = {}
+        topics.on_created.append(self._topic_created)
+        topics.on_deleted.append(self._topic_deleted)
+
+    # Start and stop
+
+    async def start(self) -> None:
+        """Reserve producer ids, load what `__transaction_state` holds, and finish what was prepared before the last stop."""
+        await self._producer_ids.start()
+        metadata = self._topics.metadata.get(TRANSACTION_STATE_TOPIC)
+        if metadata is not None and self._partition_count == 0:
+            self._topic_created(metadata)
+        await self._loaded()
+
+    async def close(self) -> None:
+        """Stop. Prepared transactions that are not complete are finished after the next start."""
+        for completion in list(self._completions.values()):
+            await completion.cancel()
+        self._completions.clear()
+        await self._runtime.close()
+        await self._producer_ids.close()
+
+    @property
+    def is_available(self) -> bool:
+        """Whether `__transaction_state` exists; it is created for the first producer that needs it."""
+        return self._partition_count > 0
+
+    async def ensure_available(self) -> None:
+        """Create `__transaction_state` if it does not exist, and wait until all its partitions have been loaded."""
+        if self._partition_count == 0:
+            await self._topics.ensure_internal(TRANSACTION_STATE_TOPIC)
+        await self._loaded()
+
+    def _topic_created(self, metadata: TopicMetadata) -> None:
+        if metadata.name != TRANSACTION_STATE_TOPIC:
+            return
+        self._partition_count = metadata.partition_count
+        for index in range(metadata.partition_count):
+            partition_log = self._topics.log(TopicPartition(TRANSACTION_STATE_TOPIC, index))
+            if partition_log is not None:
+                self._loads.append(
+                    self._runtime.load(index, partition_log, coordinator_epoch=partition_log.leader_epoch)
+                )
+
+    def _topic_deleted(self, metadata: TopicMetadata) -> None:
+        if metadata.name != TRANSACTION_STATE_TOPIC:
+            return
+        for index in range(self._partition_count):
+            self._runtime.resign(index)
+        self._partition_count = 0
+        self._loads.clear()
+
+    async def _loaded(self) -> None:
+        while self._loads:
+            await asyncio.gather(*self._loads)
+            self._loads = [load for load in self._loads if not load.done()]
+
+    def _make_shard(self, index: int) -> TransactionShard:
+        return TransactionShard(limits=self._limits, take_producer_id=self._producer_ids.take)
+
+    # Requests
+
+    async def init_producer_id(
+        self,
+        transactional_id: str | None,
+        *,
+        timeout_ms: int,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        two_phase_commit: bool = False,
+        keep_prepared_transaction: bool = False,
+    ) -> ProducerReply:
+        """Give a producer its identity. Without a transactional id it is a fresh producer id that nothing is stored about.
+
+        producer_id, producer_epoch: what the producer believes to be (KIP-360); both or neither.
+        An open transaction of an earlier session is aborted first. Source: Kafka's TransactionCoordinator.handleInitProducerId.
+        """
+        if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
+            return ProducerReply(ErrorCode.INVALID_REQUEST)
+        if transactional_id is None:
+            fresh = self._producer_ids.take()
+            if fresh is None:
+                return ProducerReply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return ProducerReply(ErrorCode.NONE, fresh, 0)
+        if not transactional_id:
+            return ProducerReply(ErrorCode.INVALID_REQUEST)
+        if two_phase_commit and not self._settings.transaction_two_phase_commit_enable:
+            return ProducerReply(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if keep_prepared_transaction:
+            return ProducerReply(ErrorCode.UNSUPPORTED_VERSION)
+        if two_phase_commit:
+            timeout_ms = TWO_PHASE_COMMIT_TIMEOUT_MS
+        elif not 0 < timeout_ms <= self._settings.transaction_max_timeout_ms:
+            return ProducerReply(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        await self.ensure_available()
+        expected = None if producer_id == NO_PRODUCER_ID else Producer(producer_id, producer_epoch)
+
+        def decide(shard: TransactionShard) -> Decision[ProducerReply]:
+            return shard.decide_init_producer_id(
+                transactional_id, timeout_ms=timeout_ms, expected=expected, now_ms=self._clock.now_ms()
+            )
+
+        return await self._decide_for_producer(transactional_id, decide)
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        *,
+        version: TransactionVersion,
+    ) -> ErrorCode:
+        """Let partitions join the producer's transaction: all of them or none."""
+
+        def decide(shard: TransactionShard) -> Decision[ErrorCode]:
+            return shard.decide_add_partitions(
+                transactional_id, producer, partitions, version=version, now_ms=self._clock.now_ms()
+            )
+
+        try:
+            return await self._decide(transactional_id, decide, lambda error: error)
+        except CoordinatorRefusal as refusal:
+            return refusal.error
+
+    async def add_offsets(self, transactional_id: str, producer: Producer, group_id: str) -> ErrorCode:
+        """Let the partition of `__consumer_offsets` that holds a group's offsets join the producer's transaction."""
+        metadata = await self._topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
+        partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_for_key(group_id, metadata.partition_count))
+        return await self.add_partitions(transactional_id, producer, (partition,), version=TransactionVersion.V1)
+
+    async def verify_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether partitions are in the producer's open transaction."""
+        try:
+            return await self._runtime.execute(
+                self._index(transactional_id),
+                lambda shard: shard.decide_verification(transactional_id, producer, partitions),
+            )
+        except CoordinatorRefusal as refusal:
+            return dict.fromkeys(partitions, refusal.error)
+
+    async def end_transaction(
+        self, transactional_id: str, producer: Producer, *, committed: bool, version: TransactionVersion
+    ) -> ProducerReply:
+        """Commit or abort the producer's transaction. Once this returns NONE, the outcome is durable; its markers follow by themselves."""
+
+        def decide(shard: TransactionShard) -> Decision[ProducerReply]:
+            return shard.decide_end_transaction(
+                transactional_id, producer, committed=committed, version=version, now_ms=self._clock.now_ms()
+            )
+
+        return await self._decide_for_producer(transactional_id, decide)
+
+    async def _decide_for_producer(
+        self, transactional_id: str, decide: Callable[[TransactionShard], Decision[ProducerReply]]
+    ) -> ProducerReply:
+        try:
+            return await self._decide(transactional_id, decide, lambda reply: reply.error)
+        except CoordinatorRefusal as refusal:
+            return ProducerReply(refusal.error)
+
+    async def _decide(
+        self,
+        transactional_id: str,
+        decide: Callable[[TransactionShard], Decision[Reply]],
+        error_of: Callable[[Reply], ErrorCode],
+    ) -> Reply:
+        """Decide; while the answer is CONCURRENT_TRANSACTIONS because markers are being written, wait for them and decide again."""
+        index = self._index(transactional_id)
+        reply = await self._runtime.execute(index, decide)
+        if error_of(reply) is not ErrorCode.CONCURRENT_TRANSACTIONS:
+            return reply
+        loop = asyncio.get_running_loop()
+        give_up_at_s = loop.time() + self._settings.add_partitions_to_txn_retry_backoff_max_ms / 1000
+        while error_of(reply) is ErrorCode.CONCURRENT_TRANSACTIONS:
+            completion = self._completions.get(transactional_id)
+            if completion is not None:
+                remaining_s = give_up_at_s - loop.time()
+                if remaining_s <= 0 or not await completion.wait(remaining_s):
+                    return reply
+            elif self._is_prepared(index, transactional_id):
+                return reply  # its markers were refused: only a reload can end it
+            reply = await self._runtime.execute(index, decide)
+        return reply
+
+    def _is_prepared(self, index: int, transactional_id: str) -> bool:
+        metadata = self._runtime.partition(index).shard.transactions.get(transactional_id)
+        return metadata is not None and metadata.state.is_prepared
+
+    def _index(self, transactional_id: str) -> int:
+        if self._partition_count == 0:
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
+        return partition_for_key(transactional_id, self._partition_count)
+
+    # Views for administrators
+
+    def find(self, transactional_id: str) -> TransactionMetadata | ErrorCode:
+        """One transaction as it stands. Refuses: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, and what a coordinator refuses."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        try:
+            shard = self._runtime.partition(self._index(transactional_id)).shard
+        except CoordinatorRefusal as refusal:
+            return refusal.error
+        return shard.transactions.get(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+
+    def transactions(self) -> Iterator[TransactionMetadata]:
+        """All transactions of this coordinator. Raises CoordinatorRefusal while any of its partitions is loading."""
+        for partition in list(self._runtime.partitions()):
+            yield from self._runtime.partition(partition.index).shard.transactions.values()
+
+    # The way from prepared to complete
+
+    def _complete_prepared(self, partition: Partition) -> None:
+        for transactional_id in partition.shard.take_unsent():
+            self._completions[transactional_id] = Completion(
+                self._runtime,
+                partition,
+                partition.shard.transactions[transactional_id],
+                channel=self._markers,
+                clock=self._clock,
+                ended=self._completion_ended,
+            )
+
+    def _completion_ended(self, completion: Completion) -> None:
+        transactional_id = completion.transaction.transactional_id
+        if self._completions.get(transactional_id) is completion:
+            del self._completions[transactional_id]
