@@ -1,4 +1,4 @@
-"""The broker as its own process, for tests: start it, learn its address, end it gently or with kill -9, start it again on the same data."""
+"""The broker as its own process, for tests: start it, end it gently or with kill -9, start it again on its data."""
 
 from __future__ import annotations
 
