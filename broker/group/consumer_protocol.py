@@ -1,0 +1,33 @@
+"""The part of the consumer protocol that a group coordinator looks into: the topics of a member's subscription.
+
+Everything else in a member's metadata is between the clients. Source: Kafka's ConsumerProtocolSubscription.json, all
+versions.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError  # noqa: N812  # an exception class under its usual name
+
+_HEAD = Struct(">hi")  # version, count of topics
+_INT16 = Struct(">h")
+
+
+def subscribed_topics(metadata: bytes) -> set[str] | None:
+    """The topics, or None when the bytes are no subscription: clients may put there what they like."""
+    topics: set[str] = set()
+    try:
+        version, count = _HEAD.unpack_from(metadata)
+        if version < 0 or count < 0:
+            return None
+        position = _HEAD.size
+        for _ in range(count):
+            (length,) = _INT16.unpack_from(metadata, position)
+            start = position + 2
+            position = start + length
+            if length < 0 or position > len(metadata):
+                return None
+            topics.add(metadata[start:position].decode())
+    except (StructError, UnicodeDecodeError):
+        return None
+    return topics

@@ -1,0 +1,562 @@
+"""The pure state of one partition of `__consumer_offsets`: its groups and their offsets, and every decision about them.
+
+A request that concerns members is passed on to the group's own kind of membership; what concerns all kinds, offsets
+above all, is here.
+Source: Kafka's GroupCoordinatorShard, GroupMetadataManager and OffsetMetadataManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from broker.coordinator import CoordinatorRecord, Decision, RecordOrigin
+from broker.deadlines import Deadlines
+from broker.group.classic import ClassicEvent, ClassicGroup, ClassicState
+from broker.group.classic_membership import ClassicMembership, Joiner, refuse_join, refuse_sync
+from broker.group.classic_records import apply_group, decode_group_key, encode_group_key
+from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from broker.group.offset_records import (
+    GROUP_METADATA_KEY_VERSION,
+    OFFSET_KEY_VERSIONS,
+    OffsetAndMetadata,
+    decode_offset_key,
+    decode_offset_value,
+    encode_offset_key,
+    encode_offset_value,
+)
+from broker.group.offsets import OffsetStore
+from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.group_admin import DescribedGroup, DescribedGroupMember, ListedGroup
+from protocol.messages.group_membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from protocol.schema import DecodeError
+
+if TYPE_CHECKING:
+    from broker.log.verification import VerificationGuard
+
+log = structlog.get_logger(__name__)
+
+MAX_RECORDS_PER_DECISION = 1_000  # for work without a natural bound: expiry, and deletion of groups and topics
+MAX_GROUPS_PER_SWEEP_STEP = 1_000
+MAX_DEADLINES_PER_DECISION = 500
+_SWEEP = DeadlineKey(DeadlineKind.SWEEP)
+
+
+class OffsetToCommit(NamedTuple):
+    """One partition of an OffsetCommit or TxnOffsetCommit request; the topic is known to exist."""
+
+    topic_partition: TopicPartition
+    topic_id: bytes
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+
+
+class Committer(NamedTuple):
+    """Who commits: a member of a generation, or, by default, nobody in particular."""
+
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+    @property
+    def is_stranger(self) -> bool:
+        return self.generation_id < 0 and not self.member_id and self.group_instance_id is None
+
+
+class FetchedOffset(NamedTuple):
+    """A committed offset as OffsetFetch answers it; offset and leader epoch are -1 when there is none."""
+
+    topic_partition: TopicPartition
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+class GroupCoordinatorShard:
+    """One shard. Implements `broker.coordinator.Shard`."""
+
+    def __init__(self, config: GroupConfig) -> None:
+        self._config = config
+        self._groups: dict[str, ClassicGroup] = {}
+        self._offsets = OffsetStore()
+        self._deadlines: GroupDeadlines = Deadlines()
+        self._classic = ClassicMembership(config, self._deadlines)
+        self._is_loaded = False
+        self._sweep_queue: list[str] = []
+
+    # Groups
+
+    def _group(self, group_id: str) -> ClassicGroup | None:
+        """A group that has members or a record, or, when it only has offsets, an empty one made for the occasion."""
+        group = self._groups.get(group_id)
+        if group is None and self._offsets.contains_group(group_id):
+            return ClassicGroup(group_id)
+        return group
+
+    def _group_ids(self) -> set[str]:
+        return self._groups.keys() | self._offsets.group_ids()
+
+    def _forget_if_abandoned(self, group: ClassicGroup) -> None:
+        if group.is_abandoned and group.state is not ClassicState.PREPARING_REBALANCE:
+            self._groups.pop(group.group_id, None)
+
+    # Membership
+
+    def join_group(self, request: JoinGroupRequest, joiner: Joiner, now_ms: int) -> Decision[JoinGroupResponse]:
+        """Answers with the new generation once it begins; until then the request is parked under `joiner.token`.
+
+        Refuses: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED (with the id to join
+                 with),
+        INCONSISTENT_GROUP_PROTOCOL, FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED, REBALANCE_IN_PROGRESS (another request
+        took over).
+        """
+        member_id = request.member_id
+        if not request.group_id:
+            return Decision(refuse_join(ErrorCode.INVALID_GROUP_ID, member_id))
+        config = self._config
+        if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+            return Decision(refuse_join(ErrorCode.INVALID_SESSION_TIMEOUT, member_id))
+        group = self._group(request.group_id)
+        if group is None:
+            if member_id:
+                return Decision(refuse_join(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            group = ClassicGroup(request.group_id)
+        self._groups[group.group_id] = group
+        effects = Effects(now_ms)
+        reply = self._classic.join(group, request, joiner, effects)
+        self._forget_if_abandoned(group)
+        return effects.decision(reply)
+
+    def sync_group(self, request: SyncGroupRequest, token: Hashable, now_ms: int) -> Decision[SyncGroupResponse]:
+        """Answers with the member's assignment; followers are parked under `token` until the leader has sent it.
+
+        Refuses: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+                 INCONSISTENT_GROUP_PROTOCOL,
+        REBALANCE_IN_PROGRESS.
+        """
+        if not request.group_id:
+            return Decision(refuse_sync(ErrorCode.INVALID_GROUP_ID))
+        group = self._group(request.group_id)
+        if group is None:
+            return Decision(refuse_sync(ErrorCode.UNKNOWN_MEMBER_ID))
+        effects = Effects(now_ms)
+        return effects.decision(self._classic.sync(group, request, token, effects))
+
+    def assignment_failed(self, group_id: str, generation_id: int, error: ErrorCode, now_ms: int) -> Decision[None]:
+        """The record of a leader's assignment was refused by the log."""
+        effects = Effects(now_ms)
+        group = self._groups.get(group_id)
+        if group is not None:
+            self._classic.assignment_failed(group, generation_id, error, effects)
+        return effects.decision(None)
+
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Decision[ErrorCode]:
+        if not request.group_id:
+            return Decision(ErrorCode.INVALID_GROUP_ID)
+        group = self._group(request.group_id)
+        if group is None:
+            return Decision(ErrorCode.UNKNOWN_MEMBER_ID)
+        effects = Effects(now_ms)
+        return effects.decision(self._classic.heartbeat(group, request, effects))
+
+    def leave_group(self, group_id: str, members: list[MemberIdentity], now_ms: int) -> Decision[LeaveGroupResponse]:
+        """Each member has an error of its own; the response as a whole fails only with INVALID_GROUP_ID."""
+        if not group_id:
+            return Decision(LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        group = self._group(group_id)
+        if group is None:
+            unknown = [
+                MemberResponse(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+                )
+                for member in members
+            ]
+            return Decision(LeaveGroupResponse(members=unknown))
+        effects = Effects(now_ms)
+        response = self._classic.leave(group, members, effects)
+        self._forget_if_abandoned(group)
+        return effects.decision(response)
+
+    def request_abandoned(self, group_id: str, token: Hashable, now_ms: int) -> Decision[None]:
+        """The connection of a parked JoinGroup or SyncGroup is gone."""
+        effects = Effects(now_ms)
+        group = self._groups.get(group_id)
+        if group is not None:
+            self._classic.request_abandoned(group, token, effects)
+        return effects.decision(None)
+
+    # Offsets
+
+    def commit_offsets(
+        self,
+        group_id: str,
+        committer: Committer,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        retention_time_ms: int = -1,
+        unknown_group_error: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+        now_ms: int,
+    ) -> Decision[ErrorCode | list[ErrorCode]]:
+        """One error for the whole request, or one for each offset in order (NONE or OFFSET_METADATA_TOO_LARGE).
+
+        retention_time_ms:   -1 for the broker's own; OffsetCommit 2 to 4 can ask for another.
+        unknown_group_error: GROUP_ID_NOT_FOUND since OffsetCommit 9.
+        Refuses: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS,
+                 `unknown_group_error`.
+        """
+        group = self._group(group_id)
+        if group is None:
+            if committer.generation_id >= 0:
+                return Decision(unknown_group_error)
+        else:
+            error = _check_commit(group, committer)
+            if error is not ErrorCode.NONE:
+                return Decision(error)
+            if committer.member_id:
+                self._classic.committed(group, committer.member_id, Effects(now_ms))
+        expire_timestamp_ms = -1 if retention_time_ms < 0 else now_ms + retention_time_ms
+        errors, records = self._offset_records(group_id, offsets, now_ms, expire_timestamp_ms)
+        return Decision(errors, records=records)
+
+    def commit_offsets_in_transaction(
+        self,
+        group_id: str,
+        committer: Committer,
+        producer: tuple[int, int],
+        offsets: Sequence[OffsetToCommit],
+        *,
+        guard: VerificationGuard | None = None,
+        now_ms: int,
+    ) -> Decision[ErrorCode | list[ErrorCode]]:
+        """As `commit_offsets`, but pending until the transaction of `producer` (id, epoch) ends.
+
+        Strangers may commit in any state: fencing is the producer epoch's task then. Refuses: INVALID_GROUP_ID,
+        UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION. Source: KIP-447.
+        """
+        if not group_id:
+            return Decision(ErrorCode.INVALID_GROUP_ID)
+        group = self._group(group_id)
+        if group is None:
+            if committer.generation_id >= 0:
+                return Decision(ErrorCode.ILLEGAL_GENERATION)
+        else:
+            error = _check_transactional_commit(group, committer)
+            if error is not ErrorCode.NONE:
+                return Decision(error)
+        errors, records = self._offset_records(group_id, offsets, now_ms, -1)
+        return Decision(errors, records=records, producer=producer, guard=guard)
+
+    def _offset_records(
+        self, group_id: str, offsets: Sequence[OffsetToCommit], now_ms: int, expire_timestamp_ms: int
+    ) -> tuple[list[ErrorCode], list[CoordinatorRecord]]:
+        maximum = self._config.offset_metadata_max_bytes
+        errors: list[ErrorCode] = []
+        records: list[CoordinatorRecord] = []
+        for (topic, partition), topic_id, offset, leader_epoch, metadata in offsets:
+            metadata = metadata or ""
+            if len(metadata) > maximum:
+                errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            errors.append(ErrorCode.NONE)
+            value = OffsetAndMetadata(offset, leader_epoch, metadata, now_ms, expire_timestamp_ms, topic_id)
+            records.append(CoordinatorRecord(encode_offset_key(group_id, topic, partition), encode_offset_value(value)))
+        return errors, records
+
+    def fetch_offsets(
+        self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+    ) -> list[FetchedOffset]:
+        """Committed offsets of the partitions asked for, or of all that have one.
+
+        With `require_stable` a partition for which a transaction is open answers UNSTABLE_OFFSET_COMMIT.
+        A group that nobody knows has no offsets; that is no error.
+        """
+        committed = self._offsets.committed(group_id)
+        has_pending = require_stable and self._offsets.has_pending(group_id)
+        fetched = []
+        for topic_partition in committed if topic_partitions is None else topic_partitions:
+            if has_pending and self._offsets.is_pending(group_id, topic_partition):
+                fetched.append(FetchedOffset(topic_partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT))
+                continue
+            value = committed.get(topic_partition)
+            if value is None:
+                fetched.append(FetchedOffset(topic_partition))
+            else:
+                fetched.append(FetchedOffset(topic_partition, value.offset, value.leader_epoch, value.metadata))
+        return fetched
+
+    def delete_offsets(
+        self, group_id: str, topic_partitions: Sequence[TopicPartition]
+    ) -> Decision[ErrorCode | list[ErrorCode]]:
+        """One error for the whole request, or NONE or GROUP_SUBSCRIBED_TO_TOPIC for each partition in order.
+
+        Refuses: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members that are no consumers). Source: KIP-496.
+        """
+        if not group_id:
+            return Decision(ErrorCode.INVALID_GROUP_ID)
+        group = self._group(group_id)
+        if group is None:
+            return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
+        error = group.refusal(
+            ClassicEvent.DELETE_CONSUMED_OFFSETS if group.is_consumer_group else ClassicEvent.DELETE_OFFSETS
+        )
+        if error is not ErrorCode.NONE:
+            return Decision(error)
+        subscribed = group.subscribed_topics()
+        committed = self._offsets.committed(group_id)
+        errors: list[ErrorCode] = []
+        records: list[CoordinatorRecord] = []
+        for topic_partition in topic_partitions:
+            is_subscribed = topic_partition.topic in subscribed if subscribed is not None else group.is_consumer_group
+            errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE)
+            if not is_subscribed and (
+                topic_partition in committed or self._offsets.is_pending(group_id, topic_partition)
+            ):
+                records.append(_offset_tombstone(group_id, topic_partition))
+        return Decision(errors, records=records)
+
+    def drop_offsets(self, is_gone: Callable[[str, bytes], bool]) -> Decision[bool]:
+        """Remove the offsets of topics of which `is_gone(name, topic id)` says so, a bounded number at a time.
+
+        The id is zero for offsets that were committed without it. The reply says whether there may be more.
+        """
+        records = list(
+            islice(
+                (
+                    _offset_tombstone(group_id, topic_partition)
+                    for group_id in self._offsets.group_ids()
+                    for topic_partition, topic_id in self._offsets.partitions(group_id)
+                    if is_gone(topic_partition.topic, topic_id)
+                ),
+                MAX_RECORDS_PER_DECISION,
+            )
+        )
+        return Decision(len(records) == MAX_RECORDS_PER_DECISION, records=records)
+
+    # Administration
+
+    def list_groups(self) -> Iterator[ListedGroup]:
+        for group_id in self._group_ids():
+            group = self._group(group_id)
+            if group is not None:
+                yield ListedGroup(
+                    group_id=group_id,
+                    protocol_type=group.protocol_type or "",
+                    group_state=group.state_name,
+                    group_type=group.group_type,
+                )
+
+    def describe_group(self, group_id: str) -> DescribedGroup | None:
+        """None for a group that does not exist. Metadata and assignments are shown for a stable group only."""
+        group = self._group(group_id)
+        if group is None:
+            return None
+        is_stable = group.state is ClassicState.STABLE
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state_name,
+            protocol_type=group.protocol_type or "",
+            protocol_data=(group.protocol_name or "") if is_stable else "",
+            members=[
+                DescribedGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
+                    member_assignment=member.assignment if is_stable else b"",
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    def delete_group(self, group_id: str) -> Decision[ErrorCode | None]:
+        """NONE when the group is gone, None when a part of its offsets is and the call has to be repeated.
+
+        Refuses: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        group = self._group(group_id)
+        if group is None:
+            return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
+        error = group.refusal(ClassicEvent.DELETE_GROUP)
+        if error is not ErrorCode.NONE:
+            return Decision(error)
+        records = [
+            _offset_tombstone(group_id, topic_partition)
+            for topic_partition, _ in islice(self._offsets.partitions(group_id), MAX_RECORDS_PER_DECISION)
+        ]
+        if len(records) == MAX_RECORDS_PER_DECISION:
+            return Decision(None, records=records)
+        records.append(CoordinatorRecord(encode_group_key(group_id), None))
+        return Decision(ErrorCode.NONE, records=records)
+
+    # Time
+
+    def next_deadline_ms(self) -> int | None:
+        return self._deadlines.next_ms()
+
+    def decide_deadline(self, now_ms: int) -> Decision[None]:
+        effects = Effects(now_ms)
+        for key in islice(self._deadlines.due(now_ms), MAX_DEADLINES_PER_DECISION):
+            if key.kind is DeadlineKind.SWEEP:
+                self._sweep(effects)
+                continue
+            group = self._groups.get(key.group_id)
+            if group is not None:
+                self._classic.deadline(group, key, effects)
+                self._forget_if_abandoned(group)
+        return effects.decision(None)
+
+    def _sweep(self, effects: Effects) -> None:
+        """Remove expired offsets and groups of which nothing is left, a bounded number at a time."""
+        queue = self._sweep_queue
+        if not queue:
+            queue.extend(self._group_ids())
+        for _ in range(min(len(queue), MAX_GROUPS_PER_SWEEP_STEP)):
+            room = MAX_RECORDS_PER_DECISION - len(effects.records)
+            if room <= 0:
+                break
+            group_id = queue.pop()
+            group = self._group(group_id)
+            if group is None:
+                continue
+            expired = list(islice(self._expired_offsets(group, effects.now_ms), room))
+            effects.records.extend(_offset_tombstone(group_id, topic_partition) for topic_partition in expired)
+            if len(expired) == room:
+                queue.append(group_id)
+            elif (
+                group.is_stored
+                and len(expired) == len(self._offsets.committed(group_id))
+                and not self._offsets.has_pending(group_id)
+                and group.cell(ClassicEvent.EXPIRED) is ClassicState.DEAD
+                and not group.pending_member_ids
+            ):
+                effects.records.append(CoordinatorRecord(encode_group_key(group_id), None))
+        self._deadlines.set(_SWEEP, effects.now_ms + (1 if queue else self._config.offsets_retention_check_interval_ms))
+
+    def _expired_offsets(self, group: ClassicGroup, now_ms: int) -> Iterator[TopicPartition]:
+        """Offsets expire after the group has been empty for the retention time; without a group, or a subscription,
+        after the commit.
+
+        Source: KIP-211; Kafka's ClassicGroup.offsetExpirationCondition.
+        """
+        subscribed: frozenset[str] = frozenset()
+        empty_since_ms: int | None = None
+        if group.protocol_type is not None:
+            if group.state is ClassicState.EMPTY:
+                empty_since_ms = group.state_timestamp_ms
+            else:
+                topics = group.subscribed_topics()
+                if group.state is not ClassicState.STABLE or topics is None:
+                    return
+                subscribed = topics
+        for topic_partition, value in self._offsets.committed(group.group_id).items():
+            if topic_partition.topic in subscribed or self._offsets.is_pending(group.group_id, topic_partition):
+                continue
+            if value.expire_timestamp_ms != -1:
+                is_expired = now_ms >= value.expire_timestamp_ms
+            else:
+                since_ms = value.commit_timestamp_ms if empty_since_ms is None else empty_since_ms
+                is_expired = now_ms - since_ms >= self._config.offsets_retention_ms
+            if is_expired:
+                yield topic_partition
+
+    # The log
+
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+        version = int.from_bytes(key[:2], "big", signed=True)
+        try:
+            if version in OFFSET_KEY_VERSIONS:
+                self._apply_offset(key, value, origin)
+                return
+            if version == GROUP_METADATA_KEY_VERSION:
+                self._apply_group(key, value, origin)
+                return
+        except DecodeError as error:
+            log.warning("group_record_left_out", offset=origin.offset, reason=str(error))
+            return
+        log.warning("group_record_left_out", offset=origin.offset, reason=f"unknown key version {version}")
+
+    def _apply_offset(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+        group_id, topic, partition = decode_offset_key(key)
+        topic_partition = TopicPartition(topic, partition)
+        if value is None:
+            self._offsets.remove(group_id, topic_partition)
+            return
+        offset = decode_offset_value(value, origin.offset)
+        if offset is None:
+            log.warning("group_record_left_out", offset=origin.offset, reason="unknown version of an offset value")
+        elif origin.producer_id >= 0:
+            self._offsets.commit_in_transaction(origin.producer_id, group_id, topic_partition, offset)
+        else:
+            self._offsets.commit(group_id, topic_partition, offset)
+
+    def _apply_group(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+        group_id = decode_group_key(key)
+        if value is None:
+            group = self._groups.get(group_id)
+            if group is None:
+                return
+            group.is_stored = False
+            if group.is_abandoned:
+                group.state = ClassicState.DEAD
+                del self._groups[group_id]
+            return
+        group = self._groups.setdefault(group_id, ClassicGroup(group_id))
+        left = apply_group(group, value)
+        if self._is_loaded:
+            self._classic.settled(group, left, origin.timestamp_ms)
+
+    def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
+        self._offsets.end_transaction(producer_id, committed=committed)
+
+    def loaded(self, now_ms: int) -> None:
+        self._is_loaded = True
+        for group in self._groups.values():
+            self._classic.start_sessions(group, now_ms)
+        self._deadlines.set(_SWEEP, now_ms + self._config.offsets_retention_check_interval_ms)
+
+
+def _check_commit(group: ClassicGroup, committer: Committer) -> ErrorCode:
+    """Source: Kafka's ClassicGroup.validateOffsetCommit."""
+    if committer.generation_id < 0 and group.state is ClassicState.EMPTY:
+        return ErrorCode.NONE
+    if committer.is_stranger:
+        return group.refusal(ClassicEvent.COMMIT_AS_STRANGER)
+    error = _check_committing_member(group, committer)
+    return group.refusal(ClassicEvent.COMMIT_AS_MEMBER) if error is ErrorCode.NONE else error
+
+
+def _check_transactional_commit(group: ClassicGroup, committer: Committer) -> ErrorCode:
+    error = group.refusal(ClassicEvent.COMMIT_IN_TRANSACTION)
+    is_simple = committer.generation_id < 0 and group.state is ClassicState.EMPTY
+    if error is not ErrorCode.NONE or is_simple or committer.is_stranger:
+        return error
+    return _check_committing_member(group, committer)
+
+
+def _check_committing_member(group: ClassicGroup, committer: Committer) -> ErrorCode:
+    error = group.check_member(committer.member_id, committer.group_instance_id)
+    if error is ErrorCode.NONE and committer.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
+
+
+def _offset_tombstone(group_id: str, topic_partition: TopicPartition) -> CoordinatorRecord:
+    return CoordinatorRecord(encode_offset_key(group_id, topic_partition.topic, topic_partition.partition), None)

@@ -1,0 +1,61 @@
+"""What one decision of the group coordinator collects on its way: the settings it goes by, records to write, parked
+requests to answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeVar
+
+from broker.coordinator import CoordinatorRecord, Decision, Parked
+from broker.deadlines import Deadlines
+
+Reply = TypeVar("Reply")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """The settings that the pure coordinator goes by, named as Kafka names them."""
+
+    initial_rebalance_delay_ms: int = 3_000
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2_147_483_647
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 604_800_000
+    offsets_retention_check_interval_ms: int = 600_000
+
+
+class DeadlineKind(IntEnum):
+    SESSION = 0  # of a member
+    PENDING_MEMBER = 1  # a member id was given out and has not joined
+    JOIN = 2  # of a group that prepares a rebalance
+    SYNC = 3  # of a group whose members have to ask for their assignment
+    SWEEP = 4  # of the shard: look for expired offsets
+
+
+class DeadlineKey(NamedTuple):
+    kind: DeadlineKind
+    group_id: str = ""
+    member_id: str = ""
+
+
+GroupDeadlines = Deadlines[DeadlineKey]
+
+
+@dataclass(slots=True)
+class Effects:
+    """Filled while a decision is made.
+
+    emptied: groups for which `records` already holds the generation without members.
+    """
+
+    now_ms: int
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    answers: list[tuple[Hashable, Any]] = field(default_factory=list)
+    emptied: set[str] = field(default_factory=set)
+
+    def decision(self, reply: Reply | Parked) -> Decision[Reply]:
+        return Decision(reply, records=self.records, answers=self.answers)

@@ -1,0 +1,358 @@
+"""The group coordinator of this broker: routes each request to the shard of its group, and keeps the shards loaded and
+tidy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+import structlog
+
+from broker.clock import Clock
+from broker.config import Settings
+from broker.coordinator import (
+    CoordinatorRefusal,
+    CoordinatorRuntime,
+    Decision,
+    PartitionState,
+    Reply,
+    partition_for_key,
+)
+from broker.group.classic_membership import Joiner, refuse_join, refuse_sync
+from broker.group.coordinator import Committer, FetchedOffset, GroupCoordinatorShard, OffsetToCommit
+from broker.group.effects import GroupConfig
+from broker.metadata.image import TopicMetadata
+from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from broker.topics import Topics
+from protocol.errors import ErrorCode
+from protocol.messages.group_admin import DescribedGroup, ListedGroup
+from protocol.messages.group_membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from protocol.schema import ZERO_UUID
+
+log = structlog.get_logger(__name__)
+
+VerifyTransaction = Callable[[TopicPartition], Awaitable[ErrorCode]]
+
+
+class GroupService:
+    """The asynchronous shell around the group coordinator's shards.
+
+    Every call answers with an error code as a value, among them NOT_COORDINATOR before `__consumer_offsets` exists and
+    after its log could not be written, and COORDINATOR_LOAD_IN_PROGRESS while a shard is loaded.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        settings: Settings,
+        clock: Clock,
+        *,
+        new_member_id_suffix: Callable[[], str] = lambda: str(uuid4()),
+    ) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._new_member_id_suffix = new_member_id_suffix
+        config = GroupConfig(
+            initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+            min_session_timeout_ms=settings.group_min_session_timeout_ms,
+            max_session_timeout_ms=settings.group_max_session_timeout_ms,
+            max_size=settings.group_max_size,
+            offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
+            offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
+            offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
+        )
+        self._runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
+            "group", make_shard=lambda _: GroupCoordinatorShard(config), clock=clock
+        )
+        self._partition_count = 0
+        self._loading: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tokens = count()
+
+    # Life
+
+    async def start(self) -> None:
+        """Begin to load every partition of `__consumer_offsets`; if the topic does not exist yet, as soon as it
+        does.
+        """
+        self._topics.on_created.append(self._topic_created)
+        self._topics.on_deleted.append(self._topic_deleted)
+        topic = self._topics.metadata.get(CONSUMER_OFFSETS_TOPIC)
+        if topic is not None:
+            self._load(topic)
+
+    async def ensure_loaded(self) -> None:
+        """Wait until every partition answers requests, or could not be loaded."""
+        while self._loading:
+            await asyncio.wait(self._loading)
+
+    async def close(self) -> None:
+        """Refuse what waits, and stop. What was acknowledged is durable already."""
+        self._topics.on_created.remove(self._topic_created)
+        self._topics.on_deleted.remove(self._topic_deleted)
+        tasks = [*self._tasks, *self._loading]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._runtime.close()
+
+    def _topic_created(self, topic: TopicMetadata) -> None:
+        if topic.name == CONSUMER_OFFSETS_TOPIC:
+            self._load(topic)
+
+    def _topic_deleted(self, topic: TopicMetadata) -> None:
+        for partition in self._runtime.partitions():
+            self._spawn(self._drop_offsets_of_gone_topics(partition.index))
+
+    def _load(self, topic: TopicMetadata) -> None:
+        self._partition_count = topic.partition_count
+        for index in range(topic.partition_count):
+            partition_log = self._topics.log(TopicPartition(topic.name, index))
+            if partition_log is None:
+                log.error("coordinator_partition_missing", coordinator="group", partition=index)
+                continue
+            loading = self._runtime.load(index, partition_log, coordinator_epoch=partition_log.leader_epoch)
+            task = asyncio.get_running_loop().create_task(self._finish_load(index, loading))
+            self._loading.add(task)
+            task.add_done_callback(self._loading.discard)
+
+    async def _finish_load(self, index: int, loading: asyncio.Task[None]) -> None:
+        await loading
+        # A crash between the deletion of a topic and that of its offsets leaves them behind.
+        await self._drop_offsets_of_gone_topics(index)
+
+    async def _drop_offsets_of_gone_topics(self, index: int) -> None:
+        try:
+            while await self._runtime.execute(index, lambda shard: shard.drop_offsets(self._is_gone)):
+                pass
+        except CoordinatorRefusal as refusal:
+            # Loading: it is done at the end of that. Offline: nobody is served these offsets.
+            log.debug("offsets_of_deleted_topics_kept", partition=index, error=refusal.error.name)
+
+    def _is_gone(self, topic: str, topic_id: bytes) -> bool:
+        metadata = self._topics.metadata.get(topic)
+        return metadata is None or topic_id not in (ZERO_UUID, metadata.topic_id)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Membership
+
+    async def join_group(
+        self,
+        request: JoinGroupRequest,
+        *,
+        client_id: str,
+        client_host: str,
+        requires_known_member_id: bool,
+        can_skip_assignment: bool,
+    ) -> JoinGroupResponse:
+        """Answers when the group's next generation begins. Cancelled when the connection is gone: the member then no
+        longer waits.
+        """
+        joiner = Joiner(
+            client_id=client_id,
+            client_host=client_host,
+            member_id_suffix=self._new_member_id_suffix(),
+            token=next(self._tokens),
+            requires_known_member_id=requires_known_member_id,
+            can_skip_assignment=can_skip_assignment,
+        )
+        now_ms = self._clock.now_ms()
+        try:
+            return await self._decide(request.group_id, lambda shard: shard.join_group(request, joiner, now_ms))
+        except CoordinatorRefusal as refusal:
+            return refuse_join(refusal.error, request.member_id)
+        except asyncio.CancelledError:
+            self._spawn(self._abandon(request.group_id, joiner.token))
+            raise
+
+    async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
+        """Answers when the leader's assignment is known and durable."""
+        token = next(self._tokens)
+        now_ms = self._clock.now_ms()
+        try:
+            return await self._decide(request.group_id, lambda shard: shard.sync_group(request, token, now_ms))
+        except CoordinatorRefusal as refusal:
+            self._spawn(self._assignment_failed(request, refusal.error))
+            return refuse_sync(refusal.error)
+        except asyncio.CancelledError:
+            self._spawn(self._abandon(request.group_id, token))
+            raise
+
+    async def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        now_ms = self._clock.now_ms()
+        try:
+            return await self._decide(request.group_id, lambda shard: shard.heartbeat(request, now_ms))
+        except CoordinatorRefusal as refusal:
+            # Members of a group that is being loaded are fine; an error would make old clients look for another
+            # coordinator.
+            if refusal.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return ErrorCode.NONE
+            return refusal.error
+
+    async def leave_group(self, group_id: str, members: list[MemberIdentity]) -> LeaveGroupResponse:
+        now_ms = self._clock.now_ms()
+        try:
+            return await self._decide(group_id, lambda shard: shard.leave_group(group_id, members, now_ms))
+        except CoordinatorRefusal as refusal:
+            return LeaveGroupResponse(error_code=refusal.error)
+
+    async def _abandon(self, group_id: str, token: int) -> None:
+        now_ms = self._clock.now_ms()
+        try:
+            await self._decide(group_id, lambda shard: shard.request_abandoned(group_id, token, now_ms))
+        except CoordinatorRefusal as refusal:
+            log.debug("abandoned_request_not_noted", group_id=group_id, error=refusal.error.name)
+
+    async def _assignment_failed(self, request: SyncGroupRequest, error: ErrorCode) -> None:
+        now_ms = self._clock.now_ms()
+        try:
+            await self._decide(
+                request.group_id,
+                lambda shard: shard.assignment_failed(request.group_id, request.generation_id, error, now_ms),
+            )
+        except CoordinatorRefusal as refusal:
+            log.debug("failed_assignment_not_noted", group_id=request.group_id, error=refusal.error.name)
+
+    # Offsets
+
+    async def commit_offsets(
+        self,
+        group_id: str,
+        committer: Committer,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        retention_time_ms: int,
+        unknown_group_error: ErrorCode,
+    ) -> ErrorCode | list[ErrorCode]:
+        """One error for all, or one for each offset. All that are not refused go into one batch."""
+        now_ms = self._clock.now_ms()
+        try:
+            return await self._decide(
+                group_id,
+                lambda shard: shard.commit_offsets(
+                    group_id,
+                    committer,
+                    offsets,
+                    retention_time_ms=retention_time_ms,
+                    unknown_group_error=unknown_group_error,
+                    now_ms=now_ms,
+                ),
+            )
+        except CoordinatorRefusal as refusal:
+            return refusal.error
+
+    async def commit_offsets_in_transaction(
+        self,
+        group_id: str,
+        committer: Committer,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        is_transaction_version_2: bool,
+        verify: VerifyTransaction,
+    ) -> ErrorCode | list[ErrorCode]:
+        """Write offsets as a part of the producer's transaction; they count once it has committed.
+
+        verify: asks the transaction coordinator whether the given partition of `__consumer_offsets` belongs to the
+                transaction.
+        Also refuses INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE and what `verify` answers.
+        Source: KIP-890; Kafka's GroupCoordinatorService.commitTransactionalOffsets.
+        """
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        try:
+            index = self._partition_index(group_id)
+            guard = self._runtime.partition(index).log.begin_verification(
+                producer_id, producer_epoch, -1, transaction_version_2=is_transaction_version_2
+            )
+            if isinstance(guard, ErrorCode):
+                return guard
+            if guard is not None:
+                error = await verify(TopicPartition(CONSUMER_OFFSETS_TOPIC, index))
+                if error is not ErrorCode.NONE:
+                    return error
+            now_ms = self._clock.now_ms()
+            return await self._runtime.execute(
+                index,
+                lambda shard: shard.commit_offsets_in_transaction(
+                    group_id, committer, (producer_id, producer_epoch), offsets, guard=guard, now_ms=now_ms
+                ),
+            )
+        except CoordinatorRefusal as refusal:
+            return refusal.error
+
+    async def fetch_offsets(
+        self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+    ) -> ErrorCode | list[FetchedOffset]:
+        """Committed offsets of these partitions, or of all that have one (None)."""
+        try:
+            return await self._decide(
+                group_id,
+                lambda shard: Decision(shard.fetch_offsets(group_id, topic_partitions, require_stable=require_stable)),
+            )
+        except CoordinatorRefusal as refusal:
+            return refusal.error
+
+    async def delete_offsets(
+        self, group_id: str, topic_partitions: Sequence[TopicPartition]
+    ) -> ErrorCode | list[ErrorCode]:
+        try:
+            return await self._decide(group_id, lambda shard: shard.delete_offsets(group_id, topic_partitions))
+        except CoordinatorRefusal as refusal:
+            return refusal.error
+
+    # Administration
+
+    async def list_groups(self) -> ErrorCode | list[ListedGroup]:
+        """All groups, or COORDINATOR_LOAD_IN_PROGRESS while any partition is loaded: half a list would look whole."""
+        groups: list[ListedGroup] = []
+        for partition in list(self._runtime.partitions()):
+            if partition.state is PartitionState.LOADING:
+                return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            if partition.state is PartitionState.ACTIVE:
+                groups.extend(partition.shard.list_groups())
+        groups.sort(key=lambda group: group.group_id)
+        return groups
+
+    async def describe_group(self, group_id: str) -> ErrorCode | DescribedGroup | None:
+        """None when there is no such group."""
+        try:
+            return await self._decide(group_id, lambda shard: Decision(shard.describe_group(group_id)))
+        except CoordinatorRefusal as refusal:
+            return refusal.error
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        try:
+            while True:
+                error = await self._decide(group_id, lambda shard: shard.delete_group(group_id))
+                if error is not None:
+                    return error
+        except CoordinatorRefusal as refusal:
+            return refusal.error
+
+    # Routing
+
+    def _partition_index(self, group_id: str) -> int:
+        if not self._partition_count:
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
+        return partition_for_key(group_id, self._partition_count)
+
+    async def _decide(self, group_id: str, decide: Callable[[GroupCoordinatorShard], Decision[Reply]]) -> Reply:
+        return await self._runtime.execute(self._partition_index(group_id), decide)
