@@ -1,0 +1,356 @@
+"""One client connection: bytes to frames, frames to the dispatcher in order, replies back in the same order.
+
+Requests are pipelined: the next one is started while earlier ones wait for the disk. Three bounds push back on the
+client by not reading from its socket: requests in flight, bytes of replies that wait to be sent, and the frame size.
+Nothing that a client sends raises into the event loop: what cannot be understood closes the connection, with a reason
+logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from broker.handlers.api import CloseConnection
+from broker.receive_buffer import ReceiveBuffer, Receiver
+
+if TYPE_CHECKING:
+    from broker.dispatch import Dispatcher
+    from broker.receive_buffer import BufferPool
+
+LENGTH_BYTES = 4
+MINIMUM_FRAME_BYTES = 8  # api key, api version, correlation id
+
+Reply = Sequence[bytes | bytearray | memoryview] | None
+"""The chunks of one reply frame, length prefix included; None when the client expects no reply."""
+
+
+class ConnectionLimits(Protocol):
+    """The settings that bound a connection; `Settings` has them."""
+
+    @property
+    def socket_request_max_bytes(self) -> int: ...
+    @property
+    def fencepost_connection_max_in_flight(self) -> int: ...
+    @property
+    def fencepost_connection_write_buffer_bytes(self) -> int: ...
+    @property
+    def fencepost_connection_write_stall_ms(self) -> int: ...
+
+
+class ConnectionOwner(Protocol):
+    """The server, as its connections see it."""
+
+    def connection_opened(self, connection: Connection) -> bool:
+        """Whether there is room for one more connection."""
+        ...
+
+    def connection_closed(self, connection: Connection) -> None: ...
+
+    def connection_refused(self, connection: Connection, reason: str) -> None:
+        """A connection is about to be closed because of what its client sent or did."""
+        ...
+
+
+class _InFlight:
+    """A request whose reply has not been handed to the transport."""
+
+    __slots__ = ("is_done", "reply")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.reply: Reply = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one connection.
+
+    in_flight_count:    requests that are not answered yet.
+    last_activity_s:    loop time of the last byte that arrived or the last reply that left.
+    """
+
+    def __init__(
+        self,
+        connection_id: int,
+        *,
+        dispatcher: Dispatcher,
+        owner: ConnectionOwner,
+        limits: ConnectionLimits,
+        pool: BufferPool,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.connection_id = connection_id
+        self.client_host = ""
+        self.client_port = 0
+        self.last_activity_s = 0.0
+        self._dispatcher = dispatcher
+        self._owner = owner
+        self._limits = limits
+        self._loop = loop
+        self._pool = pool
+        self._receiver = Receiver(pool)
+        self._transport: asyncio.Transport | None = None
+        self._in_flight: deque[_InFlight] = deque()
+        self._max_in_flight = limits.fencepost_connection_max_in_flight
+        self._is_reading_paused = False
+        self._is_writing_paused = False
+        self._is_consuming = False  # inside _start_frames: replies are sent after it, together
+        self._is_behind = False  # frames wait for the loop's next turn
+        self._is_draining = False
+        self._stalled_bytes = 0
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._close_callbacks: dict[Callable[[], None], None] = {}
+
+    # What others ask
+
+    @property
+    def in_flight_count(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
+
+    def add_close_callback(self, callback: Callable[[], None]) -> None:
+        """Call when the connection is gone: for a handler that waits only for this client's sake."""
+        self._close_callbacks[callback] = None
+
+    def remove_close_callback(self, callback: Callable[[], None]) -> None:
+        self._close_callbacks.pop(callback, None)
+
+    def drain(self) -> None:
+        """Read no further requests; close when everything in flight is answered."""
+        self._is_draining = True
+        self._pause_or_resume_reading()
+        if not self._in_flight:
+            self.close()
+
+    def close(self) -> None:
+        """Close after what has been handed to the transport is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        if peer:
+            self.client_host, self.client_port = peer[0], peer[1]
+        self.last_activity_s = self._loop.time()
+        transport.set_write_buffer_limits(high=self._limits.fencepost_connection_write_buffer_bytes)
+        if not self._owner.connection_opened(self):
+            transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._receiver.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._receiver.received(nbytes)
+        self.last_activity_s = self._loop.time()
+        self._consume()
+
+    def eof_received(self) -> bool:
+        # A half-closed client may still read; but Kafka clients close both ways, so nobody would take the replies.
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+        self._pause_or_resume_reading()
+        if self._transport is not None and self._stall_timer is None:
+            self._watch_for_stall(self._transport)
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        self.last_activity_s = self._loop.time()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        self._advance()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        self._receiver.close()
+        self._in_flight.clear()
+        callbacks, self._close_callbacks = self._close_callbacks, {}
+        for callback in callbacks:
+            callback()
+        self._owner.connection_closed(self)
+
+    # Requests
+
+    def _consume(self) -> None:
+        """Start the whole frames that have arrived, as far as the bounds allow; then send what is ready, in one
+        write."""
+        self._is_consuming = True
+        has_more = False
+        try:
+            has_more = self._start_frames()
+        except CloseConnection as reason:
+            self._refuse(str(reason))
+        finally:
+            self._is_consuming = False
+        self._send_ready()
+        if has_more and self._may_start():
+            # Others get their turn before the rest of a long pipeline.
+            self._is_behind = True
+            self._loop.call_soon(self._catch_up)
+        self._pause_or_resume_reading()
+
+    def _catch_up(self) -> None:
+        self._is_behind = False
+        if self._transport is not None:
+            self._consume()
+
+    def _start_frames(self) -> bool:
+        """Start frames until there is no whole one (False) or a bound is reached (True). Raises CloseConnection."""
+        receiver = self._receiver
+        for _ in range(self._max_in_flight):
+            if not self._may_start():
+                return True
+            available_bytes = receiver.available_bytes
+            if available_bytes < LENGTH_BYTES:
+                return False
+            frame_bytes = int.from_bytes(receiver.peek(LENGTH_BYTES), "big", signed=True)
+            if not MINIMUM_FRAME_BYTES <= frame_bytes <= self._limits.socket_request_max_bytes:
+                raise CloseConnection(
+                    f"a frame of {frame_bytes} bytes was announced; "
+                    f"{MINIMUM_FRAME_BYTES} to {self._limits.socket_request_max_bytes} are accepted"
+                )
+            if available_bytes < LENGTH_BYTES + frame_bytes:
+                receiver.expect(LENGTH_BYTES + frame_bytes)
+                return False
+            receiver.take(LENGTH_BYTES)
+            self._start(receiver.take(frame_bytes))
+        return True
+
+    def _may_start(self) -> bool:
+        return (
+            len(self._in_flight) < self._max_in_flight
+            and not self._is_writing_paused
+            and not self._is_draining
+            and self._transport is not None
+            and not self._transport.is_closing()
+        )
+
+    def _start(self, frame: memoryview) -> None:
+        """Start one request. Raises CloseConnection."""
+        outcome = self._dispatcher.dispatch(frame, self)
+        in_flight = _InFlight()
+        if isinstance(outcome, asyncio.Future):
+            buffer = self._receiver.buffer
+            buffer.held_count += 1
+            self._in_flight.append(in_flight)
+            # The callback is the only reference that keeps the task and the frame alive, and the last to need them.
+            outcome.add_done_callback(lambda task: self._finished(in_flight, buffer, task))
+            return
+        if outcome is None:
+            return
+        in_flight.is_done = True
+        in_flight.reply = outcome
+        self._in_flight.append(in_flight)
+        if not self._in_flight[0].is_done:
+            return
+        # Earlier replies of this reading go out together, but a large one is not kept back: it may fill the socket.
+        if sum(map(len, outcome)) >= self._limits.fencepost_connection_write_buffer_bytes:
+            self._send_ready()
+
+    def _finished(self, in_flight: _InFlight, buffer: ReceiveBuffer, task: asyncio.Future[Reply]) -> None:
+        """A request that had to wait is finished."""
+        self._pool.release(buffer)
+        if task.cancelled():
+            error: BaseException | None = CloseConnection("the request was cancelled")
+        else:
+            error = task.exception()
+        if self._transport is None:
+            return
+        if error is not None:
+            # The dispatcher answers failures; what comes through says that there is no answer.
+            self._refuse(str(error))
+            return
+        in_flight.reply = task.result()
+        in_flight.is_done = True
+        if self._in_flight[0] is in_flight:
+            self._advance()
+
+    # Replies
+
+    def _advance(self) -> None:
+        """Replies became ready or there is room again: send, and start what was held back."""
+        if self._is_consuming:
+            return
+        self._send_ready()
+        if self._is_draining and not self._in_flight:
+            self.close()
+        elif self._is_reading_paused and not self._is_behind and self._may_start():
+            self._consume()
+
+    def _send_ready(self) -> None:
+        """Hand the finished replies at the head of the queue to the transport; stops when it has enough."""
+        in_flight = self._in_flight
+        transport = self._transport
+        if transport is None or transport.is_closing() or not in_flight or not in_flight[0].is_done:
+            return
+        limit_bytes = self._limits.fencepost_connection_write_buffer_bytes
+        while in_flight and in_flight[0].is_done and not self._is_writing_paused:
+            chunks: list[Any] = []
+            chunk_bytes = 0
+            while in_flight and in_flight[0].is_done and chunk_bytes < limit_bytes:
+                reply = in_flight.popleft().reply
+                if reply is not None:
+                    chunks += reply
+                    chunk_bytes += sum(map(len, reply))
+            if chunks:
+                transport.writelines(chunks)
+        self.last_activity_s = self._loop.time()
+
+    def _pause_or_resume_reading(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        should_pause = self._is_behind or not self._may_start()
+        if should_pause is self._is_reading_paused:
+            return
+        self._is_reading_paused = should_pause
+        if should_pause:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
+    def _watch_for_stall(self, transport: asyncio.Transport) -> None:
+        self._stalled_bytes = transport.get_write_buffer_size()
+        delay_s = self._limits.fencepost_connection_write_stall_ms / 1000
+        self._stall_timer = self._loop.call_later(delay_s, self._check_stall)
+
+    def _check_stall(self) -> None:
+        """Nothing is written while writing is paused, so a buffer that has not shrunk means a client that does not
+        read."""
+        self._stall_timer = None
+        transport = self._transport
+        if transport is None:
+            return
+        if transport.get_write_buffer_size() < self._stalled_bytes:
+            self._watch_for_stall(transport)
+            return
+        self._owner.connection_refused(self, "the client does not read its replies")
+        transport.abort()
+
+    def _refuse(self, reason: str) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._owner.connection_refused(self, reason)
+        # What was answered before still goes out; Kafka closes in the same way.
+        self._send_ready()
+        transport.close()

@@ -1,0 +1,150 @@
+"""The memory that a connection reads into: filled front to back, frames handed out as slices, reused when none is held.
+
+A buffer is only ever written behind what has arrived, so a frame that a waiting handler still reads is never
+overwritten. When the end is reached, the incomplete rest moves: to the front of the same buffer when no frame in it is
+held, else to another one.
+"""
+
+from __future__ import annotations
+
+SMALL_CAPACITY_BYTES = 128 * 1024
+LARGE_CAPACITY_BYTES = 4 * 1024 * 1024
+MINIMUM_READ_BYTES = 16 * 1024
+# A large buffer goes back once this many fillings in a row would have fitted into a small one.
+SHRINK_AFTER_SMALL_ROUNDS = 8
+
+
+class ReceiveBuffer:
+    """One block of memory. held_count: requests in flight whose frame lies in it."""
+
+    __slots__ = ("capacity_bytes", "held_count", "is_retired", "view")
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.view = memoryview(bytearray(capacity_bytes))
+        self.capacity_bytes = capacity_bytes
+        self.held_count = 0
+        self.is_retired = False  # no connection reads into it any more
+
+
+class BufferPool:
+    """Retired buffers of all connections of a server, up to a number of bytes; further ones are freed."""
+
+    __slots__ = ("_free", "_free_bytes", "_limit_bytes")
+
+    def __init__(self, limit_bytes: int = 32 * 1024 * 1024) -> None:
+        self._free: dict[int, list[ReceiveBuffer]] = {}
+        self._free_bytes = 0
+        self._limit_bytes = limit_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        return self._free_bytes
+
+    def take(self, wanted_bytes: int) -> ReceiveBuffer:
+        """A buffer of at least so many bytes. Capacities are powers of two, so that they can be exchanged."""
+        capacity_bytes = max(SMALL_CAPACITY_BYTES, 1 << (wanted_bytes - 1).bit_length())
+        free = self._free.get(capacity_bytes)
+        if free:
+            self._free_bytes -= capacity_bytes
+            buffer = free.pop()
+            buffer.is_retired = False
+            return buffer
+        return ReceiveBuffer(capacity_bytes)
+
+    def give_back(self, buffer: ReceiveBuffer) -> None:
+        """Take a buffer that nobody reads or writes any more."""
+        capacity_bytes = buffer.capacity_bytes
+        if capacity_bytes <= LARGE_CAPACITY_BYTES and self._free_bytes + capacity_bytes <= self._limit_bytes:
+            self._free.setdefault(capacity_bytes, []).append(buffer)
+            self._free_bytes += capacity_bytes
+
+    def retire(self, buffer: ReceiveBuffer) -> None:
+        """A connection reads into this one no longer; it is free when the last frame in it is let go."""
+        buffer.is_retired = True
+        if buffer.held_count == 0:
+            self.give_back(buffer)
+
+    def release(self, buffer: ReceiveBuffer) -> None:
+        """One request whose frame lay in the buffer is finished."""
+        buffer.held_count -= 1
+        if buffer.held_count == 0 and buffer.is_retired:
+            self.give_back(buffer)
+
+
+class Receiver:
+    """The bytes of one connection that have arrived and are not consumed yet.
+
+    `writable` and `received` are the two halves of BufferedProtocol; the rest is the side of who reads frames.
+    """
+
+    __slots__ = ("_end", "_pool", "_small_rounds", "_start", "_wanted_bytes", "buffer")
+
+    def __init__(self, pool: BufferPool) -> None:
+        self._pool = pool
+        self.buffer = pool.take(SMALL_CAPACITY_BYTES)
+        self._start = 0
+        self._end = 0
+        self._wanted_bytes = 0  # from _start on, for the frame that is arriving
+        self._small_rounds = 0
+
+    @property
+    def available_bytes(self) -> int:
+        return self._end - self._start
+
+    def writable(self) -> memoryview:
+        """Where to read to; never empty."""
+        capacity_bytes = self.buffer.capacity_bytes
+        missing_bytes = self._wanted_bytes - (self._end - self._start)
+        needed_bytes = max(missing_bytes, MINIMUM_READ_BYTES)
+        if self._start == self._end and self.buffer.held_count == 0:
+            self._begin_round()
+        elif capacity_bytes - self._end < needed_bytes:
+            self._make_room(needed_bytes)
+        return self.buffer.view[self._end :]
+
+    def received(self, byte_count: int) -> None:
+        self._end += byte_count
+
+    def peek(self, byte_count: int) -> memoryview:
+        """The next bytes, not consumed; at most what is available."""
+        return self.buffer.view[self._start : self._start + byte_count]
+
+    def take(self, byte_count: int) -> memoryview:
+        """Consume the next bytes. The slice is good until the buffer it lies in is released and reused."""
+        start = self._start
+        self._start = end = start + byte_count
+        self._wanted_bytes = 0
+        return self.buffer.view[start:end]
+
+    def expect(self, byte_count: int) -> None:
+        """Make sure that so many bytes from the first unconsumed one on will fit."""
+        self._wanted_bytes = byte_count
+
+    def close(self) -> None:
+        self._pool.retire(self.buffer)
+
+    def _begin_round(self) -> None:
+        """Everything is consumed and nothing held: start again at the front, in a small buffer when a large one has no
+        use."""
+        capacity_bytes = self.buffer.capacity_bytes
+        if capacity_bytes > SMALL_CAPACITY_BYTES:
+            self._small_rounds = self._small_rounds + 1 if self._end <= SMALL_CAPACITY_BYTES else 0
+            if self._small_rounds >= SHRINK_AFTER_SMALL_ROUNDS or capacity_bytes > LARGE_CAPACITY_BYTES:
+                self._pool.retire(self.buffer)
+                self.buffer = self._pool.take(SMALL_CAPACITY_BYTES)
+                self._small_rounds = 0
+        self._start = self._end = 0
+
+    def _make_room(self, needed_bytes: int) -> None:
+        buffer, start, end = self.buffer, self._start, self._end
+        rest_bytes = end - start
+        if buffer.held_count == 0 and rest_bytes + needed_bytes <= buffer.capacity_bytes:
+            # The halves may overlap; assignment between slices of one memoryview moves like memmove.
+            buffer.view[:rest_bytes] = buffer.view[start:end]
+        else:
+            other = self._pool.take(rest_bytes + needed_bytes)
+            other.view[:rest_bytes] = buffer.view[start:end]
+            self._pool.retire(buffer)
+            self.buffer = other
+        self._start = 0
+        self._end = rest_bytes
