@@ -1,10 +1,8 @@
-"""Records what real clients and a real Apache Kafka say to each other, as data for
-tests/protocol/test_recorded_frames.py.
+"""Records what real clients and a real Apache Kafka say to each other, for tests/protocol/test_recorded_frames.py.
 
 Starts Apache Kafka behind a recording proxy, drives kafka-python, confluent-kafka, aiokafka and the Java client through
-it, then sends every API at
-every version served, and rewrites tests/frames/: one file per API, one exchange per line, frames in hexadecimal without
-their length prefix.
+it, then sends every API at every version served, and rewrites tests/frames/: one file per API, one exchange per line,
+frames in hexadecimal without their length prefix.
 
     scripts/record_frames.py [--output tests/frames]
 """

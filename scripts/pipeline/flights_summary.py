@@ -1,0 +1,182 @@
+"""A PySpark job over the topics that scripts/pipeline/flights_application.py writes: flights and mean departure delay
+per carrier and day.
+
+    python scripts/pipeline/flights_summary.py --bootstrap HOST:PORT --output DIR
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:<Spark's version>
+    scripts/pipeline/flights_summary.py --bootstrap …
+
+It streams what is there (Trigger.AvailableNow), reading committed transactions only, and can be killed and started
+again: the checkpoint holds
+the offsets read and the sums so far, and both results are written such that writing them again changes nothing.
+DIR/figures/batch=N holds all
+figures as of micro-batch N as Parquet (a batch that runs again overwrites its own folder); the topic `carrier-days`
+gets one record per carrier
+and day, keyed by them, with totals and not increments.
+
+The job needs nothing but pyspark; the last line it prints is one JSON object that says where the figures are and what
+was counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+IVY_SETTINGS = Path(__file__).resolve().parent / "ivysettings.xml"
+EVENT_SCHEMA = "identifier LONG, day STRING, carrier STRING, number INT, airport STRING, time INT, delay_minutes LONG"
+OFFSETS_PER_TRIGGER = 400_000
+
+
+def scala_version() -> str:
+    """The Scala version that the installed pyspark was built for, for example "2.13", read off its own jars."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    for jar in jars.glob("spark-sql_*.jar"):
+        return jar.name.removeprefix("spark-sql_").split("-")[0]
+    raise FileNotFoundError(f"no Spark jars in {jars}")
+
+
+def spark_session(name: str, *, driver_memory: str = "1g", cores: int = 2) -> SparkSession:
+    """A small local session with the Kafka connector of exactly the installed Spark.
+
+    The connector is resolved by its coordinates into .cache/ivy, which is the checkout's own.
+    """
+    # Spark binds to the machine's host name otherwise, which need not resolve.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = (
+        SparkSession.builder.appName(name)
+        .master(f"local[{cores}]")
+        .config("spark.jars.packages", f"org.apache.spark:spark-sql-kafka-0-10_{scala_version()}:{pyspark.__version__}")
+        .config("spark.jars.ivy", str(ROOT / ".cache" / "ivy"))
+        .config("spark.jars.ivySettings", os.environ.get("FENCEPOST_IVY_SETTINGS", str(IVY_SETTINGS)))
+        .config("spark.driver.memory", driver_memory)
+        .config("spark.sql.shuffle.partitions", str(cores))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.streaming.metricsEnabled", "false")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "WARN")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def summarize(session: SparkSession, bootstrap_servers: str, output: Path) -> Path:
+    """Runs the streaming query over everything committed so far; returns the folder with the newest figures."""
+    events = (
+        session.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", "departures")
+        .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", "true")
+        .option("maxOffsetsPerTrigger", OFFSETS_PER_TRIGGER)
+        .load()
+    )
+    figures = (
+        events.select(F.from_json(F.col("value").cast("string"), EVENT_SCHEMA).alias("departure"))
+        .select("departure.*")
+        .groupBy("carrier", "day")
+        .agg(F.count("*").alias("flights"), F.sum("delay_minutes").alias("departure_delay_minutes"))
+        .withColumn("mean_departure_delay_minutes", F.col("departure_delay_minutes") / F.col("flights"))
+    )
+    folder = output / "figures"
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        batch.persist()
+        batch.coalesce(1).write.mode("overwrite").parquet(str(folder / f"batch={batch_id}"))
+        (
+            batch.select(
+                F.concat_ws(" ", "carrier", "day").alias("key"),
+                F.to_json(F.struct("flights", "departure_delay_minutes", "mean_departure_delay_minutes")).alias(
+                    "value"
+                ),
+            )
+            .write.format("kafka")
+            .option("kafka.bootstrap.servers", bootstrap_servers)
+            .option("topic", "carrier-days")
+            .save()
+        )
+        batch.unpersist()
+        _delete_older_figures(folder, batch_id)
+
+    query = (
+        figures.writeStream.outputMode("complete")
+        .foreachBatch(write)
+        .option("checkpointLocation", str(output / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return newest_figures(folder)
+
+
+def _delete_older_figures(folder: Path, batch_id: int) -> None:
+    """Keeps the batch before the newest: a reader may still be at it."""
+    for batch in folder.glob("batch=*"):
+        if int(batch.name.removeprefix("batch=")) < batch_id - 1:
+            shutil.rmtree(batch)
+
+
+def newest_figures(folder: Path) -> Path:
+    """The folder of the newest micro-batch whose figures were written completely."""
+    complete = [batch for batch in folder.glob("batch=*") if (batch / "_SUCCESS").exists()]
+    return max(complete, key=lambda batch: int(batch.name.removeprefix("batch=")))
+
+
+def count_events(session: SparkSession, bootstrap_servers: str, isolation_level: str) -> dict[str, dict[str, int]]:
+    """By topic, what a batch query at this isolation level sees: `events`, and how many different `flights` they
+    belong to.
+    """
+    events = (
+        session.read.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("kafka.isolation.level", isolation_level)
+        .option("subscribe", "departures,arrivals")
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", "latest")
+        .load()
+    )
+    identifier = F.get_json_object(F.col("value").cast("string"), "$.identifier")
+    rows = (
+        events.groupBy("topic", identifier.alias("identifier"))
+        .agg(F.count("*").alias("events"))
+        .groupBy("topic")
+        .agg(F.sum("events").alias("events"), F.count("*").alias("flights"))
+        .collect()
+    )
+    return {row["topic"]: {"events": row["events"], "flights": row["flights"]} for row in rows}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Flights and mean departure delay per carrier and day, by Spark.")
+    parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT")
+    parser.add_argument("--output", required=True, type=Path, help="folder for figures and checkpoint")
+    parser.add_argument("--count", action="store_true", help="also count the events at both isolation levels")
+    options = parser.parse_args()
+    session = spark_session("flights-summary")
+    try:
+        result: dict[str, object] = {"figures": str(summarize(session, options.bootstrap, options.output.resolve()))}
+        if options.count:
+            result["counts"] = {
+                level: count_events(session, options.bootstrap, level)
+                for level in ("read_committed", "read_uncommitted")
+            }
+    finally:
+        session.stop()
+    print(json.dumps(result), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
