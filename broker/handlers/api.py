@@ -1,8 +1,8 @@
 """The registry of served APIs: what a handler is, how it is declared, and what it is given.
 
-`APIS` is the only table: dispatch, ApiVersions and the protocol-support page read it. A handler is declared with `@api` and is either a plain
-function (it answers at once) or a coroutine function (it may wait; what runs before its first await happens in request order).
-Replies leave in request order per connection.
+`APIS` is the only table: dispatch, ApiVersions and the protocol-support page read it. A handler is declared with `@api`
+and is either a plain function (it answers at once) or a coroutine function (it may wait; what runs before its first
+await happens in request order). Replies leave in request order per connection.
 """
 
 from __future__ import annotations
@@ -43,13 +43,15 @@ class Services:
     host: str  # as advertised to clients
     port: int
     cluster_id: str
-    # By producer id, resolved once the last Produce that waited for its verification has appended: what keeps their order.
+    # By producer id, resolved once the last Produce that waited for its verification has appended: what keeps their
+    # order.
     produce_verifications: dict[int, asyncio.Future[None]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request as its handler sees it: header fields and the services. `listener` host and port are where the client connected."""
+    """One request as its handler sees it: header fields and the services. `listener` host and port are where the client
+    connected."""
 
     services: Services
     api_key: int
@@ -64,7 +66,8 @@ class RequestContext:
 class Api:
     """One served API.
 
-    versions:   lowest and highest version served, both inclusive (ApiVersions may advertise a lower minimum, see `advertised_minimum`).
+    versions:   lowest and highest version served, both inclusive (ApiVersions may advertise a lower minimum, see
+                `advertised_minimum`).
     failed:     builds the reply in which the whole request failed with one error code.
     """
 
@@ -82,10 +85,12 @@ class Api:
 APIS: dict[int, Api] = {}
 
 
-class CloseConnection(Exception):
-    """A handler cannot answer and the client must not go on as if all were well: the connection is closed without a reply.
+class CloseConnection(Exception):  # noqa: N818  # says what to do, not what went wrong
+    """A handler cannot answer and the client must not go on as if all were well: the connection is closed without a
+    reply.
 
-    Raised by Produce with acks=0, which has no reply that could carry an error. Source: Kafka's KafkaApis.handleProduceRequest.
+    Raised by Produce with acks=0, which has no reply that could carry an error. Source: Kafka's
+    KafkaApis.handleProduceRequest.
     """
 
 
@@ -101,8 +106,8 @@ def api(
 
     versions: `"0-5"`, the versions served.
     failed:   `failed(request, error, version)` builds the reply in which everything failed with `error`.
-    A handler returns the response object, or None when the client expects no reply (Produce with acks=0); or an awaitable of either.
-    It raises `CloseConnection` to have the connection closed instead.
+    A handler returns the response object, or None when the client expects no reply (Produce with acks=0); or an
+    awaitable of either. It raises `CloseConnection` to have the connection closed instead.
     """
     minimum, _, maximum = versions.partition("-")
 

@@ -1,7 +1,8 @@
-"""Fetch: committed bytes go out as they lie on disk; a fetch that finds too little waits on its partitions, not in a loop.
+"""Fetch: committed bytes go out as they lie on disk; a fetch that finds too little waits on its partitions, not in a
+loop.
 
-Source: KIP-74 (response budget), KIP-98 (isolation), KIP-227 (sessions), KIP-516 (topic ids); Kafka's KafkaApis.handleFetchRequest,
-ReplicaManager.fetchMessages and DelayedFetch.
+Source: KIP-74 (response budget), KIP-98 (isolation), KIP-227 (sessions), KIP-516 (topic ids); Kafka's
+KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages and DelayedFetch.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _ISOLATIONS = {0: Isolation.READ_UNCOMMITTED, 1: Isolation.READ_COMMITTED}
 
 
 def fetch_failed(request: FetchRequest, error: ErrorCode, version: int) -> FetchResponse:
-    """Every partition fails, and from version 7 on the response as a whole; with topic ids only the whole, as the names are not known."""
+    """Every partition fails, and from version 7 on the response as a whole; with topic ids only the whole, as the names
+    are not known."""
     topics: list[FetchableTopicResponse] = []
     if version < FIRST_VERSION_WITH_TOPIC_IDS:
         topics = [
@@ -58,7 +60,8 @@ def _failed_partition(partition: int, error: ErrorCode) -> PartitionData:
 def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
     """Answer at once with what is there, or later, when enough has come or the wait is over.
 
-    It answers at once when `min_bytes` are there, `max_wait_ms` is 0, nothing is asked for, or any partition has an error.
+    It answers at once when `min_bytes` are there, `max_wait_ms` is 0, nothing is asked for, or any partition has an
+    error.
     Refuses as a whole: INVALID_REQUEST (unknown isolation level), and what `FetchSessionCache.begin` refuses.
     """
     isolation = _ISOLATIONS.get(request.isolation_level)
@@ -103,9 +106,7 @@ class _PartitionFetch:
                     return ErrorCode.INCONSISTENT_TOPIC_ID
                 return ErrorCode.UNKNOWN_TOPIC_ID
             wanted.topic = topic.name
-        return find_log(
-            topics, wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch
-        )
+        return find_log(topics, wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch)
 
     def read(self) -> PartitionData:
         """Read within what is left of the response's budget; only the first batch of a response may exceed it."""
@@ -189,7 +190,8 @@ class _Fetch:
             self._moved.set()
 
     async def wait(self, max_wait_ms: int) -> FetchResponse:
-        """Hold the fetch until it is satisfied or `max_wait_ms` are over. Nothing is left behind when it is cancelled."""
+        """Hold the fetch until it is satisfied or `max_wait_ms` are over. Nothing is left behind when it is
+        cancelled."""
         self._moved = asyncio.Event()
         watched = [(partition, partition.log) for partition in self._partitions if partition.log is not None]
         for partition, log in watched:

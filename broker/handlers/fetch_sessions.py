@@ -1,7 +1,8 @@
-"""Incremental fetch sessions: the broker remembers what a consumer fetches, so that requests and responses carry only what changed.
+"""Incremental fetch sessions: the broker remembers what a consumer fetches, so that requests and responses carry only
+what changed.
 
-A request either fetches everything that it lists (a full fetch, which may open a session), or names a session and lists only changes
-(an incremental fetch, answered only with partitions that have news), or stays outside any session.
+A request either fetches everything that it lists (a full fetch, which may open a session), or names a session and lists
+only changes (an incremental fetch, answered only with partitions that have news), or stays outside any session.
 Source: KIP-227, KIP-516; Kafka's FetchSession, FetchManager and FetchSessionCache.
 """
 
@@ -82,7 +83,8 @@ class FetchPlan:
     """What one Fetch request reads, in order, and the session that its response goes through.
 
     session:        of an incremental fetch.
-    expected_epoch: what the session's epoch must still be when the response is made; another request came between otherwise.
+    expected_epoch: what the session's epoch must still be when the response is made; another request came between
+                    otherwise.
     opens_session:  a full fetch whose client asks for a session.
     """
 
@@ -95,7 +97,8 @@ class FetchPlan:
 
 @dataclass(slots=True)
 class FetchSelection:
-    """Which of a fetch's answers go into its response. `error` refuses the response as a whole; `included` is then empty."""
+    """Which of a fetch's answers go into its response. `error` refuses the response as a whole; `included` is then
+    empty."""
 
     session_id: int
     included: Sequence[tuple[FetchedPartition, PartitionData]] = field(default_factory=list)
@@ -105,8 +108,8 @@ class FetchSelection:
 class FetchSessionCache:
     """The fetch sessions of this broker, at most `maximum_count`.
 
-    When it is full a new session takes the place of one unused for two minutes, else of a smaller one older than two minutes;
-    else there is no session for it and the client goes on with full fetches.
+    When it is full a new session takes the place of one unused for two minutes, else of a smaller one older than two
+    minutes; else there is no session for it and the client goes on with full fetches.
     """
 
     def __init__(self, maximum_count: int) -> None:
@@ -119,7 +122,8 @@ class FetchSessionCache:
     def begin(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> FetchPlan | ErrorCode:
         """What a request fetches. A session's epoch moves on at once, so a repeated request is noticed.
 
-        Refuses, as a value: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR (names and ids mixed).
+        Refuses, as a value: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
+        (names and ids mixed).
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION_ID:
@@ -146,7 +150,8 @@ class FetchSessionCache:
         return FetchPlan(list(session.partitions.values()), uses_topic_ids, session, session.epoch)
 
     def complete(self, plan: FetchPlan, answers: Sequence[PartitionData], *, now_ms: int) -> FetchSelection:
-        """Choose what goes into the response of a fetch. `answers` holds one answer per planned partition, in the same order."""
+        """Choose what goes into the response of a fetch. `answers` holds one answer per planned partition, in the same
+        order."""
         pairs = list(zip(plan.partitions, answers, strict=True))
         session = plan.session
         if session is not None:

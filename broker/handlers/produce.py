@@ -1,0 +1,369 @@
+"""Produce: each partition's batch goes from the frame into the log in one step; the reply leaves when the batch is on
+disk.
+
+Source: KIP-98 (idempotence, transactions), KIP-467 (record errors), KIP-516 (topic ids), KIP-890 (verification,
+implicit add); Kafka's KafkaApis.handleProduceRequest, ProduceRequest.validateRecords and
+ReplicaManager.handleProduceAppend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.disk import StorageError
+from broker.handlers.api import CloseConnection, RequestContext, api
+from broker.handlers.produce_verification import FIRST_VERSION_OF_TRANSACTION_VERSION_2, verify
+from broker.log.partition_log import AppendOrigin, PartitionLog
+from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
+from protocol.compression import Codec
+from protocol.errors import ErrorCode
+from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from protocol.record_batch import CODEC_MASK, CURRENT_MAGIC, BatchHeader, read_header
+from protocol.schema import Buffer, DecodeError
+
+if TYPE_CHECKING:
+    from broker.log.verification import VerificationGuard
+
+FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+ACKS_NONE = 0
+ACKS_LEADER = 1
+ACKS_ALL = -1
+
+
+def produce_failed(request: ProduceRequest, error: ErrorCode, version: int) -> ProduceResponse:
+    """Every partition of the request fails with the same error."""
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_refused(partition.index, error) for partition in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _refused(partition: int, error: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=partition,
+        error_code=error,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+        record_errors=[],
+        error_message=message,
+    )
+
+
+@api(ProduceRequest, ProduceResponse, versions="3-13", failed=produce_failed, advertised_minimum=0)
+def handle_produce(
+    context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    """Append each partition's batch, and answer as `acks` says: never (0), at once (1), or when all of it is on disk
+    (-1).
+
+    Only a batch that opens a transaction on its partition waits, for the transaction coordinator to confirm it, before
+    it is appended; requests of one producer that wait like that keep their order. Versions 0 to 2 are advertised but
+    refused: librdkafka takes a higher minimum for a broker without compression (KAFKA-18659).
+    Refuses as a whole: INVALID_REQUIRED_ACKS, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional batch but no
+    transactional id), INVALID_PRODUCER_ID_MAPPING (two producers in one request). Raises CloseConnection for an error
+    with acks=0. `timeout_ms` is not used: the disk finishes, or fails, and then the answer is KAFKA_STORAGE_ERROR.
+    """
+    if request.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
+        return produce_failed(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
+    production = _Production(context, request)
+    refusal = production.read_request()
+    if refusal is not ErrorCode.NONE:
+        if request.acks == ACKS_NONE:
+            raise CloseConnection(f"Produce with acks=0 was refused: {refusal.name}")
+        return produce_failed(request, refusal, context.api_version)
+    unverified = production.begin_verification()
+    production.append()
+    if unverified:
+        return production.verify_in_order(unverified)
+    return production.answer()
+
+
+class _BatchRefusal(NamedTuple):
+    error: ErrorCode
+    message: str
+
+
+def _read_batch(records: Buffer | None, version: int) -> BatchHeader | _BatchRefusal:
+    """The header of the one batch that a partition's records must be; the log checks everything else."""
+    if not records:
+        return _BatchRefusal(ErrorCode.INVALID_RECORD, "There is no record batch for this partition.")
+    try:
+        header = read_header(records)
+    except DecodeError as error:
+        return _BatchRefusal(ErrorCode.CORRUPT_MESSAGE, str(error))
+    if header.magic != CURRENT_MAGIC:
+        return _BatchRefusal(ErrorCode.INVALID_RECORD, f"Only record format 2 is accepted, not {header.magic}.")
+    if header.size_bytes != len(records):
+        what = "more than one record batch" if header.size_bytes < len(records) else "only a part of a record batch"
+        return _BatchRefusal(ErrorCode.INVALID_RECORD, f"There is {what} for this partition.")
+    if header.attributes & CODEC_MASK == Codec.ZSTD and version < FIRST_VERSION_WITH_ZSTD:
+        return _BatchRefusal(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce {version} does not know zstd; it came with {FIRST_VERSION_WITH_ZSTD}.",
+        )
+    return header
+
+
+class _Write:
+    """One partition's batch on its way into the log, and the place in the response that its answer goes to."""
+
+    __slots__ = ("answers", "durable_offset", "guard", "header", "log", "partition", "position", "records")
+
+    def __init__(
+        self,
+        partition: int,
+        log: PartitionLog,
+        records: memoryview,
+        header: BatchHeader,
+        answers: list[PartitionProduceResponse],
+    ) -> None:
+        self.partition = partition
+        self.log = log
+        self.records = records
+        self.header = header
+        self.answers = answers
+        self.position = len(answers)
+        self.guard: VerificationGuard | None = None
+        self.durable_offset = 0  # acks=-1 waits until the log is durable up to here, exclusive
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.log.topic_partition
+
+
+class _Production:
+    """One Produce request being served: its batches, and the response as it comes about."""
+
+    def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
+        self._services = context.services
+        self._version = context.api_version
+        self._request = request
+        self._response = ProduceResponse(responses=[])
+        self._writes: list[_Write] = []  # ready to be appended
+        self._transactional: list[_Write] = []
+        self._appended: list[_Write] = []
+        self._first_error = ErrorCode.NONE
+
+    # Reading: everything that can be said before a log is touched
+
+    def read_request(self) -> ErrorCode:
+        """Find the log of every batch, and refuse the batches and the requests that no log needs to see."""
+        for topic in self._request.topic_data:
+            answers: list[PartitionProduceResponse] = []
+            self._response.responses.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+            )
+            name, error = self._resolve(topic)
+            for partition in topic.partition_data:
+                self._read_partition(name, error, partition, answers)
+        transactional = self._transactional
+        if transactional:
+            if self._request.transactional_id is None:
+                return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            first = transactional[0].header
+            for write in transactional:
+                header = write.header
+                if header.producer_id != first.producer_id or header.producer_epoch != first.producer_epoch:
+                    return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return ErrorCode.NONE
+
+    def _resolve(self, topic: TopicProduceData) -> tuple[str, ErrorCode]:
+        name = topic.name
+        if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            metadata = self._services.topics.metadata.get_by_id(topic.topic_id)
+            if metadata is None:
+                return "", ErrorCode.UNKNOWN_TOPIC_ID
+            name = metadata.name
+        # What an internal topic says is the work of its coordinator alone, whose memory would not know of a client's
+        # records.
+        return name, ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE
+
+    def _read_partition(
+        self, topic: str, error: ErrorCode, partition: PartitionProduceData, answers: list[PartitionProduceResponse]
+    ) -> None:
+        """Leave one answer for the partition: a refusal, or, for a batch that goes on to the log, one that will be
+        replaced."""
+        records = partition.records
+        batch = _read_batch(records, self._version)
+        log = None
+        if error is ErrorCode.NONE:
+            log = self._services.topics.log(TopicPartition(topic, partition.index))
+            if log is None:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif log.is_offline:
+                error = ErrorCode.KAFKA_STORAGE_ERROR
+        if log is None or error is not ErrorCode.NONE:
+            answers.append(self._refuse(partition.index, error))
+        elif isinstance(batch, _BatchRefusal):
+            answers.append(self._refuse(partition.index, batch.error, batch.message))
+        else:
+            write = _Write(partition.index, log, memoryview(records or b""), batch, answers)
+            self._writes.append(write)
+            if batch.is_transactional:
+                self._transactional.append(write)
+            answers.append(_refused(partition.index, ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _refuse(self, partition: int, error: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
+        if self._first_error is ErrorCode.NONE:
+            self._first_error = error
+        return _refused(partition, error, message)
+
+    def _answer_refused(self, write: _Write, error: ErrorCode, message: str | None = None) -> None:
+        write.answers[write.position] = self._refuse(write.partition, error, message)
+
+    # Verification: a batch that opens a transaction on its partition needs the coordinator's word
+
+    def begin_verification(self) -> list[_Write]:
+        """The batches that must be verified before they are appended; the others stay ready, or are refused."""
+        if not self._transactional:
+            return []
+        self._writes = [write for write in self._writes if not write.header.is_transactional]
+        return self._take_guards(self._transactional)
+
+    def _take_guards(self, writes: list[_Write]) -> list[_Write]:
+        """Those that need verification, each with the guard that proves, at its append, that no marker came in
+        between."""
+        unverified = []
+        for write in writes:
+            header = write.header
+            guard = write.log.begin_verification(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                transaction_version_2=self._version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2,
+            )
+            if guard is None:
+                self._writes.append(write)
+            elif isinstance(guard, ErrorCode):
+                self._answer_refused(write, guard)
+            else:
+                write.guard = guard
+                unverified.append(write)
+        return unverified
+
+    def verify_in_order(self, unverified: list[_Write]) -> asyncio.Task[ProduceResponse | None]:
+        """Verify, append and answer in a task of its own, behind the producer's earlier requests that still wait for
+        the same.
+
+        Without that, a batch whose verification is repeated would be overtaken by the next one, and its sequence
+        refused. The task goes on when the connection is gone, as an append that needs no verification would have
+        happened too.
+        """
+        waiting = self._services.produce_verifications
+        producer_id = unverified[0].header.producer_id
+        predecessor = waiting.get(producer_id)
+        loop = asyncio.get_running_loop()
+        appended: asyncio.Future[None] = loop.create_future()
+        waiting[producer_id] = appended
+
+        def forget(done: asyncio.Future[None]) -> None:
+            if waiting.get(producer_id) is done:
+                del waiting[producer_id]
+
+        def let_the_next_pass(_: object) -> None:
+            if not appended.done():
+                appended.set_result(None)
+
+        appended.add_done_callback(forget)
+        task = loop.create_task(self._verify_and_append(unverified, predecessor, appended))
+        task.add_done_callback(let_the_next_pass)
+        return task
+
+    async def _verify_and_append(
+        self, unverified: list[_Write], predecessor: asyncio.Future[None] | None, appended: asyncio.Future[None]
+    ) -> ProduceResponse | None:
+        if predecessor is not None and not predecessor.done():
+            await asyncio.wait([predecessor])
+            # What was appended meanwhile may have opened the transaction on these partitions too.
+            unverified = self._take_guards(unverified)
+        if unverified:
+            header = unverified[0].header
+            errors = await verify(
+                self._services,
+                [write.topic_partition for write in unverified],
+                transactional_id=self._request.transactional_id or "",
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                version=self._version,
+            )
+            for write in unverified:
+                error = errors[write.topic_partition]
+                if error is ErrorCode.NONE:
+                    self._writes.append(write)
+                else:
+                    self._answer_refused(write, error, "The transaction coordinator did not confirm the partition.")
+        self.append()
+        appended.set_result(None)
+        answer = self.answer()
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    # Appending and answering
+
+    def append(self) -> None:
+        """Append what is ready. No await comes between a batch's check and its append."""
+        if not self._writes:
+            return
+        now_ms = self._services.clock.now_ms()
+        for write in self._writes:
+            try:
+                result = write.log.append(write.records, origin=AppendOrigin.CLIENT, now_ms=now_ms, guard=write.guard)
+            except StorageError as error:
+                self._answer_refused(write, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                continue
+            if result.error is ErrorCode.NONE:
+                write.durable_offset = result.last_offset + 1
+                self._appended.append(write)
+            elif self._first_error is ErrorCode.NONE:
+                self._first_error = result.error
+            write.answers[write.position] = PartitionProduceResponse(
+                index=write.partition,
+                error_code=result.error,
+                base_offset=result.base_offset,
+                log_append_time_ms=result.log_append_time_ms,
+                log_start_offset=result.log_start_offset,
+                record_errors=[
+                    BatchIndexAndErrorMessage(batch_index=refused.index, batch_index_error_message=refused.message)
+                    for refused in result.record_errors
+                ],
+                error_message=result.message,
+            )
+        self._writes = []
+
+    def answer(self) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+        """The reply as `acks` asks for it. Raises CloseConnection for an error with acks=0."""
+        if self._request.acks == ACKS_NONE:
+            if self._first_error is not ErrorCode.NONE:
+                raise CloseConnection(f"Produce with acks=0 was refused: {self._first_error.name}")
+            return None
+        if self._request.acks == ACKS_ALL:
+            volatile = [write for write in self._appended if write.log.high_watermark < write.durable_offset]
+            if volatile:
+                return self._answer_when_durable(volatile)
+        return self._response
+
+    async def _answer_when_durable(self, volatile: list[_Write]) -> ProduceResponse:
+        for write in volatile:
+            try:
+                await write.log.flushed(write.durable_offset)
+            except StorageError as error:
+                self._answer_refused(write, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        return self._response

@@ -1,0 +1,75 @@
+"""Before a batch may open a transaction on a partition, the transaction coordinator must know of it: how Produce asks,
+and what it makes of the answer.
+
+Source: KIP-890; Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordinator and AddPartitionsToTxnManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from broker.handlers.api import Services
+from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
+
+FIRST_VERSION_WITH_ABORTABLE_ERROR = 11
+FIRST_VERSION_OF_TRANSACTION_VERSION_2 = 12
+
+_RETRIED_BY_EVERY_CLIENT = ErrorCode.NOT_ENOUGH_REPLICAS  # at once and without asking for metadata first
+_PRODUCE_ERRORS = {
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.NETWORK_EXCEPTION: _RETRIED_BY_EVERY_CLIENT,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _RETRIED_BY_EVERY_CLIENT,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: _RETRIED_BY_EVERY_CLIENT,
+    ErrorCode.NOT_COORDINATOR: _RETRIED_BY_EVERY_CLIENT,
+}
+
+
+def produce_error(error: ErrorCode, version: int) -> ErrorCode:
+    """What a Produce of this version answers for an error of the transaction coordinator."""
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE_ERROR:
+        return ErrorCode.INVALID_TXN_STATE
+    if error is ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_VERSION_OF_TRANSACTION_VERSION_2:
+        return _RETRIED_BY_EVERY_CLIENT
+    return _PRODUCE_ERRORS.get(error, error)
+
+
+async def verify(
+    services: Services,
+    topic_partitions: Sequence[TopicPartition],
+    *,
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    version: int,
+) -> dict[TopicPartition, ErrorCode]:
+    """Have the coordinator confirm that the partitions belong to the producer's transaction; from Produce 12 on, have
+    it add them.
+
+    With CONCURRENT_TRANSACTIONS the markers of the last transaction are still on their way. A client of transaction
+    version 2 has nothing to wait for between its transactions, so the broker tries again for it, for a short while.
+    Returns Produce's own error per partition, NONE where the batch may be appended.
+    """
+    settings = services.settings
+    add = version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2
+    backoff_s = settings.add_partitions_to_txn_retry_backoff_ms / 1000
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + min(
+        settings.add_partitions_to_txn_retry_backoff_max_ms / 1000, settings.request_timeout_ms / 1000
+    )
+    errors: dict[TopicPartition, ErrorCode] = {}
+    waiting = topic_partitions
+    while True:
+        errors |= await services.verifier.verify(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            topic_partitions=waiting,
+            add=add,
+        )
+        waiting = [name for name in waiting if errors[name] is ErrorCode.CONCURRENT_TRANSACTIONS]
+        if not add or not waiting or loop.time() + backoff_s > give_up_s:
+            return {name: produce_error(errors[name], version) for name in topic_partitions}
+        await asyncio.sleep(backoff_s)
