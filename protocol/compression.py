@@ -1,0 +1,158 @@
+"""The five codecs of record batches, as Kafka frames them; decompression never yields more than it is allowed to.
+
+gzip, zstd and the lz4 frame format are used as they are. Snappy is framed by xerial's snappy-java: a 16-byte header,
+then blocks, each a 4-byte length and raw snappy of up to 32 KiB; some clients send one raw snappy block instead, which
+is read too.
+Source: Kafka's CompressionType, SnappyFactory and Lz4BlockOutputStream; snappy-java's SnappyOutputStream.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Final
+
+import cramjam
+
+from protocol.primitives import Buffer, DecodeError
+
+MAXIMUM_DECOMPRESSED_BYTES: Final = 100 * 1024 * 1024
+"""The default bound: what one request may carry uncompressed (Kafka's `socket.request.max.bytes`)."""
+
+
+class Codec(IntEnum):
+    """How the records of a batch are compressed; the lowest three bits of its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+CODEC_BY_NAME: Final[Mapping[str, Codec]] = {
+    "uncompressed": Codec.NONE,
+    "none": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+"""The values of `compression.type`, of topics ("uncompressed") and of producers ("none"). "producer" names no codec."""
+
+_ZSTD_LEVEL = 3
+_GZIP_LEVEL = 6
+_LZ4_LEVEL = 1
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_BLOCK_LENGTH = struct.Struct(">I")
+
+_FIRST_GUESS_FACTOR = 4
+_MINIMUM_GUESS_BYTES = 16 * 1024
+_GROWTH = 4
+
+
+def compress(codec: Codec, content: Buffer) -> bytes:
+    """Compress the records section of a batch, at each codec's default level."""
+    match codec:
+        case Codec.NONE:
+            return bytes(content)
+        case Codec.GZIP:
+            return bytes(cramjam.gzip.compress(content, level=_GZIP_LEVEL))
+        case Codec.SNAPPY:
+            return _compress_xerial(content)
+        case Codec.LZ4:
+            # Kafka's Java reader refuses frames whose blocks depend on each other.
+            compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+            compressor.compress(bytes(content))
+            return bytes(compressor.finish())
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(content, level=_ZSTD_LEVEL))
+
+
+def decompress(codec: Codec, content: Buffer, *, maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES) -> Buffer:
+    """Decompress the records section of a batch. For `Codec.NONE` this is `content` itself, not a copy.
+
+    Raises DecodeError where the content is corrupt, or would grow beyond `maximum_bytes`.
+    """
+    if codec is Codec.SNAPPY:
+        return _decompress_snappy(memoryview(content), maximum_bytes)
+    decompress_into = _DECOMPRESS_INTO.get(codec)
+    if decompress_into is None:
+        return content
+    return _decompress_stream(codec, decompress_into, content, maximum_bytes)
+
+
+_DECOMPRESS_INTO: Final[Mapping[Codec, Callable[[Buffer, bytearray], int]]] = {
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}
+
+
+def _decompress_stream(
+    codec: Codec, decompress_into: Callable[[Buffer, bytearray], int], content: Buffer, maximum_bytes: int
+) -> memoryview:
+    """Decompress into a buffer whose size is guessed, larger and larger ones if need be.
+
+    None of the three formats must say how much it holds, and what one says need not be true. The library reports a
+    buffer that is too small and corrupt content alike, so corrupt content costs a few tries more before it is refused.
+    """
+    capacity_bytes = min(maximum_bytes, max(_MINIMUM_GUESS_BYTES, len(content) * _FIRST_GUESS_FACTOR))
+    while True:
+        out = bytearray(capacity_bytes)
+        try:
+            written_bytes = decompress_into(content, out)
+        except cramjam.DecompressionError as error:
+            if capacity_bytes >= maximum_bytes:
+                raise DecodeError(
+                    f"{codec.name.lower()} content is corrupt or larger than {maximum_bytes} bytes: {error}"
+                ) from error
+            capacity_bytes = min(maximum_bytes, capacity_bytes * _GROWTH)
+        else:
+            return memoryview(out)[:written_bytes]
+
+
+def _compress_xerial(content: Buffer) -> bytes:
+    out = bytearray(_XERIAL_HEADER)
+    with memoryview(content) as view:
+        for position in range(0, len(view), _XERIAL_BLOCK_BYTES):
+            block = bytes(cramjam.snappy.compress_raw(view[position : position + _XERIAL_BLOCK_BYTES]))
+            out += _BLOCK_LENGTH.pack(len(block))
+            out += block
+    return bytes(out)
+
+
+def _decompress_snappy(content: memoryview, maximum_bytes: int) -> bytes:
+    if content[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _decompress_snappy_block(content, maximum_bytes)
+    blocks: list[bytes] = []
+    remaining_bytes = maximum_bytes
+    position = len(_XERIAL_HEADER)
+    if len(content) < position:
+        raise DecodeError("snappy content ends inside its header", position=len(content))
+    while position < len(content):
+        if len(content) - position < _BLOCK_LENGTH.size:
+            raise DecodeError("snappy content ends inside the length of a block", position=position)
+        (length_bytes,) = _BLOCK_LENGTH.unpack_from(content, position)
+        position += _BLOCK_LENGTH.size
+        if length_bytes > len(content) - position:
+            raise DecodeError("snappy content ends inside a block", position=position)
+        block = _decompress_snappy_block(content[position : position + length_bytes], remaining_bytes)
+        remaining_bytes -= len(block)
+        blocks.append(block)
+        position += length_bytes
+    return b"".join(blocks)
+
+
+def _decompress_snappy_block(block: memoryview, maximum_bytes: int) -> bytes:
+    try:
+        size_bytes = cramjam.snappy.decompress_raw_len(block)
+        if size_bytes > maximum_bytes:
+            raise DecodeError(f"snappy content is larger than {maximum_bytes} bytes")
+        return bytes(cramjam.snappy.decompress_raw(block, output_len=size_bytes))
+    except cramjam.DecompressionError as error:
+        raise DecodeError(f"snappy content is corrupt: {error}") from error

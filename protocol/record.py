@@ -1,0 +1,103 @@
+"""Single records of format version 2, as they lie one after another, decompressed, behind the header of a batch.
+
+Source: Kafka's DefaultRecord; KIP-98, KIP-82 (headers).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from protocol.primitives import Buffer, DecodeError
+from protocol.varints import read_varint, read_varlong, write_varint
+
+
+class Record(NamedTuple):
+    """One record. `offset` is absolute when read; in a batch to be built, only its distance to the first record's counts."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def write_record(out: bytearray, record: Record, timestamp_delta_ms: int, offset_delta: int) -> None:
+    """Append one record to a records section."""
+    body = bytearray(1)  # the record's attributes: none are in use
+    write_varint(body, timestamp_delta_ms)
+    write_varint(body, offset_delta)
+    _write_nullable(body, record.key)
+    _write_nullable(body, record.value)
+    write_varint(body, len(record.headers))
+    for name, value in record.headers:
+        encoded_name = name.encode()
+        write_varint(body, len(encoded_name))
+        body += encoded_name
+        _write_nullable(body, value)
+    write_varint(out, len(body))
+    out += body
+
+
+def _write_nullable(out: bytearray, content: bytes | None) -> None:
+    if content is None:
+        out.append(1)  # -1, zig-zag
+    else:
+        write_varint(out, len(content))
+        out += content
+
+
+def read_record(
+    content: Buffer, position: int, *, base_offset: int, base_timestamp_ms: int, append_time_ms: int | None = None
+) -> tuple[Record, int]:
+    """Read one record of a decompressed records section; return it and the position after it.
+
+    append_time_ms: the time of all records of a LogAppendTime batch, instead of their own.
+    Raises DecodeError.
+    """
+    start = position
+    try:
+        length_bytes, position = read_varint(content, position)
+        end = position + length_bytes
+        if length_bytes < 0 or end > len(content):
+            raise DecodeError("a record's length is negative or beyond its batch", position=start)
+        timestamp_delta_ms, position = read_varlong(content, position + 1)
+        offset_delta, position = read_varint(content, position)
+        key, position = _read_nullable(content, position, end)
+        value, position = _read_nullable(content, position, end)
+        headers_count, position = read_varint(content, position)
+        if headers_count < 0:
+            raise DecodeError("a record's count of headers is negative", position=position)
+        headers: tuple[tuple[str, bytes | None], ...] = ()
+        if headers_count:
+            headers, position = _read_record_headers(content, position, end, headers_count)
+    except IndexError:
+        raise DecodeError("a batch ends inside a record", position=start) from None
+    if position != end:
+        raise DecodeError("a record is not as long as it says", position=start)
+    timestamp_ms = base_timestamp_ms + timestamp_delta_ms if append_time_ms is None else append_time_ms
+    return Record(base_offset + offset_delta, timestamp_ms, key, value, headers), end
+
+
+def _read_nullable(content: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
+    length_bytes, position = read_varint(content, position)
+    if length_bytes < 0:
+        return None, position
+    field_end = position + length_bytes
+    if field_end > end:
+        raise DecodeError("a key, value or header is longer than its record", position=position)
+    return bytes(content[position:field_end]), field_end
+
+
+def _read_record_headers(
+    content: Buffer, position: int, end: int, count: int
+) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    if count * 2 > end - position:
+        raise DecodeError("a record has more headers than room for them", position=position)
+    headers = []
+    for _ in range(count):
+        name, position = _read_nullable(content, position, end)
+        if name is None:
+            raise DecodeError("a record header has no key", position=position)
+        value, position = _read_nullable(content, position, end)
+        headers.append((name.decode(errors="replace"), value))  # as Java's String does; nobody promised UTF-8
+    return tuple(headers), position

@@ -1,0 +1,369 @@
+"""Record batches, format version 2: a view over bytes that reads the header and leaves the records alone.
+
+A batch is a 61-byte header and its records, which may be compressed as one stream. The CRC-32C covers everything from
+the attributes on, so a broker gives a batch its offset and leader epoch without touching the checksum, or the records
+at all.
+Source: Kafka's DefaultRecordBatch, DefaultRecord, EndTransactionMarker and ControlRecordType; KIP-98.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, Codec, compress, decompress
+from protocol.primitives import Buffer, DecodeError
+from protocol.record import Record as Record
+from protocol.record import read_record, write_record
+from protocol.sequence import advance_sequence
+
+CURRENT_MAGIC: Final = 2
+HEADER_BYTES: Final = 61
+LENGTH_OVERHEAD_BYTES: Final = 12
+"""The base offset and the length itself, which the batch length does not count."""
+PREFIX_BYTES: Final = 16
+"""What a broker overwrites when it appends: base offset, batch length, partition leader epoch."""
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP_MS: Final = -1
+NO_PARTITION_LEADER_EPOCH: Final = -1
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PREFIX = struct.Struct(">qii")
+_CHECKED_HEADER = struct.Struct(">hiqqqhii")
+_CONTROL_KEY = struct.Struct(">hh")  # version, type
+_END_TRANSACTION_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+_CONTROL_RECORD_VERSION = 0
+_ABORT = 0
+_COMMIT = 1
+_CRC = struct.Struct(">I")
+_CRC_POSITION = 17
+_CHECKED_POSITION = 21
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records, in the order in which they lie.
+
+    batch_length:    bytes of the batch after this field.
+    base_timestamp_ms: what records' timestamps are relative to; the delete horizon where `has_delete_horizon`.
+    max_timestamp_ms:  of the records; the time of the append where `is_log_append_time`.
+    """
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.batch_length + LENGTH_OVERHEAD_BYTES
+
+    @property
+    def codec(self) -> Codec:
+        """Raises DecodeError for one of the three numbers that name no codec."""
+        return codec_of(self.attributes)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME_BIT != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_BIT != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return self.attributes & DELETE_HORIZON_BIT != 0
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """NO_SEQUENCE where the batch carries none."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return advance_sequence(self.base_sequence, self.last_offset_delta)
+
+
+class RecordBatch(NamedTuple):
+    """One batch: its header, read, and exactly its bytes."""
+
+    header: BatchHeader
+    buffer: memoryview
+
+
+def codec_of(attributes: int) -> Codec:
+    """The codec that a batch's attributes name. Raises DecodeError for one of the three numbers that name none."""
+    number = attributes & CODEC_MASK
+    if number > Codec.ZSTD:
+        raise DecodeError(f"there is no compression codec {number}", position=_CHECKED_POSITION)
+    return Codec(number)
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Read the header of the batch at `position`; nothing in it is checked. Raises DecodeError for under 61 bytes."""
+    try:
+        return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    except struct.error as error:
+        raise DecodeError("a record batch ends inside its header", position=position) from error
+
+
+def iterate_batches(buffer: Buffer) -> Iterator[RecordBatch]:
+    """The whole batches that lie back to back in `buffer`; a torn one at the end is left out.
+
+    Raises DecodeError where a length cannot be one. Checksums and record counts are not looked at.
+    """
+    view = memoryview(buffer)
+    position = 0
+    limit = len(view)
+    while limit - position >= HEADER_BYTES:
+        header = read_header(view, position)
+        size_bytes = header.size_bytes
+        if size_bytes < HEADER_BYTES:
+            raise DecodeError(f"a record batch cannot have length {header.batch_length}", position=position + 8)
+        if size_bytes > limit - position:
+            return
+        yield RecordBatch(header, view[position : position + size_bytes])
+        position += size_bytes
+
+
+def check_crc(batch: Buffer) -> bool:
+    """Whether one batch, no more bytes and no fewer, has the checksum that it claims; False also when too short for any."""
+    if len(batch) < HEADER_BYTES:
+        return False
+    stored: int = _CRC.unpack_from(batch, _CRC_POSITION)[0]
+    computed: int = crc32c(memoryview(batch)[_CHECKED_POSITION:])
+    return stored == computed
+
+
+def patched_prefix(*, base_offset: int, batch_length: int, partition_leader_epoch: int) -> bytes:
+    """The first 16 bytes of a batch as a leader stores it; `batch[PREFIX_BYTES:]` follows as it is, without a copy."""
+    return _PREFIX.pack(base_offset, batch_length, partition_leader_epoch)
+
+
+def rewritten_header(
+    batch: Buffer,
+    *,
+    base_offset: int,
+    partition_leader_epoch: int,
+    max_timestamp_ms: int,
+    is_log_append_time: bool,
+) -> bytes:
+    """The header of a batch with another time and the checksum for it; `batch[HEADER_BYTES:]` follows as it is.
+
+    What a leader stores where a topic asks for LogAppendTime: `max_timestamp_ms` is then the time of every record in
+    the batch.
+    """
+    header = read_header(batch)
+    attributes = header.attributes & ~LOG_APPEND_TIME_BIT
+    if is_log_append_time:
+        attributes |= LOG_APPEND_TIME_BIT
+    changed = header._replace(
+        base_offset=base_offset,
+        partition_leader_epoch=partition_leader_epoch,
+        attributes=attributes,
+        max_timestamp_ms=max_timestamp_ms,
+    )
+    return sealed_header(changed, memoryview(batch)[HEADER_BYTES:])
+
+
+def sealed_header(header: BatchHeader, records: Buffer) -> bytes:
+    """The bytes of `header` with the length and the checksum that fit it and the records section that follows."""
+    checked = _CHECKED_HEADER.pack(*header[5:])
+    checksum: int = crc32c(records, crc32c(checked))
+    return _HEADER.pack(
+        header.base_offset,
+        HEADER_BYTES - LENGTH_OVERHEAD_BYTES + len(records),
+        header.partition_leader_epoch,
+        header.magic,
+        checksum,
+        *header[5:],
+    )
+
+
+def recompress(batch: RecordBatch, codec: Codec, *, maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES) -> bytearray:
+    """The same batch, its records compressed as a topic's `compression.type` asks. Raises DecodeError."""
+    header = batch.header
+    content = decompress(header.codec, batch.buffer[HEADER_BYTES:], maximum_bytes=maximum_bytes)
+    section = compress(codec, content)
+    changed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
+    return bytearray().join((sealed_header(changed, section), section))
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    codec: Codec = Codec.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    is_log_append_time: bool = False,
+) -> bytearray:
+    """Build one batch of at least one record. Offsets become distances to the first record's, from `base_offset` on."""
+    first = records[0]
+    attributes = int(codec)
+    if is_log_append_time:
+        attributes |= LOG_APPEND_TIME_BIT
+    if is_transactional:
+        attributes |= TRANSACTIONAL_BIT
+    if is_control:
+        attributes |= CONTROL_BIT
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=partition_leader_epoch,
+        magic=CURRENT_MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=records[-1].offset - first.offset,
+        base_timestamp_ms=first.timestamp_ms,
+        max_timestamp_ms=max(record.timestamp_ms for record in records),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        records_count=len(records),
+    )
+    return _assemble(header, first.offset, records)
+
+
+def retain_records(batch: RecordBatch, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytearray:
+    """The same batch with only some of its records, perhaps none, as the cleaner leaves it.
+
+    Offsets, sequence range, producer and leader epoch stay, so that consumers' positions and producers' state are not
+    disturbed.
+    delete_horizon_ms: when tombstones and markers in it may go; None keeps what the batch says.
+    Source: Kafka's MemoryRecords.filterTo and KIP-534.
+    """
+    header = batch.header
+    base_timestamp_ms = records[0].timestamp_ms if records else header.base_timestamp_ms
+    if header.has_delete_horizon:
+        base_timestamp_ms = header.base_timestamp_ms
+    attributes = header.attributes
+    if delete_horizon_ms is not None:
+        base_timestamp_ms = delete_horizon_ms
+        attributes |= DELETE_HORIZON_BIT
+    max_timestamp_ms = header.max_timestamp_ms
+    if records and not header.is_log_append_time:
+        max_timestamp_ms = max(record.timestamp_ms for record in records)
+    changed = header._replace(
+        attributes=attributes,
+        base_timestamp_ms=base_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
+        records_count=len(records),
+    )
+    return _assemble(changed, header.base_offset, records)
+
+
+def _assemble(header: BatchHeader, first_offset: int, records: Sequence[Record]) -> bytearray:
+    section = bytearray()
+    for record in records:
+        write_record(section, record, record.timestamp_ms - header.base_timestamp_ms, record.offset - first_offset)
+    codec = header.codec
+    if codec is not Codec.NONE:
+        section = bytearray(compress(codec, section))
+    section[:0] = sealed_header(header, section)
+    return section
+
+
+def read_records(batch: RecordBatch, *, maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES) -> Iterator[Record]:
+    """The records of a batch, decompressed if need be; as many as the header counts, which must be all there are.
+
+    Raises DecodeError where they are not what the header says, and where decompression would yield more than
+    `maximum_bytes`.
+    """
+    header = batch.header
+    content = decompress(header.codec, batch.buffer[HEADER_BYTES:], maximum_bytes=maximum_bytes)
+    append_time_ms = header.max_timestamp_ms if header.is_log_append_time else None
+    position = 0
+    for _ in range(header.records_count):
+        record, position = read_record(
+            content,
+            position,
+            base_offset=header.base_offset,
+            base_timestamp_ms=header.base_timestamp_ms,
+            append_time_ms=append_time_ms,
+        )
+        yield record
+    if position != len(content):
+        raise DecodeError("bytes follow the last record of a batch", position=position)
+
+
+class EndTransactionMarker(NamedTuple):
+    """What a marker says: how a producer's transaction ended, and the epoch of the coordinator that decided it."""
+
+    committed: bool
+    coordinator_epoch: int
+
+
+def build_end_transaction_marker(
+    *, producer_id: int, producer_epoch: int, committed: bool, coordinator_epoch: int, timestamp_ms: int
+) -> bytearray:
+    """The control batch that ends a producer's transaction in one partition; 78 bytes, its offset still 0."""
+    key = _CONTROL_KEY.pack(_CONTROL_RECORD_VERSION, _COMMIT if committed else _ABORT)
+    value = _END_TRANSACTION_VALUE.pack(_CONTROL_RECORD_VERSION, coordinator_epoch)
+    return build_batch(
+        [Record(0, timestamp_ms, key, value)],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+
+
+def read_end_transaction_marker(batch: RecordBatch) -> EndTransactionMarker | None:
+    """What a marker says, or None: not a control batch, emptied by the cleaner, or a control record of another type.
+
+    Raises DecodeError where the key or the value is too short or has a negative version; higher versions are read as
+    version 0.
+    """
+    if not batch.header.is_control or batch.header.records_count == 0:
+        return None
+    record = next(read_records(batch), None)
+    if record is None:
+        return None
+    control_type = _unpack_control(_CONTROL_KEY, record.key)
+    if control_type not in (_ABORT, _COMMIT):
+        return None
+    coordinator_epoch = _unpack_control(_END_TRANSACTION_VALUE, record.value)
+    return EndTransactionMarker(control_type == _COMMIT, coordinator_epoch)
+
+
+def _unpack_control(layout: struct.Struct, content: bytes | None) -> int:
+    if content is None or len(content) < layout.size:
+        raise DecodeError("a control record is too short")
+    version: int
+    field: int
+    version, field = layout.unpack_from(content)
+    if version < 0:
+        raise DecodeError(f"a control record cannot have version {version}")
+    return field
