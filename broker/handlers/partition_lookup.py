@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from broker.handlers.api import Services
 from broker.log.partition_log import PartitionLog
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
@@ -11,6 +12,7 @@ from protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from broker.topics import Topics
 
+NO_LEADER = -1
 NO_LEADER_EPOCH = -1
 
 
@@ -33,3 +35,20 @@ def find_log(
             return ErrorCode.FENCED_LEADER_EPOCH
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     return log
+
+
+class Leadership(NamedTuple):
+    """Who leads a partition, as Metadata shows it. leader_id, leader_epoch: -1 with LEADER_NOT_AVAILABLE."""
+
+    error: ErrorCode
+    leader_id: int
+    leader_epoch: int
+    offline_replicas: list[int]
+
+
+def leadership(services: Services, topic: str, partition: int) -> Leadership:
+    """This node leads every partition whose log it can use. Source: Kafka's KRaftMetadataCache.getPartitionMetadata."""
+    log = services.topics.log(TopicPartition(topic, partition))
+    if log is None or log.is_offline:
+        return Leadership(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, NO_LEADER_EPOCH, [services.node_id])
+    return Leadership(ErrorCode.NONE, services.node_id, log.leader_epoch, [])

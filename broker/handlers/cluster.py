@@ -1,0 +1,149 @@
+"""DescribeCluster and DescribeTopicPartitions: the cluster and its topics as administrators ask for them.
+
+Source: KIP-700, KIP-919 (endpoint types), KIP-966 (pages of partitions); Kafka's
+AuthHelper.computeDescribeClusterResponse and DescribeTopicPartitionsRequestHandler.
+"""
+
+from __future__ import annotations
+
+from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.authorized_operations import cluster_operations, topic_operations
+from broker.handlers.metadata import missing_topic_error
+from broker.handlers.partition_lookup import leadership
+from broker.metadata.image import TopicMetadata
+from protocol.errors import ErrorCode
+from protocol.messages.cluster import (
+    Cursor,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+BROKER_ENDPOINTS = 1
+CONTROLLER_ENDPOINTS = 2
+MAXIMUM_PARTITIONS_PER_RESPONSE = 2000
+
+
+def describe_cluster_failed(
+    request: DescribeClusterRequest, error: ErrorCode, version: int, message: str | None = None
+) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=error, error_message=message)
+
+
+@api(DescribeClusterRequest, DescribeClusterResponse, versions="0-2", failed=describe_cluster_failed)
+def handle_describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """This node, as broker and as controller. Refuses: MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE."""
+    services = context.services
+    if request.endpoint_type == CONTROLLER_ENDPOINTS:
+        return describe_cluster_failed(
+            request,
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            context.api_version,
+            "This is a listener for clients; controllers are not reached through it.",
+        )
+    if request.endpoint_type != BROKER_ENDPOINTS:
+        return describe_cluster_failed(
+            request,
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            context.api_version,
+            f"There is no endpoint type {request.endpoint_type}.",
+        )
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        endpoint_type=BROKER_ENDPOINTS,
+        cluster_id=services.cluster_id,
+        controller_id=services.node_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=services.node_id,
+                host=services.host,
+                port=services.port,
+                rack=services.settings.broker_rack,
+            )
+        ],
+        cluster_authorized_operations=cluster_operations(asked_for=request.include_cluster_authorized_operations),
+    )
+
+
+def describe_topic_partitions_failed(
+    request: DescribeTopicPartitionsRequest, error: ErrorCode, version: int
+) -> DescribeTopicPartitionsResponse:
+    """Every topic of the request fails with the same error."""
+    return DescribeTopicPartitionsResponse(
+        topics=[DescribeTopicPartitionsResponseTopic(error_code=error, name=topic.name) for topic in request.topics]
+    )
+
+
+@api(
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    versions="0-0",
+    failed=describe_topic_partitions_failed,
+)
+def handle_describe_topic_partitions(
+    context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """One page of partitions, by topic name: of all topics when none is named. `next_cursor` is where the next begins.
+
+    Refuses, per topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION. As a whole: INVALID_REQUEST (a cursor
+    before the first partition).
+    """
+    services = context.services
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        return describe_topic_partitions_failed(request, ErrorCode.INVALID_REQUEST, context.api_version)
+    metadata = services.topics.metadata
+    names = sorted({topic.name for topic in request.topics}) or [topic.name for topic in metadata.all()]
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    left = max(1, min(request.response_partition_limit, MAXIMUM_PARTITIONS_PER_RESPONSE))
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        if left == 0:
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(topic_name=name))
+        topic = metadata.get(name)
+        if topic is None:
+            topics.append(DescribeTopicPartitionsResponseTopic(error_code=missing_topic_error(name), name=name))
+            continue
+        start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        end = min(topic.partition_count, start + left)
+        topics.append(_describe_topic(services, topic, start, end))
+        if end < topic.partition_count:
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=end)
+            )
+        left -= max(0, end - start)
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=None)
+
+
+def _describe_topic(
+    services: Services, topic: TopicMetadata, start: int, end: int
+) -> DescribeTopicPartitionsResponseTopic:
+    """The partitions from `start` to `end`, exclusive."""
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[_describe_partition(services, topic.name, partition) for partition in range(start, end)],
+        topic_authorized_operations=topic_operations(asked_for=True),
+    )
+
+
+def _describe_partition(services: Services, topic: str, partition: int) -> DescribeTopicPartitionsResponsePartition:
+    led = leadership(services, topic, partition)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=led.error,
+        partition_index=partition,
+        leader_id=led.leader_id,
+        leader_epoch=led.leader_epoch,
+        replica_nodes=[services.node_id],
+        isr_nodes=[services.node_id],
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=led.offline_replicas,
+    )

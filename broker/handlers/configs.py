@@ -1,0 +1,103 @@
+"""DescribeConfigs: the settings of topics and of this broker, with where each value comes from.
+
+Source: KIP-133, KIP-226 (synonyms), KIP-569 (types and documentation); Kafka's ConfigHelper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from broker.config import ConfigValue, describe_broker_configs
+from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.metadata import missing_topic_error
+from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+class ResourceType(IntEnum):
+    """What can have configs, with Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+def describe_configs_failed(request: DescribeConfigsRequest, error: ErrorCode, version: int) -> DescribeConfigsResponse:
+    """Every resource of the request fails with the same error."""
+    return DescribeConfigsResponse(results=[_failed(resource, error, None) for resource in request.resources])
+
+
+def _failed(resource: DescribeConfigsResource, error: ErrorCode, message: str | None) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[],
+    )
+
+
+@api(DescribeConfigsRequest, DescribeConfigsResponse, versions="1-4", failed=describe_configs_failed)
+def handle_describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """The configs of each resource; `configuration_keys` null for all of them.
+
+    Refuses, per resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker, or a
+    kind of resource without configs here).
+    """
+    return DescribeConfigsResponse(
+        results=[_describe(context.services, request, resource) for resource in request.resources]
+    )
+
+
+def _describe(
+    services: Services, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    name = resource.resource_name
+    values: Sequence[ConfigValue]
+    if resource.resource_type == ResourceType.TOPIC:
+        of_topic = services.topics.topic_config(name)
+        if of_topic is None:
+            return _failed(resource, missing_topic_error(name), f"There is no topic {name!r}.")
+        values = of_topic
+    elif resource.resource_type == ResourceType.BROKER:
+        if name not in ("", str(services.node_id)):
+            message = f"Only broker {services.node_id} can be described here, not {name!r}."
+            return _failed(resource, ErrorCode.INVALID_REQUEST, message)
+        # Without a name Kafka shows the defaults that were set for all brokers while they ran; there are none.
+        values = describe_broker_configs(services.settings) if name else []
+    else:
+        message = f"Resources of type {resource.resource_type} have no configs here."
+        return _failed(resource, ErrorCode.INVALID_REQUEST, message)
+    wanted = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
+    return DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=name,
+        configs=[_describe_value(request, value) for value in values if wanted is None or value.name in wanted],
+    )
+
+
+def _describe_value(request: DescribeConfigsRequest, value: ConfigValue) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=value.name,
+        value=value.value,
+        read_only=value.is_read_only,
+        config_source=value.source,
+        is_sensitive=False,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in value.synonyms
+        ]
+        if request.include_synonyms
+        else [],
+        config_type=value.setting.type,
+        documentation=value.setting.documentation if request.include_documentation else None,
+    )

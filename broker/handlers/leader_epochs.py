@@ -1,0 +1,69 @@
+"""OffsetForLeaderEpoch: where a leader epoch ends, so that a client can notice that its log was cut back.
+
+Source: KIP-101, KIP-320; Kafka's ReplicaManager.lastOffsetForLeaderEpoch.
+"""
+
+from __future__ import annotations
+
+from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.partition_lookup import find_log
+from protocol.errors import ErrorCode
+from protocol.messages.leader_epochs import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def offset_for_leader_epoch_failed(
+    request: OffsetForLeaderEpochRequest, error: ErrorCode, version: int
+) -> OffsetForLeaderEpochResponse:
+    """Every partition of the request fails with the same error."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[EpochEndOffset(error_code=error, partition=asked.partition) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@api(
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    versions="2-4",
+    failed=offset_for_leader_epoch_failed,
+)
+def handle_offset_for_leader_epoch(
+    context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """For each partition the largest epoch not above the one asked for, and the offset after its last record.
+
+    Refuses, per partition, what `find_log` refuses. An epoch that is not known is (-1, -1) without an error.
+    """
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_end_offset(context.services, topic.topic, asked) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _end_offset(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    log = find_log(services.topics, topic, asked.partition, current_leader_epoch=asked.current_leader_epoch)
+    if isinstance(log, ErrorCode):
+        return EpochEndOffset(error_code=log, partition=asked.partition)
+    found = log.end_offset_for_leader_epoch(asked.leader_epoch)
+    return EpochEndOffset(
+        error_code=ErrorCode.NONE,
+        partition=asked.partition,
+        leader_epoch=found.leader_epoch,
+        end_offset=found.end_offset,
+    )

@@ -1,0 +1,152 @@
+"""ListOffsets: the first, the last, and the offset for a time.
+
+Source: KIP-79 (by timestamp), KIP-98 (isolation), KIP-734 (maximum timestamp), KIP-405, KIP-1005, KIP-1023 (tiers);
+Kafka's KafkaApis.handleListOffsetRequest and UnifiedLog.fetchOffsetByTimestamp.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.partition_lookup import find_log
+from broker.log.partition_log import Isolation, PartitionLog
+from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+
+CONSUMER_REPLICA_ID = -1
+NO_OFFSET = -1
+NO_TIMESTAMP_MS = -1
+NO_LEADER_EPOCH = -1
+
+_FIRST_VERSIONS = {
+    LATEST_TIMESTAMP: 1,
+    EARLIEST_TIMESTAMP: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+_ISOLATIONS = {0: Isolation.READ_UNCOMMITTED, 1: Isolation.READ_COMMITTED}
+
+
+def list_offsets_failed(request: ListOffsetsRequest, error: ErrorCode, version: int) -> ListOffsetsResponse:
+    """Every partition of the request fails with the same error."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[_failed(partition.partition_index, error) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _failed(partition: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=partition,
+        error_code=error,
+        timestamp=NO_TIMESTAMP_MS,
+        offset=NO_OFFSET,
+        leader_epoch=NO_LEADER_EPOCH,
+    )
+
+
+@api(ListOffsetsRequest, ListOffsetsResponse, versions="1-11", failed=list_offsets_failed)
+def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Look up one offset per partition; nothing found is offset -1 without an error.
+
+    Refuses, per partition: INVALID_REQUEST (asked for twice), UNSUPPORTED_VERSION (a special timestamp that this
+    version does not know), and what `find_log` refuses. As a whole: INVALID_REQUEST (unknown isolation level).
+    """
+    version = context.api_version
+    isolation = _ISOLATIONS.get(request.isolation_level)
+    if isolation is None:
+        return list_offsets_failed(request, ErrorCode.INVALID_REQUEST, version)
+    if request.replica_id != CONSUMER_REPLICA_ID:
+        isolation = Isolation.LOG_END
+    counts = Counter(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _look_up(context.services, topic.name, partition, isolation, version)
+                    if counts[topic.name, partition.partition_index] == 1
+                    else _failed(partition.partition_index, ErrorCode.INVALID_REQUEST)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _look_up(
+    services: Services, topic: str, wanted: ListOffsetsPartition, isolation: Isolation, version: int
+) -> ListOffsetsPartitionResponse:
+    timestamp_ms = wanted.timestamp
+    if timestamp_ms < 0:
+        first_version = _FIRST_VERSIONS.get(timestamp_ms)
+        if first_version is None or version < first_version:
+            return _failed(wanted.partition_index, ErrorCode.UNSUPPORTED_VERSION)
+    log = find_log(services.topics, topic, wanted.partition_index, current_leader_epoch=wanted.current_leader_epoch)
+    if isinstance(log, ErrorCode):
+        return _failed(wanted.partition_index, log)
+    offset, found_timestamp_ms, leader_epoch = _offset(log, timestamp_ms, isolation)
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=found_timestamp_ms,
+        offset=offset,
+        leader_epoch=leader_epoch,
+    )
+
+
+def _offset(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> tuple[int, int, int]:
+    """Offset, timestamp and leader epoch of what was asked for; -1 for each that does not exist."""
+    if timestamp_ms == LATEST_TIMESTAMP:
+        return readable_end_offset(log, isolation), NO_TIMESTAMP_MS, log.leader_epoch
+    if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+        return log.log_start_offset, NO_TIMESTAMP_MS, _leader_epoch_at_start(log)
+    if timestamp_ms in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+        # As Kafka answers for a topic without a remote tier.
+        return NO_OFFSET, NO_TIMESTAMP_MS, NO_LEADER_EPOCH
+    if timestamp_ms == MAX_TIMESTAMP:
+        found = log.offset_of_max_timestamp(isolation)
+    else:
+        found = log.offset_for_timestamp(timestamp_ms, isolation=isolation)
+    if found is None or found.offset >= readable_end_offset(log, isolation):
+        return NO_OFFSET, NO_TIMESTAMP_MS, NO_LEADER_EPOCH
+    return found.offset, found.timestamp_ms, found.leader_epoch
+
+
+def readable_end_offset(log: PartitionLog, isolation: Isolation) -> int:
+    """The offset after the last record that a reader of this isolation may see."""
+    if isolation is Isolation.READ_COMMITTED:
+        return log.last_stable_offset
+    if isolation is Isolation.READ_UNCOMMITTED:
+        return log.high_watermark
+    return log.log_end_offset
+
+
+def _leader_epoch_at_start(log: PartitionLog) -> int:
+    """The leader epoch of the first record, where it can be told; -1 leaves the client's position unchecked."""
+    before = log.end_offset_for_leader_epoch(log.leader_epoch - 1)
+    return log.leader_epoch if before.end_offset <= log.log_start_offset else NO_LEADER_EPOCH

@@ -1,0 +1,165 @@
+"""Metadata: which brokers and topics there are, and who leads what; missing topics are created here when that is
+allowed.
+
+Source: KIP-4, KIP-204 (automatic creation by the client's leave), KIP-430, KIP-516 (topic ids), KIP-1102; Kafka's
+KafkaApis.handleTopicMetadataRequest and AutoTopicCreationManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+
+from broker.disk import StorageError
+from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.authorized_operations import cluster_operations, topic_operations
+from broker.handlers.partition_lookup import leadership
+from broker.metadata.image import TopicMetadata
+from broker.topic_partition import INTERNAL_TOPICS
+from broker.topic_rules import check_topic_name
+from broker.topics import DEFAULT_PARTITION_COUNT
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.schema import ZERO_UUID
+
+FIRST_VERSION_WHERE_EMPTY_IS_NONE = 1
+FIRST_VERSION_BY_TOPIC_ID = 12
+
+
+def metadata_failed(request: MetadataRequest, error: ErrorCode, version: int) -> MetadataResponse:
+    """Every topic of the request fails, and from version 13 on the response as a whole."""
+    return MetadataResponse(
+        brokers=[],
+        topics=[
+            MetadataResponseTopic(error_code=error, name=asked.name or "", topic_id=asked.topic_id)
+            for asked in request.topics or []
+        ],
+        error_code=error,
+    )
+
+
+@api(MetadataRequest, MetadataResponse, versions="0-13", failed=metadata_failed)
+def handle_metadata(
+    context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    """The topics asked for: null for all, [] for none (in version 0, which has no null, for all).
+
+    A missing topic is created, and answered as created, when the client and `auto.create.topics.enable` allow it.
+    Refuses, per topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID (then the name is null), INVALID_TOPIC_EXCEPTION,
+    and what `Topics.check_create` refuses. As a whole: INVALID_REQUEST (by id or without a name before version 12).
+    """
+    services = context.services
+    version = context.api_version
+    asked = request.topics
+    if asked is None or (not asked and version < FIRST_VERSION_WHERE_EMPTY_IS_NONE):
+        return _response(services, request, _describe_all(services, request))
+    if version < FIRST_VERSION_BY_TOPIC_ID and any(
+        topic.name is None or topic.topic_id != ZERO_UUID for topic in asked
+    ):
+        return metadata_failed(request, ErrorCode.INVALID_REQUEST, version)
+    asked = list({(topic.topic_id, topic.name): topic for topic in asked}.values())
+    if request.allow_auto_topic_creation and services.settings.auto_create_topics_enable:
+        missing = [
+            topic.name
+            for topic in asked
+            if topic.name and topic.topic_id == ZERO_UUID and services.topics.metadata.get(topic.name) is None
+        ]
+        if missing:
+            return _create_and_respond(services, request, asked, missing)
+    return _response(services, request, [_describe(services, request, topic, {}) for topic in asked])
+
+
+async def _create_and_respond(
+    services: Services, request: MetadataRequest, asked: Iterable[MetadataRequestTopic], missing: Iterable[str]
+) -> MetadataResponse:
+    refused: dict[str, ErrorCode] = {
+        name: error for name in missing if (error := await _create(services, name)) is not ErrorCode.NONE
+    }
+    return _response(services, request, [_describe(services, request, topic, refused) for topic in asked])
+
+
+async def _create(services: Services, name: str) -> ErrorCode:
+    try:
+        if name in INTERNAL_TOPICS:
+            await services.topics.ensure_internal(name)
+            return ErrorCode.NONE
+        error, _ = await services.topics.create(name, DEFAULT_PARTITION_COUNT, {})
+    except StorageError:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    return ErrorCode.NONE if error is ErrorCode.TOPIC_ALREADY_EXISTS else error
+
+
+def _response(services: Services, request: MetadataRequest, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=services.node_id,
+                host=services.host,
+                port=services.port,
+                rack=services.settings.broker_rack,
+            )
+        ],
+        cluster_id=services.cluster_id,
+        controller_id=services.node_id,
+        topics=topics,
+        cluster_authorized_operations=cluster_operations(asked_for=request.include_cluster_authorized_operations),
+    )
+
+
+def _describe_all(services: Services, request: MetadataRequest) -> list[MetadataResponseTopic]:
+    return [_describe_topic(services, request, topic) for topic in services.topics.metadata.all()]
+
+
+def _describe(
+    services: Services, request: MetadataRequest, asked: MetadataRequestTopic, refused: dict[str, ErrorCode]
+) -> MetadataResponseTopic:
+    """refused: the topics that could not be created, and why."""
+    metadata = services.topics.metadata
+    if asked.topic_id != ZERO_UUID:
+        topic = metadata.get_by_id(asked.topic_id)
+        if topic is None:
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
+        return _describe_topic(services, request, topic)
+    name = asked.name or ""
+    topic = metadata.get(name)
+    if topic is not None:
+        return _describe_topic(services, request, topic)
+    return MetadataResponseTopic(
+        error_code=refused.get(name) or missing_topic_error(name), name=name, is_internal=name in INTERNAL_TOPICS
+    )
+
+
+def missing_topic_error(name: str) -> ErrorCode:
+    """What to say of a topic that does not exist: also that it never could."""
+    invalid = check_topic_name(name) is not None
+    return ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _describe_topic(services: Services, request: MetadataRequest, topic: TopicMetadata) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[_describe_partition(services, topic.name, partition) for partition in range(topic.partition_count)],
+        topic_authorized_operations=topic_operations(asked_for=request.include_topic_authorized_operations),
+    )
+
+
+def _describe_partition(services: Services, topic: str, partition: int) -> MetadataResponsePartition:
+    led = leadership(services, topic, partition)
+    return MetadataResponsePartition(
+        error_code=led.error,
+        partition_index=partition,
+        leader_id=led.leader_id,
+        leader_epoch=led.leader_epoch,
+        replica_nodes=[services.node_id],
+        isr_nodes=[services.node_id],
+        offline_replicas=led.offline_replicas,
+    )

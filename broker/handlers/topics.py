@@ -1,0 +1,288 @@
+"""CreateTopics, DeleteTopics and CreatePartitions: what administrators do to topics.
+
+This node is the controller, and the only replica of every partition. Internal topics are created by the broker itself
+and cannot be deleted: what their coordinators answer would be lost with them (Kafka lets administrators do that).
+Source: KIP-4, KIP-195, KIP-464 (defaults), KIP-516 (topic ids), KIP-525 (configs in the response); Kafka's
+ControllerApis and ReplicationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Sequence
+
+from broker.config import ConfigValue, describe_topic_configs
+from broker.disk import StorageError
+from broker.handlers.api import RequestContext, Services, api
+from broker.topics import DEFAULT_PARTITION_COUNT
+from protocol.errors import ErrorCode
+from protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from protocol.schema import ZERO_UUID
+
+FIRST_DELETE_VERSION_BY_ID = 6
+FIRST_DELETE_VERSION_WITH_DISABLED_ERROR = 3
+DEFAULT_REPLICATION_FACTOR = -1
+REPLICATION_FACTOR = 1
+
+Outcome = tuple[ErrorCode, str | None]
+_DONE: Outcome = (ErrorCode.NONE, None)
+
+
+async def _outcome(change: Awaitable[Outcome]) -> Outcome:
+    """What became of a change; a disk that failed is an outcome as well, so that the other topics get theirs."""
+    try:
+        return await change
+    except StorageError as error:
+        return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+
+
+# CreateTopics
+
+
+def create_topics_failed(request: CreateTopicsRequest, error: ErrorCode, version: int) -> CreateTopicsResponse:
+    """Every topic of the request fails with the same error."""
+    return CreateTopicsResponse(topics=[_not_created(topic.name, error, None) for topic in request.topics])
+
+
+def _not_created(name: str, error: ErrorCode, message: str | None) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error, error_message=message, configs=[])
+
+
+@api(CreateTopicsRequest, CreateTopicsResponse, versions="2-7", failed=create_topics_failed)
+async def handle_create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Create topics one by one; each can be used when the reply leaves. `validate_only` only says what would happen.
+
+    Refuses, per topic: INVALID_REQUEST (named twice; numbers beside an assignment), INVALID_REPLICATION_FACTOR,
+    INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, and what `Topics.check_create` refuses.
+    """
+    services = context.services
+    counts = Counter(topic.name for topic in request.topics)
+    results = [
+        _not_created(name, ErrorCode.INVALID_REQUEST, "The request names this topic more than once.")
+        for name, count in counts.items()
+        if count > 1
+    ]
+    results += [
+        await _create(services, topic, validate_only=request.validate_only)
+        for topic in request.topics
+        if counts[topic.name] == 1
+    ]
+    return CreateTopicsResponse(topics=results)
+
+
+async def _create(services: Services, wanted: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    topics = services.topics
+    error, message = _check_replicas(services, wanted)
+    if error is not ErrorCode.NONE:
+        return _not_created(wanted.name, error, message)
+    partition_count = len(wanted.assignments) or wanted.num_partitions
+    configs = {config.name: config.value for config in wanted.configs}
+    if validate_only:
+        error, message = topics.check_create(wanted.name, partition_count, configs)
+    else:
+        error, message = await _outcome(topics.create(wanted.name, partition_count, configs))
+    if error is not ErrorCode.NONE:
+        return _not_created(wanted.name, error, message)
+    created = None if validate_only else topics.metadata.get(wanted.name)
+    if partition_count == DEFAULT_PARTITION_COUNT:
+        partition_count = services.settings.num_partitions
+    given = {name: text for name, text in configs.items() if text is not None}
+    return CreatableTopicResult(
+        name=wanted.name,
+        topic_id=created.topic_id if created is not None else ZERO_UUID,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=partition_count,
+        replication_factor=REPLICATION_FACTOR,
+        configs=[_creatable_config(value) for value in describe_topic_configs(given, services.settings)],
+    )
+
+
+def _creatable_config(value: ConfigValue) -> CreatableTopicConfigs:
+    return CreatableTopicConfigs(
+        name=value.name,
+        value=value.value,
+        read_only=value.is_read_only,
+        config_source=value.source,
+        is_sensitive=False,
+    )
+
+
+def _check_replicas(services: Services, wanted: CreatableTopic) -> Outcome:
+    """Whether this node alone can hold what the topic asks for. Source: ReplicationControlManager.createTopic."""
+    if wanted.assignments:
+        if wanted.replication_factor != DEFAULT_REPLICATION_FACTOR:
+            return ErrorCode.INVALID_REQUEST, "A replication factor cannot be given beside an assignment of replicas."
+        if wanted.num_partitions != DEFAULT_PARTITION_COUNT:
+            return ErrorCode.INVALID_REQUEST, "A number of partitions cannot be given beside an assignment of replicas."
+        return _check_assignments(services, wanted.assignments)
+    if wanted.replication_factor in (DEFAULT_REPLICATION_FACTOR, REPLICATION_FACTOR):
+        return _DONE
+    if wanted.replication_factor <= 0:
+        return ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 for the default."
+    message = (
+        f"Unable to replicate the partition {wanted.replication_factor} time(s): "
+        "the target replication factor is larger than the number of brokers, which is 1."
+    )
+    return ErrorCode.INVALID_REPLICATION_FACTOR, message
+
+
+def _check_assignments(services: Services, assignments: Sequence[CreatableReplicaAssignment]) -> Outcome:
+    if sorted(assignment.partition_index for assignment in assignments) != list(range(len(assignments))):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Assigned partitions must be numbered from 0, without gaps."
+    return _check_brokers(services, [assignment.broker_ids for assignment in assignments])
+
+
+def _check_brokers(services: Services, replicas_of_partitions: Sequence[Sequence[int]]) -> Outcome:
+    if all(list(replicas) == [services.node_id] for replicas in replicas_of_partitions):
+        return _DONE
+    return (
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        f"Every partition must be assigned to broker {services.node_id}, the only one, and to it once.",
+    )
+
+
+# DeleteTopics
+
+
+def delete_topics_failed(request: DeleteTopicsRequest, error: ErrorCode, version: int) -> DeleteTopicsResponse:
+    """Every topic of the request fails with the same error."""
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(name=wanted.name, topic_id=wanted.topic_id, error_code=error)
+            for wanted in _to_delete(request, version)
+        ]
+    )
+
+
+def _to_delete(request: DeleteTopicsRequest, version: int) -> Sequence[DeleteTopicState]:
+    if version >= FIRST_DELETE_VERSION_BY_ID:
+        return request.topics
+    return [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
+
+
+@api(DeleteTopicsRequest, DeleteTopicsResponse, versions="1-6", failed=delete_topics_failed)
+async def handle_delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Delete topics by name, from version 6 on also by id; their logs are gone when the reply leaves.
+
+    Refuses, per topic: INVALID_REQUEST (named twice; both name and id, or neither), UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (internal), TOPIC_DELETION_DISABLED, KAFKA_STORAGE_ERROR.
+    """
+    services = context.services
+    wanted = _to_delete(request, context.api_version)
+    counts = Counter((topic.name, topic.topic_id) for topic in wanted)
+    results = []
+    for (name, topic_id), count in counts.items():
+        if count > 1:
+            result = DeletableTopicResult(
+                name=name,
+                topic_id=topic_id,
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message="The request names this topic more than once.",
+            )
+        else:
+            result = await _delete(services, name, topic_id, context.api_version)
+        results.append(result)
+    return DeleteTopicsResponse(responses=results)
+
+
+async def _delete(services: Services, name: str | None, topic_id: bytes, version: int) -> DeletableTopicResult:
+    def refused(error: ErrorCode, message: str | None = None) -> DeletableTopicResult:
+        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error, error_message=message)
+
+    metadata = services.topics.metadata
+    if name is None:
+        if topic_id == ZERO_UUID:
+            return refused(ErrorCode.INVALID_REQUEST, "Neither a topic name nor a topic id is given.")
+        topic = metadata.get_by_id(topic_id)
+        if topic is None:
+            return refused(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+        name = topic.name
+    elif topic_id != ZERO_UUID:
+        return refused(ErrorCode.INVALID_REQUEST, "Both a topic name and a topic id are given.")
+    else:
+        topic = metadata.get(name)
+        if topic is not None:
+            topic_id = topic.topic_id
+    error, message = await _outcome(_delete_by_name(services, name))
+    if error is ErrorCode.TOPIC_DELETION_DISABLED and version < FIRST_DELETE_VERSION_WITH_DISABLED_ERROR:
+        error = ErrorCode.INVALID_REQUEST
+    return refused(error, message)
+
+
+async def _delete_by_name(services: Services, name: str) -> Outcome:
+    error = await services.topics.delete(name)
+    return error, _DELETION_MESSAGES.get(error)
+
+
+_DELETION_MESSAGES = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no topic of this name.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "The broker's own topics cannot be deleted.",
+    ErrorCode.TOPIC_DELETION_DISABLED: "delete.topic.enable is false.",
+}
+
+
+# CreatePartitions
+
+
+def create_partitions_failed(
+    request: CreatePartitionsRequest, error: ErrorCode, version: int
+) -> CreatePartitionsResponse:
+    """Every topic of the request fails with the same error."""
+    return CreatePartitionsResponse(
+        results=[CreatePartitionsTopicResult(name=topic.name, error_code=error) for topic in request.topics]
+    )
+
+
+@api(CreatePartitionsRequest, CreatePartitionsResponse, versions="0-3", failed=create_partitions_failed)
+async def handle_create_partitions(
+    context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Grow topics to a number of partitions. `validate_only` only says what would happen.
+
+    Refuses, per topic: INVALID_REQUEST (named twice), INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, and what
+    `Topics.check_add_partitions` refuses.
+    """
+    counts = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        outcome: Outcome = (ErrorCode.INVALID_REQUEST, "The request names this topic more than once.")
+        if counts[topic.name] == 1:
+            outcome = await _grow(context.services, topic, validate_only=request.validate_only)
+        error, message = outcome
+        results.append(CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=message))
+    return CreatePartitionsResponse(results=results)
+
+
+async def _grow(services: Services, wanted: CreatePartitionsTopic, *, validate_only: bool) -> Outcome:
+    topics = services.topics
+    outcome: Outcome = topics.check_add_partitions(wanted.name, wanted.count)
+    topic = topics.metadata.get(wanted.name)
+    if outcome[0] is not ErrorCode.NONE or topic is None:
+        return outcome
+    if wanted.assignments:
+        added_count = wanted.count - topic.partition_count
+        if len(wanted.assignments) != added_count:
+            return (
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{added_count} partitions would be added, but {len(wanted.assignments)} are assigned.",
+            )
+        outcome = _check_brokers(services, [assignment.broker_ids for assignment in wanted.assignments])
+        if outcome[0] is not ErrorCode.NONE:
+            return outcome
+    return _DONE if validate_only else await _outcome(topics.add_partitions(wanted.name, wanted.count))
