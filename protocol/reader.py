@@ -57,10 +57,6 @@ def minimum_size_bytes(wire_type: WireType, version: int, flexible: bool) -> int
             return 2 if wire_type is STRING else 4
 
 
-def schema_is_request(schema: MessageSchema) -> bool:
-    return schema.name.endswith("Request")
-
-
 class _Reader:
     def __init__(self, schema: MessageSchema, version: int) -> None:
         self._schema = schema
@@ -83,11 +79,11 @@ class _Reader:
         source.add("limit = len(buffer)")
         self._struct(self._schema, "message", "", depth=0)
         self._flush()
-        # Kafka does not look behind a request's last field, and librdkafka leaves bytes there: its Metadata request for all
-        # topics reserves four bytes for the array's length and shortens only the arrays that are not null.
-        if not schema_is_request(self._schema):
-            source.add("if position != limit:", "the end")
-            source.add("    raise MalformedError('the message ends before its bytes do')")
+        # Kafka does not look behind a request's last field, and librdkafka leaves bytes there: its Metadata request
+        # for all topics reserves four bytes for the array's length and shortens only the arrays that are not null.
+        comparison = ">" if self._schema.name.endswith("Request") else "!="
+        source.add(f"if position {comparison} limit:", "the end")
+        source.add("    raise MalformedError('the message ends before its bytes do, or behind them')")
         source.add("return message")
         return source.compile("read"), source.about
 
