@@ -5,6 +5,7 @@
 Source: the semantics of Kafka's message definitions (clients/src/main/resources/common/message/README.md), KIP-482 for tagged fields.
 """
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -146,6 +147,10 @@ class MessageSchema(StructSchema):
         self.versions = versions
         self.flexible = flexible
 
+    @property
+    def is_request(self) -> bool:
+        return self.name.endswith("Request")
+
     def all_fields(self) -> Iterator[Field]:
         """The fields of the message and of all structs inside it."""
         pending: list[StructSchema] = [self]
@@ -195,9 +200,8 @@ def message(*, versions: str, flexible: str = "none", key: int = -1) -> Callable
             python_class, options, annotations, api_key=key, versions=valid, flexible=Versions.parse(flexible)
         )
         setattr(python_class, SCHEMA_ATTRIBUTE, schema)
-        python_class.api_key = key
-        python_class.minimum_version = valid.first
-        python_class.maximum_version = valid.last
+        for attribute, value in (("api_key", key), ("minimum_version", valid.first), ("maximum_version", valid.last)):
+            setattr(python_class, attribute, value)
         return python_class
 
     return declare
@@ -236,9 +240,9 @@ def _refuse_change(self: Any, name: str, value: Any) -> None:
     )
 
 
-def _make_class(declared: Any) -> tuple[Any, dict[str, FieldOptions], dict[str, Any]]:
+def _make_class(declared: Class) -> tuple[Class, dict[str, FieldOptions], dict[str, Any]]:
     """Rebuild the declared class with slots; return it with the options and the annotations of its fields."""
-    annotations: dict[str, Any] = declared.__dict__.get("__annotations__", {})
+    annotations = inspect.get_annotations(declared)
     namespace = {name: value for name, value in vars(declared).items() if name not in ("__dict__", "__weakref__")}
     options: dict[str, FieldOptions] = {}
     for name in annotations:

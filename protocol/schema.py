@@ -66,7 +66,7 @@ _abouts: dict[FunctionType, list[str]] = {}
 
 
 def decode(message_type: type[Message], buffer: Buffer, version: int, position: int = 0) -> Message:
-    """Read one message, which must end where the buffer ends.
+    """Read one message, which must end where the buffer ends. Only behind a request more bytes are allowed, and ignored.
 
     `records` fields are slices of the buffer, not copied: it has to stay as it is for as long as they are used.
     Raises DecodeError for anything that is not such a message: truncated, malformed, too long, or of a version that is not declared.

@@ -1,0 +1,42 @@
+"""Frames: an int32 that says how many bytes follow, then a header and a message."""
+
+from struct import Struct
+from typing import Any
+
+from protocol.headers import encode_response_header, response_header_version
+from protocol.primitives import Buffer, DecodeError
+from protocol.schema import encode_chunks
+
+_LENGTH = Struct(">i")
+
+LENGTH_BYTES = _LENGTH.size
+
+
+def find_frame(buffer: Buffer, position: int, end: int, maximum_bytes: int) -> tuple[int, int] | None:
+    """The frame that begins at `position` in a buffer filled up to `end`: where its contents start and where they end.
+
+    None as long as it has not arrived as a whole.
+    Raises DecodeError for a length that is negative or above `maximum_bytes`: what follows can not be trusted, and the
+    connection has to be closed.
+    """
+    start = position + LENGTH_BYTES
+    if start > end:
+        return None
+    length: int = _LENGTH.unpack_from(buffer, position)[0]
+    if not 0 <= length <= maximum_bytes:
+        raise DecodeError(
+            f"a frame of {length} bytes, where 0 to {maximum_bytes} are allowed",
+            position=position,
+            expected="frame length",
+        )
+    frame_end = start + length
+    return None if frame_end > end else (start, frame_end)
+
+
+def response_frame(correlation_id: int, response: Any, version: int) -> list[Buffer]:
+    """A reply as the chunks to send one after another: length, header and message; records are not copied."""
+    out = bytearray(LENGTH_BYTES)
+    out += encode_response_header(correlation_id, response_header_version(type(response), version))
+    chunks = encode_chunks(response, version, out)
+    _LENGTH.pack_into(out, 0, sum(map(len, chunks)) - LENGTH_BYTES)
+    return chunks

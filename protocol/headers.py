@@ -1,0 +1,112 @@
+"""What stands in front of every request and reply.
+
+A request's header is version 1 or, with tagged fields, version 2 in the flexible versions of its API; version 0, without
+client id, was only ever used by ControlledShutdown 0. A reply's is version 0 or, with tagged fields, version 1. Two rules
+break the symmetry: `client_id` is never compact, and the reply to ApiVersions always has header version 0, because a client
+reads it before the two sides have agreed on anything (KIP-482, KIP-511).
+"""
+
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, NamedTuple
+
+from protocol.api_keys import ApiKey
+from protocol.primitives import Buffer, DecodeError, MalformedError, skip_tagged_fields
+from protocol.schema import schema_of
+
+_REQUEST_START = Struct(">hhi")
+_REQUEST_START_AND_CLIENT_ID_LENGTH = Struct(">hhih")
+_CORRELATION_ID = Struct(">i")
+
+REQUEST_START_BYTES = _REQUEST_START.size
+"""API key, API version and correlation id: what must be there for a reply to be possible at all."""
+
+
+class RequestStart(NamedTuple):
+    """The part of a header that is the same in all versions; enough to decide how to read on, or to refuse."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+
+
+class RequestHeader(NamedTuple):
+    """A header. `body_position` is where the request itself begins in the buffer, in bytes."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_position: int
+
+
+def read_request_start(buffer: Buffer) -> RequestStart:
+    """Read only what does not depend on the API. Raises DecodeError when the buffer has fewer than 8 bytes."""
+    if len(buffer) < REQUEST_START_BYTES:
+        raise DecodeError(
+            f"{len(buffer)} bytes are too few for a request header", position=0, expected="request header"
+        )
+    return RequestStart(*_REQUEST_START.unpack_from(buffer))
+
+
+def read_request_header(buffer: Buffer, header_version: int) -> RequestHeader:
+    """Read the header at the start of a frame (without its length prefix). Tagged fields are skipped.
+
+    header_version: see `request_header_version`.
+    Raises DecodeError.
+    """
+    if header_version == 0:
+        return RequestHeader(*read_request_start(buffer), None, REQUEST_START_BYTES)
+    try:
+        start = _REQUEST_START_AND_CLIENT_ID_LENGTH.unpack_from(buffer)
+        api_key, api_version, correlation_id, length = start
+        position = _REQUEST_START_AND_CLIENT_ID_LENGTH.size
+        client_id = None
+        if length >= 0:
+            end = position + length
+            if end > len(buffer):
+                raise MalformedError(f"a client id of {length} bytes reaches beyond the end")
+            client_id = str(buffer[position:end], "utf-8")
+            position = end
+        elif length != -1:
+            raise MalformedError(f"a client id of {length} bytes")
+        if header_version >= 2:
+            tag_count = buffer[position]
+            position += 1
+            if tag_count:
+                position = skip_tagged_fields(buffer, position, tag_count)
+    except (struct_error, IndexError, UnicodeDecodeError, MalformedError) as error:
+        raise DecodeError(f"request header v{header_version}: {error}", position=0, expected="request header") from None
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+
+
+def request_header_version(request_type: type[Any], api_version: int) -> int:
+    """The header version in front of a request of this declared class."""
+    return 2 if api_version in schema_of(request_type).flexible else 1
+
+
+def response_header_version(response_type: type[Any], api_version: int) -> int:
+    """The header version in front of a reply of this declared class."""
+    schema = schema_of(response_type)
+    return 1 if api_version in schema.flexible and schema.api_key != ApiKey.API_VERSIONS else 0
+
+
+def encode_request_header(
+    api_key: int, api_version: int, correlation_id: int, client_id: str | None, header_version: int
+) -> bytearray:
+    """A request header of version 1 or 2, without tagged fields."""
+    encoded = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(encoded)
+    out = bytearray(_REQUEST_START_AND_CLIENT_ID_LENGTH.pack(api_key, api_version, correlation_id, length))
+    out += encoded
+    if header_version >= 2:
+        out.append(0)
+    return out
+
+
+def encode_response_header(correlation_id: int, header_version: int) -> bytearray:
+    """A reply's header, without tagged fields."""
+    out = bytearray(_CORRELATION_ID.pack(correlation_id))
+    if header_version >= 1:
+        out.append(0)
+    return out

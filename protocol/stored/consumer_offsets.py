@@ -1,0 +1,109 @@
+"""The records of `__consumer_offsets`: committed offsets and the metadata of groups. A null value deletes.
+
+The version of a key says what kind of record it is: 0 and 1 an offset, 2 a group. What members tell each other, in
+`subscription` and `assignment`, is theirs alone and stays bytes.
+Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.json and GroupMetadataValue.json.
+"""
+
+from protocol.primitives import Buffer
+from protocol.schema import ZERO_UUID, field, int32, int64, message, struct, uuid
+from protocol.stored.versioned import decode_versioned, encode_versioned
+
+OFFSET_COMMIT_KEY_VERSION = 1  # version 0 has the same layout, from the time before Kafka 0.9
+GROUP_METADATA_KEY_VERSION = 2
+LATEST_OFFSET_COMMIT_VALUE_VERSION = 4
+LATEST_GROUP_METADATA_VALUE_VERSION = 4
+
+
+@message(versions="0-1")
+class OffsetCommitKey:
+    """Whose offset of which partition a record holds."""
+
+    group: str = ""
+    topic: str = ""
+    partition: int32 = 0
+
+
+@message(versions="0-4", flexible="4+")
+class OffsetCommitValue:
+    """A committed offset. Only version 1 can say when it expires; -1 leaves that to the broker's retention."""
+
+    offset: int64 = 0
+    leader_epoch: int32 = field(versions="3+", default=-1)
+    metadata: str = ""
+    commit_timestamp: int64 = 0
+    expire_timestamp: int64 = field(versions="1", default=-1)
+    topic_id: uuid = field(versions="4+", tag=0, default=ZERO_UUID)
+
+
+@message(versions="2")
+class GroupMetadataKey:
+    """Which group a record is about."""
+
+    group: str = ""
+
+
+@struct
+class MemberMetadata:
+    """A member of a generation. rebalance_timeout is -1 in version 0, which does not have it."""
+
+    member_id: str = ""
+    group_instance_id: str | None = field(versions="3+", default=None)
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout: int32 = field(versions="1+", default=-1)
+    session_timeout: int32 = 0
+    subscription: bytes = b""
+    assignment: bytes = b""
+
+
+@message(versions="0-4", flexible="4+")
+class GroupMetadataValue:
+    """What a generation of a classic group settled on; protocol and leader are None when the group is empty."""
+
+    protocol_type: str = ""
+    generation: int32 = 0
+    protocol: str | None = ""
+    leader: str | None = ""
+    current_state_timestamp: int64 = field(versions="2+", default=-1)
+    members: list[MemberMetadata] = []
+
+
+def encode_offset_commit_key(key: OffsetCommitKey) -> bytes:
+    """The key of a committed offset."""
+    return encode_versioned(key, OFFSET_COMMIT_KEY_VERSION)
+
+
+def decode_offset_commit_key(key: Buffer) -> OffsetCommitKey | None:
+    """The key of a committed offset; None if it is of another version, a group's among them. Raises DecodeError."""
+    return decode_versioned(OffsetCommitKey, key)
+
+
+def encode_offset_commit_value(value: OffsetCommitValue, version: int = LATEST_OFFSET_COMMIT_VALUE_VERSION) -> bytes:
+    """The bytes of a committed offset."""
+    return encode_versioned(value, version)
+
+
+def decode_offset_commit_value(value: Buffer) -> OffsetCommitValue | None:
+    """The committed offset; None for an unknown version. Raises DecodeError."""
+    return decode_versioned(OffsetCommitValue, value)
+
+
+def encode_group_metadata_key(key: GroupMetadataKey) -> bytes:
+    """The key of a group."""
+    return encode_versioned(key, GROUP_METADATA_KEY_VERSION)
+
+
+def decode_group_metadata_key(key: Buffer) -> GroupMetadataKey | None:
+    """The key of a group; None if it is of another version. Raises DecodeError."""
+    return decode_versioned(GroupMetadataKey, key)
+
+
+def encode_group_metadata_value(value: GroupMetadataValue, version: int = LATEST_GROUP_METADATA_VALUE_VERSION) -> bytes:
+    """The bytes of a group."""
+    return encode_versioned(value, version)
+
+
+def decode_group_metadata_value(value: Buffer) -> GroupMetadataValue | None:
+    """The group; None for an unknown version. Raises DecodeError."""
+    return decode_versioned(GroupMetadataValue, value)

@@ -1,0 +1,68 @@
+"""The records of `__transaction_state`: per transactional id its latest state. A null value forgets the id.
+
+Source: Kafka's TransactionLogKey.json, TransactionLogValue.json and TransactionLog; KIP-98, KIP-890, KIP-939.
+"""
+
+from protocol.primitives import Buffer
+from protocol.schema import field, int8, int16, int32, int64, message, struct
+from protocol.stored.versioned import decode_versioned, encode_versioned
+
+KEY_VERSION = 0
+LATEST_VALUE_VERSION = 1  # written when the feature transaction.version is 1 or higher; version 0 before
+
+
+@message(versions="0")
+class TransactionLogKey:
+    """Which transactional id a record is about."""
+
+    transactional_id: str = ""
+
+
+@struct
+class PartitionsSchema:
+    """Partitions of one topic that are part of the transaction."""
+
+    topic: str = ""
+    partition_ids: list[int32] = []
+
+
+@message(versions="0-1", flexible="1+")
+class TransactionLogValue:
+    """The state of one transactional id.
+
+    transaction_status is the number of a state; 0 is Empty, the only one in which transaction_partitions is None.
+    transaction_start_timestamp_ms is -1 as long as there has been no transaction.
+    """
+
+    producer_id: int64 = 0
+    previous_producer_id: int64 = field(versions="1+", tag=0, default=-1)
+    next_producer_id: int64 = field(versions="1+", tag=1, default=-1)
+    producer_epoch: int16 = 0
+    next_producer_epoch: int16 = field(versions="1+", tag=3, default=-1)  # in the schema only: Kafka never writes it
+    transaction_timeout_ms: int32 = 0
+    transaction_status: int8 = 0
+    transaction_partitions: list[PartitionsSchema] | None = []
+    transaction_last_update_timestamp_ms: int64 = 0
+    transaction_start_timestamp_ms: int64 = 0
+    client_transaction_version: int16 = field(versions="1+", tag=2, default=0)
+
+
+def encode_transaction_log_key(transactional_id: str) -> bytes:
+    """The key of the records about a transactional id."""
+    return encode_versioned(TransactionLogKey(transactional_id), KEY_VERSION)
+
+
+def decode_transaction_log_key(key: Buffer) -> str | None:
+    """The transactional id; None for a key of an unknown version. Raises DecodeError."""
+    decoded = decode_versioned(TransactionLogKey, key)
+    return None if decoded is None else decoded.transactional_id
+
+
+def encode_transaction_log_value(value: TransactionLogValue, version: int = LATEST_VALUE_VERSION) -> bytes:
+    """The bytes of a state. Version 0 has room neither for the other producer ids nor for the client's version."""
+    return encode_versioned(value, version)
+
+
+def decode_transaction_log_value(value: Buffer) -> TransactionLogValue | None:
+    """The state; None for a value of an unknown version. Raises DecodeError."""
+    return decode_versioned(TransactionLogValue, value)

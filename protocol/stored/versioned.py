@@ -1,0 +1,37 @@
+"""What the keys and values of Kafka's internal topics have in common: an int16 version, then a message of that version."""
+
+from struct import Struct
+from typing import Any, TypeVar
+
+from protocol.primitives import Buffer, DecodeError
+from protocol.schema import decode, encode_chunks, schema_of
+
+Message = TypeVar("Message")
+
+_VERSION = Struct(">h")
+
+
+def encode_versioned(message_object: Any, version: int) -> bytes:
+    """The version, then the message."""
+    out = bytearray(_VERSION.pack(version))
+    encode_chunks(message_object, version, out)
+    return bytes(out)
+
+
+def decode_versioned(message_type: type[Message], buffer: Buffer) -> Message | None:
+    """The message; None if it is of a version not known here, which a reader has to skip: a newer broker wrote it.
+
+    Raises DecodeError for anything else.
+    """
+    version = read_version(buffer)
+    if version not in schema_of(message_type).versions:
+        return None
+    return decode(message_type, buffer, version, _VERSION.size)
+
+
+def read_version(buffer: Buffer) -> int:
+    """The version in front. Raises DecodeError if there is none."""
+    if len(buffer) < _VERSION.size:
+        raise DecodeError(f"{len(buffer)} bytes are too few for a version", position=0, expected="version")
+    version: int = _VERSION.unpack_from(buffer)[0]
+    return version
