@@ -5,7 +5,7 @@ tidy.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
 from itertools import count
 from typing import Any
 from uuid import uuid4
@@ -212,7 +212,7 @@ class GroupService:
         except CoordinatorRefusal as refusal:
             return LeaveGroupResponse(error_code=refusal.error)
 
-    async def _abandon(self, group_id: str, token: int) -> None:
+    async def _abandon(self, group_id: str, token: Hashable) -> None:
         now_ms = self._clock.now_ms()
         try:
             await self._decide(group_id, lambda shard: shard.request_abandoned(group_id, token, now_ms))

@@ -1,0 +1,93 @@
+"""DescribeGroups, ListGroups and DeleteGroups: what administrators ask about groups."""
+
+from __future__ import annotations
+
+from broker.handlers.api import RequestContext, api
+from protocol.errors import ErrorCode
+from protocol.messages.group_admin import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+DESCRIBE_KNOWS_GROUP_NOT_FOUND = 6  # KIP-1043
+DEAD = "Dead"
+
+# READ, DELETE and DESCRIBE as bits: every operation on a group, because nobody is refused any.
+GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+
+
+# DescribeGroups
+
+
+def describe_groups_failed(request: DescribeGroupsRequest, error: ErrorCode, version: int) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=[DescribedGroup(group_id=group_id, error_code=error) for group_id in request.groups]
+    )
+
+
+@api(DescribeGroupsRequest, DescribeGroupsResponse, versions="0-6", failed=describe_groups_failed)
+async def handle_describe_groups(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    groups = []
+    for group_id in request.groups:
+        described = await context.services.groups.describe_group(group_id)
+        if described is None:
+            described = DescribedGroup(group_id=group_id, group_state=DEAD)
+            if context.api_version >= DESCRIBE_KNOWS_GROUP_NOT_FOUND:
+                described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                described.error_message = f"Group {group_id} not found."
+        elif isinstance(described, ErrorCode):
+            described = DescribedGroup(group_id=group_id, error_code=described)
+        if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
+            described.authorized_operations = GROUP_OPERATIONS
+        groups.append(described)
+    return DescribeGroupsResponse(groups=groups)
+
+
+# ListGroups
+
+
+def list_groups_failed(request: ListGroupsRequest, error: ErrorCode, version: int) -> ListGroupsResponse:
+    return ListGroupsResponse(error_code=error)
+
+
+@api(ListGroupsRequest, ListGroupsResponse, versions="0-5", failed=list_groups_failed)
+async def handle_list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """All groups, or those in the given states (4) and of the given types (5); names are compared without case."""
+    groups = await context.services.groups.list_groups()
+    if isinstance(groups, ErrorCode):
+        return ListGroupsResponse(error_code=groups)
+    states = {name.lower() for name in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
+    return ListGroupsResponse(
+        groups=[
+            group
+            for group in groups
+            if (not states or group.group_state.lower() in states) and (not types or group.group_type.lower() in types)
+        ]
+    )
+
+
+# DeleteGroups
+
+
+def delete_groups_failed(request: DeleteGroupsRequest, error: ErrorCode, version: int) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=group_id, error_code=error) for group_id in request.groups_names]
+    )
+
+
+@api(DeleteGroupsRequest, DeleteGroupsResponse, versions="0-2", failed=delete_groups_failed)
+async def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    """Delete empty groups with all their offsets; NON_EMPTY_GROUP and GROUP_ID_NOT_FOUND for each that cannot be."""
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=group_id, error_code=await context.services.groups.delete_group(group_id))
+            for group_id in dict.fromkeys(request.groups_names)
+        ]
+    )

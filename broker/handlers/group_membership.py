@@ -1,0 +1,96 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the requests by which members form a group and stay in it."""
+
+from __future__ import annotations
+
+from broker.group.classic_membership import refuse_join, refuse_sync
+from broker.handlers.api import RequestContext, api
+from protocol.errors import ErrorCode
+from protocol.messages.group_membership import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+JOIN_REQUIRES_KNOWN_MEMBER_ID = 4  # KIP-394
+JOIN_KNOWS_NULL_PROTOCOL = 7
+JOIN_CAN_SKIP_ASSIGNMENT = 9  # KIP-814
+SYNC_NAMES_PROTOCOL = 5  # KIP-559
+FIRST_BATCH_LEAVE = 3  # KIP-345
+
+
+# JoinGroup
+
+
+def join_group_failed(request: JoinGroupRequest, error: ErrorCode, version: int) -> JoinGroupResponse:
+    return _join_group_response(refuse_join(error, request.member_id), version)
+
+
+def _join_group_response(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
+    if response.protocol_name is None and version < JOIN_KNOWS_NULL_PROTOCOL:
+        response.protocol_name = ""
+    return response
+
+
+@api(JoinGroupRequest, JoinGroupResponse, versions="0-9", failed=join_group_failed)
+async def handle_join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+    """Become, or stay, a member; answered when all members have joined."""
+    version = context.api_version
+    response = await context.services.groups.join_group(
+        request,
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",  # as Java prints an address: tools show it and cut the slash off
+        requires_known_member_id=version >= JOIN_REQUIRES_KNOWN_MEMBER_ID,
+        can_skip_assignment=version >= JOIN_CAN_SKIP_ASSIGNMENT,
+    )
+    return _join_group_response(response, version)
+
+
+# SyncGroup
+
+
+def sync_group_failed(request: SyncGroupRequest, error: ErrorCode, version: int) -> SyncGroupResponse:
+    return refuse_sync(error)
+
+
+@api(SyncGroupRequest, SyncGroupResponse, versions="0-5", failed=sync_group_failed)
+async def handle_sync_group(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+    """Give (the leader) or get (everybody) the assignment of a generation; answered when it is known."""
+    if context.api_version >= SYNC_NAMES_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
+        return refuse_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return await context.services.groups.sync_group(request)
+
+
+# Heartbeat
+
+
+def heartbeat_failed(request: HeartbeatRequest, error: ErrorCode, version: int) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=error)
+
+
+@api(HeartbeatRequest, HeartbeatResponse, versions="0-4", failed=heartbeat_failed)
+async def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=await context.services.groups.heartbeat(request))
+
+
+# LeaveGroup
+
+
+def leave_group_failed(request: LeaveGroupRequest, error: ErrorCode, version: int) -> LeaveGroupResponse:
+    return LeaveGroupResponse(error_code=error)
+
+
+@api(LeaveGroupRequest, LeaveGroupResponse, versions="0-5", failed=leave_group_failed)
+async def handle_leave_group(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """One member leaves (0 to 2), or any number of them, each with an answer of its own."""
+    is_batch = context.api_version >= FIRST_BATCH_LEAVE
+    members = request.members if is_batch else [MemberIdentity(member_id=request.member_id)]
+    response = await context.services.groups.leave_group(request.group_id, members)
+    if not is_batch and response.members:
+        return LeaveGroupResponse(error_code=response.members[0].error_code)
+    return response

@@ -1,0 +1,395 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit: how far a group has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Protocol
+
+from broker.group.coordinator import Committer, FetchedOffset, OffsetToCommit
+from broker.handlers.api import RequestContext, api
+from broker.metadata.image import TopicMetadata
+from broker.topic_partition import TopicPartition
+from broker.topics import Topics
+from protocol.errors import ErrorCode
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+FIRST_VERSION_WITH_TOPIC_IDS = 10  # of OffsetCommit and OffsetFetch (KIP-848)
+COMMIT_KNOWS_GROUP_NOT_FOUND = 9
+FETCH_HAS_TOP_LEVEL_ERROR = 2
+FIRST_BATCH_FETCH = 8  # KIP-709
+TXN_COMMIT_KNOWS_LOAD_IN_PROGRESS = 2
+TXN_COMMIT_KNOWS_TRANSACTION_ABORTABLE = 4
+TXN_COMMIT_TRANSACTION_VERSION_2 = 5  # from this version on the commit itself adds the partition to the transaction
+
+
+def find_topic(topics: Topics, name: str, topic_id: bytes, *, by_id: bool) -> TopicMetadata | ErrorCode:
+    """The topic that a request names one way or the other; UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID."""
+    if by_id:
+        return topics.metadata.get_by_id(topic_id) or ErrorCode.UNKNOWN_TOPIC_ID
+    return topics.metadata.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class _Answer(Protocol):
+    """The answer for one partition of a commit, whichever of the two APIs it belongs to."""
+
+    error_code: int
+
+
+class _RequestedOffset(Protocol):
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+
+class _Commit:
+    """The offsets of one request that can be committed, each with the place that its answer goes to."""
+
+    def __init__(self) -> None:
+        self.offsets: list[OffsetToCommit] = []
+        self._answers: list[_Answer] = []
+
+    def add(self, topic: TopicMetadata | ErrorCode, requested: _RequestedOffset, answer: _Answer) -> None:
+        """Take an offset in, unless its topic or partition does not exist, which is answered at once."""
+        if isinstance(topic, ErrorCode):
+            answer.error_code = topic
+        elif not 0 <= requested.partition_index < topic.partition_count:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            self.offsets.append(
+                OffsetToCommit(
+                    TopicPartition(topic.name, requested.partition_index),
+                    topic.topic_id,
+                    requested.committed_offset,
+                    requested.committed_leader_epoch,
+                    requested.committed_metadata,
+                )
+            )
+            self._answers.append(answer)
+
+    def answer(self, errors: ErrorCode | Sequence[ErrorCode]) -> None:
+        if isinstance(errors, ErrorCode):
+            errors = [errors] * len(self._answers)
+        for answer, error in zip(self._answers, errors, strict=True):
+            answer.error_code = error
+
+
+# OffsetCommit
+
+
+def offset_commit_failed(request: OffsetCommitRequest, error: ErrorCode, version: int) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@api(OffsetCommitRequest, OffsetCommitResponse, versions="2-10", failed=offset_commit_failed)
+async def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """Commit offsets; those of partitions that do not exist are refused alone."""
+    version = context.api_version
+    services = context.services
+    response = offset_commit_failed(request, ErrorCode.NONE, version)
+    commit = _Commit()
+    for requested_topic, answered_topic in zip(request.topics, response.topics, strict=True):
+        topic = find_topic(
+            services.topics,
+            requested_topic.name,
+            requested_topic.topic_id,
+            by_id=version >= FIRST_VERSION_WITH_TOPIC_IDS,
+        )
+        for requested, answer in zip(requested_topic.partitions, answered_topic.partitions, strict=True):
+            commit.add(topic, requested, answer)
+    if commit.offsets:
+        commit.answer(
+            await services.groups.commit_offsets(
+                request.group_id,
+                Committer(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id),
+                commit.offsets,
+                retention_time_ms=request.retention_time_ms,
+                unknown_group_error=ErrorCode.GROUP_ID_NOT_FOUND
+                if version >= COMMIT_KNOWS_GROUP_NOT_FOUND
+                else ErrorCode.ILLEGAL_GENERATION,
+            )
+        )
+    return response
+
+
+# TxnOffsetCommit
+
+
+def txn_offset_commit_failed(
+    request: TxnOffsetCommitRequest, error: ErrorCode, version: int
+) -> TxnOffsetCommitResponse:
+    error = _known_to_transactional_client(error, version)
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _known_to_transactional_client(error: ErrorCode, version: int) -> ErrorCode:
+    """What a client of this version is told; errors of the transaction coordinator among them.
+
+    Source: Kafka's AddPartitionsToTxnManager and CoordinatorPartitionWriter.maybeStartTransactionVerification.
+    """
+    match error:
+        case ErrorCode.PRODUCER_FENCED:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        case ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return ErrorCode.INVALID_TXN_STATE
+        case ErrorCode.TRANSACTION_ABORTABLE if version < TXN_COMMIT_KNOWS_TRANSACTION_ABORTABLE:
+            return ErrorCode.INVALID_TXN_STATE
+        case ErrorCode.NETWORK_EXCEPTION | ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            if version < TXN_COMMIT_KNOWS_LOAD_IN_PROGRESS:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return error
+
+
+@api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, versions="0-5", failed=txn_offset_commit_failed)
+async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    """Commit offsets as a part of a transaction.
+
+    From version 5 on the partition of `__consumer_offsets` joins the transaction here (KIP-890); before, it must have
+    been added with AddOffsetsToTxn. Member and generation are checked only if the client sends them (3 and later,
+    KIP-447).
+    """
+    version = context.api_version
+    services = context.services
+    response = txn_offset_commit_failed(request, ErrorCode.NONE, version)
+    commit = _Commit()
+    for requested_topic, answered_topic in zip(request.topics, response.topics, strict=True):
+        topic = find_topic(services.topics, requested_topic.name, b"", by_id=False)
+        for requested, answer in zip(requested_topic.partitions, answered_topic.partitions, strict=True):
+            commit.add(topic, requested, answer)
+    if not commit.offsets:
+        return response
+    is_transaction_version_2 = version >= TXN_COMMIT_TRANSACTION_VERSION_2
+
+    async def verify(offsets_partition: TopicPartition) -> ErrorCode:
+        errors = await services.verifier.verify(
+            transactional_id=request.transactional_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            topic_partitions=(offsets_partition,),
+            add=is_transaction_version_2,
+        )
+        return errors[offsets_partition]
+
+    errors = await services.groups.commit_offsets_in_transaction(
+        request.group_id,
+        Committer(request.generation_id, request.member_id, request.group_instance_id),
+        commit.offsets,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        is_transaction_version_2=is_transaction_version_2,
+        verify=verify,
+    )
+    commit.answer(_known_to_transactional_client(errors, version) if isinstance(errors, ErrorCode) else errors)
+    return response
+
+
+# OffsetFetch
+
+
+def offset_fetch_failed(request: OffsetFetchRequest, error: ErrorCode, version: int) -> OffsetFetchResponse:
+    if version >= FIRST_BATCH_FETCH:
+        return OffsetFetchResponse(
+            groups=[OffsetFetchResponseGroup(group_id=group.group_id, error_code=error) for group in request.groups]
+        )
+    if version >= FETCH_HAS_TOP_LEVEL_ERROR:
+        return OffsetFetchResponse(error_code=error)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=partition, committed_offset=-1, metadata="", error_code=error
+                    )
+                    for partition in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )
+
+
+@api(OffsetFetchRequest, OffsetFetchResponse, versions="1-10", failed=offset_fetch_failed)
+async def handle_offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Committed offsets of one group, or of many (8 and later), for the partitions named or for all (topics null)."""
+    version = context.api_version
+    if version >= FIRST_BATCH_FETCH:
+        return OffsetFetchResponse(
+            groups=[await _fetch_group(context, group, request.require_stable) for group in request.groups]
+        )
+    fetched = await context.services.groups.fetch_offsets(
+        request.group_id,
+        None
+        if request.topics is None
+        else [
+            TopicPartition(topic.name, partition) for topic in request.topics for partition in topic.partition_indexes
+        ],
+        require_stable=request.require_stable,
+    )
+    if isinstance(fetched, ErrorCode):
+        return offset_fetch_failed(request, fetched, version)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=offset.topic_partition.partition,
+                        committed_offset=offset.offset,
+                        committed_leader_epoch=offset.leader_epoch,
+                        metadata=offset.metadata,
+                        error_code=offset.error,
+                    )
+                    for offset in offsets
+                ],
+            )
+            for name, offsets in _by_topic(fetched, sort=request.topics is None)
+        ]
+    )
+
+
+async def _fetch_group(
+    context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    topics = context.services.topics
+    by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    wanted: list[TopicPartition] | None = None
+    unknown: list[OffsetFetchResponseTopics] = []
+    if group.topics is not None:
+        wanted = []
+        for requested in group.topics:
+            name = requested.name
+            if by_id:
+                topic = topics.metadata.get_by_id(requested.topic_id)
+                if topic is None:
+                    unknown.append(
+                        _unknown_topic(requested.topic_id, requested.partition_indexes, ErrorCode.UNKNOWN_TOPIC_ID)
+                    )
+                    continue
+                name = topic.name
+            wanted.extend(TopicPartition(name, partition) for partition in requested.partition_indexes)
+    fetched = await context.services.groups.fetch_offsets(group.group_id, wanted, require_stable=require_stable)
+    if isinstance(fetched, ErrorCode):
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=fetched)
+    answered = []
+    for name, offsets in _by_topic(fetched, sort=wanted is None):
+        answer = OffsetFetchResponseTopics(
+            name=name,
+            partitions=[
+                OffsetFetchResponsePartitions(
+                    partition_index=offset.topic_partition.partition,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=offset.leader_epoch,
+                    metadata=offset.metadata,
+                    error_code=offset.error,
+                )
+                for offset in offsets
+            ],
+        )
+        if by_id:
+            topic = topics.metadata.get(name)
+            if topic is None:
+                continue  # deleted while its offsets were read: there is no id left to call it by
+            answer.topic_id = topic.topic_id
+        answered.append(answer)
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=answered + unknown)
+
+
+def _unknown_topic(topic_id: bytes, partitions: Iterable[int], error: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1, metadata="", error_code=error)
+            for partition in partitions
+        ],
+    )
+
+
+def _by_topic(fetched: list[FetchedOffset], *, sort: bool) -> Iterable[tuple[str, Iterable[FetchedOffset]]]:
+    if sort:
+        fetched = sorted(fetched, key=lambda offset: offset.topic_partition)
+    return groupby(fetched, key=lambda offset: offset.topic_partition.topic)
+
+
+# OffsetDelete
+
+
+def offset_delete_failed(request: OffsetDeleteRequest, error: ErrorCode, version: int) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=error)
+
+
+@api(OffsetDeleteRequest, OffsetDeleteResponse, versions="0", failed=offset_delete_failed)
+async def handle_offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """Delete committed offsets of topics that the group does not consume; partitions that do not exist are refused
+    alone.
+    """
+    topics = []
+    wanted: list[TopicPartition] = []
+    answers: list[OffsetDeleteResponsePartition] = []
+    for requested in request.topics:
+        topic = context.services.topics.metadata.get(requested.name)
+        partition_count = 0 if topic is None else topic.partition_count
+        answered = OffsetDeleteResponseTopic(name=requested.name, partitions=[])
+        topics.append(answered)
+        for partition in requested.partitions:
+            answer = OffsetDeleteResponsePartition(partition_index=partition.partition_index)
+            answered.partitions.append(answer)
+            if not 0 <= partition.partition_index < partition_count:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            wanted.append(TopicPartition(requested.name, partition.partition_index))
+            answers.append(answer)
+    errors = await context.services.groups.delete_offsets(request.group_id, wanted)
+    if isinstance(errors, ErrorCode):
+        return offset_delete_failed(request, errors, context.api_version)
+    for answer, error in zip(answers, errors, strict=True):
+        answer.error_code = error
+    return OffsetDeleteResponse(topics=topics)
