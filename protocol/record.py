@@ -12,7 +12,7 @@ from protocol.varints import read_varint, read_varlong, write_varint
 
 
 class Record(NamedTuple):
-    """One record. `offset` is absolute when read; in a batch to be built, only its distance to the first record's counts."""
+    """One record. `offset` is absolute when read; in a batch to be built, its distance to the first record's counts."""
 
     offset: int
     timestamp_ms: int

@@ -154,7 +154,7 @@ def iterate_batches(buffer: Buffer) -> Iterator[RecordBatch]:
 
 
 def check_crc(batch: Buffer) -> bool:
-    """Whether one batch, no more bytes and no fewer, has the checksum that it claims; False also when too short for any."""
+    """Whether one batch, no more bytes and no fewer, has the checksum that it claims; False when too short for any."""
     if len(batch) < HEADER_BYTES:
         return False
     stored: int = _CRC.unpack_from(batch, _CRC_POSITION)[0]

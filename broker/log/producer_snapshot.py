@@ -1,0 +1,137 @@
+"""The `.snapshot` file: what a partition knew of its producers up to an offset, so that a restart replays only the tail.
+
+Layout: int16 version, uint32 CRC-32C of all that follows, int32 count, 46 bytes per producer; Kafka's, which keeps only
+the newest batch of each producer. Behind that, where Kafka's reader does not look though its checksum does, come the
+batches before it: int16 version, int32 count, 32 bytes per batch. So a retry of any of the last five is still
+recognised after a restart.
+Source: Kafka's ProducerStateManager.writeSnapshot and ProducerSnapshot.json.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+SNAPSHOT_VERSION: Final = 1
+EARLIER_BATCHES_VERSION: Final = 1
+NO_OFFSET: Final = -1
+
+_PREAMBLE = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_PRODUCER = struct.Struct(">qhiqiqiq")
+_SECTION = struct.Struct(">hi")
+_BATCH = struct.Struct(">qiqiq")
+
+
+class ProducerBatch(NamedTuple):
+    """One appended batch of a producer, as it is remembered to recognise a retry.
+
+    last_sequence:    -1 for a coordinator's batch, which carries none.
+    max_timestamp_ms: the greatest timestamp of its records.
+    """
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    max_timestamp_ms: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerSnapshot(NamedTuple):
+    """One producer's state.
+
+    timestamp_ms: of its last activity: the greater of its last record's time and the time of that append.
+    current_transaction_first_offset: -1 where it has no open transaction.
+    recent_batches: at most five, oldest first; the newest one's timestamp reads back as `timestamp_ms`.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    timestamp_ms: int
+    coordinator_epoch: int
+    current_transaction_first_offset: int
+    recent_batches: tuple[ProducerBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptSnapshot:
+    """Why a file is no snapshot; the one before it is tried instead."""
+
+    reason: str
+
+
+def encode_snapshot(producers: Sequence[ProducerSnapshot]) -> bytes:
+    """The content of a snapshot file."""
+    body = bytearray(_COUNT.pack(len(producers)))
+    earlier = bytearray()
+    earlier_count = 0
+    for producer in producers:
+        newest = producer.recent_batches[-1] if producer.recent_batches else _NO_BATCH
+        body += _PRODUCER.pack(
+            producer.producer_id,
+            producer.producer_epoch,
+            newest.last_sequence,
+            newest.last_offset,
+            newest.offset_delta,
+            producer.timestamp_ms,
+            producer.coordinator_epoch,
+            producer.current_transaction_first_offset,
+        )
+        for batch in producer.recent_batches[:-1]:
+            earlier += _BATCH.pack(producer.producer_id, *batch)
+            earlier_count += 1
+    if earlier_count:
+        body += _SECTION.pack(EARLIER_BATCHES_VERSION, earlier_count)
+        body += earlier
+    return _PREAMBLE.pack(SNAPSHOT_VERSION, crc32c(body)) + body
+
+
+_NO_BATCH = ProducerBatch(last_sequence=-1, last_offset=NO_OFFSET, offset_delta=0, max_timestamp_ms=-1)
+
+
+def decode_snapshot(content: bytes) -> list[ProducerSnapshot] | CorruptSnapshot:
+    """What a snapshot file says, in its order; or why it cannot be read."""
+    if len(content) < _PREAMBLE.size + _COUNT.size:
+        return CorruptSnapshot(f"{len(content)} bytes are too few")
+    version, checksum = _PREAMBLE.unpack_from(content)
+    if version != SNAPSHOT_VERSION:
+        return CorruptSnapshot(f"version {version} is not {SNAPSHOT_VERSION}")
+    if crc32c(memoryview(content)[_PREAMBLE.size :]) != checksum:
+        return CorruptSnapshot("the checksum does not match")
+    (count,) = _COUNT.unpack_from(content, _PREAMBLE.size)
+    start = _PREAMBLE.size + _COUNT.size
+    end = start + count * _PRODUCER.size
+    if count < 0 or end > len(content):
+        return CorruptSnapshot(f"{count} producers do not fit into {len(content)} bytes")
+    earlier = _decode_earlier_batches(content, end)
+    producers = []
+    for fields in _PRODUCER.iter_unpack(memoryview(content)[start:end]):
+        producer_id, producer_epoch, sequence, offset, delta, timestamp_ms, coordinator_epoch, first_offset = fields
+        recent = earlier.get(producer_id, [])
+        if offset >= 0:
+            recent.append(ProducerBatch(sequence, offset, delta, timestamp_ms))
+        producers.append(
+            ProducerSnapshot(producer_id, producer_epoch, timestamp_ms, coordinator_epoch, first_offset, tuple(recent))
+        )
+    return producers
+
+
+def _decode_earlier_batches(content: bytes, position: int) -> dict[int, list[ProducerBatch]]:
+    """The section behind the producers. One that is missing, or of another make, is as good as empty."""
+    earlier: dict[int, list[ProducerBatch]] = {}
+    if len(content) - position < _SECTION.size:
+        return earlier
+    version, count = _SECTION.unpack_from(content, position)
+    position += _SECTION.size
+    if version != EARLIER_BATCHES_VERSION or len(content) - position != count * _BATCH.size:
+        return earlier
+    for producer_id, *batch in _BATCH.iter_unpack(memoryview(content)[position:]):
+        earlier.setdefault(producer_id, []).append(ProducerBatch._make(batch))
+    return earlier

@@ -1,0 +1,378 @@
+"""What a partition knows of its producers: which batch must come next, which transactions are open, what is stable.
+
+Decide, then apply: the `check_…` methods change nothing and the `apply_…` methods refuse nothing, so recovery applies
+what the log holds without checking it again. Pure: time comes in as `now_ms`, nothing is read or written here.
+Source: KIP-98, KIP-360, KIP-890; Kafka's ProducerStateManager, ProducerAppendInfo and ProducerStateEntry.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from broker.log.producer_snapshot import ProducerBatch, ProducerSnapshot
+from broker.log.results import ActiveProducer, AppendOrigin
+from broker.log.verification import VerificationGuard, VerificationTable
+from protocol.errors import ErrorCode
+from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
+from protocol.sequence import advance_sequence
+
+NO_OFFSET: Final = -1
+NO_COORDINATOR_EPOCH: Final = -1
+MAXIMUM_PRODUCER_EPOCH: Final = 32767
+RECENT_BATCHES_COUNT: Final = 5
+"""As many batches as a client may have in flight, so that a retry of any of them is recognised."""
+
+
+class Duplicate(NamedTuple):
+    """The batch was appended before; these are the original's offsets, inclusive, and its greatest timestamp."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that a marker has ended.
+
+    last_offset:        of the marker.
+    last_stable_offset: first offset of the earliest transaction that is still open, else the offset after the marker.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+    last_stable_offset: int
+
+
+class ProducerEntry:
+    """One producer, as this partition knows it.
+
+    recent_batches:    of the current epoch, at most five, oldest first.
+    last_timestamp_ms: greatest record timestamp of its last batch, or that of its last marker.
+    last_activity_ms:  the greater of that and the time of the append, so that backdated records keep their producer
+    alive.
+    current_transaction_first_offset: NO_OFFSET where no transaction is open.
+    """
+
+    __slots__ = (
+        "coordinator_epoch",
+        "current_transaction_first_offset",
+        "last_activity_ms",
+        "last_timestamp_ms",
+        "producer_epoch",
+        "recent_batches",
+    )
+
+    def __init__(self) -> None:
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH
+        self.last_timestamp_ms = -1
+        self.last_activity_ms = -1
+        self.current_transaction_first_offset = NO_OFFSET
+        self.recent_batches: list[ProducerBatch] = []
+
+    @property
+    def last_sequence(self) -> int:
+        return self.recent_batches[-1].last_sequence if self.recent_batches else NO_SEQUENCE
+
+    @property
+    def has_open_transaction(self) -> bool:
+        return self.current_transaction_first_offset != NO_OFFSET
+
+    def find_duplicate(self, header: BatchHeader) -> Duplicate | None:
+        """The original of a batch that has the same epoch, first and last sequence."""
+        if header.producer_epoch != self.producer_epoch:
+            return None
+        last_sequence = header.last_sequence
+        for batch in self.recent_batches:
+            if batch.last_sequence == last_sequence and batch.offset_delta == header.last_offset_delta:
+                return Duplicate(batch.base_offset, batch.last_offset, batch.max_timestamp_ms)
+        return None
+
+    def move_to_epoch(self, producer_epoch: int) -> None:
+        """Another epoch starts its sequences anew."""
+        if producer_epoch != self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.recent_batches.clear()
+
+    def touch(self, timestamp_ms: int, now_ms: int) -> None:
+        self.last_timestamp_ms = timestamp_ms
+        self.last_activity_ms = max(timestamp_ms, now_ms)
+
+
+class _UnreplicatedTransaction(NamedTuple):
+    first_offset: int
+    last_offset: int
+
+
+_UNKNOWN_PRODUCER: Final = ProducerEntry()
+
+
+class ProducerState:
+    """The producers and transactions of one partition."""
+
+    __slots__ = ("_open_transactions", "_producers", "_unreplicated_transactions", "verifications")
+
+    def __init__(self) -> None:
+        self.verifications = VerificationTable()
+        self._producers: dict[int, ProducerEntry] = {}
+        # First offset -> producer id. Transactions open in offset order, so the first item is the earliest; unlike a
+        # dict,
+        # an OrderedDict finds it in constant time after any number of removals.
+        self._open_transactions: OrderedDict[int, int] = OrderedDict()
+        # In the order of their markers, and so of their leaving. One that began later than one behind it can never be
+        # the
+        # earliest, so it is not kept: first offsets rise from left to right and the leftmost is the earliest.
+        self._unreplicated_transactions: deque[_UnreplicatedTransaction] = deque()
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._producers.get(producer_id)
+
+    # Verification
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool
+    ) -> VerificationGuard | ErrorCode | None:
+        """The guard to append a transactional batch with, once it is verified; None when the transaction is open here already.
+
+        Refuses with INVALID_PRODUCER_EPOCH.
+        """
+        entry = self._producers.get(producer_id, _UNKNOWN_PRODUCER)
+        if producer_epoch < entry.producer_epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if entry.has_open_transaction and producer_epoch == entry.producer_epoch:
+            return None
+        return self.verifications.begin(
+            producer_id, producer_epoch, base_sequence, transaction_version_2=transaction_version_2
+        )
+
+    # Data batches
+
+    def check_data_batch(
+        self,
+        header: BatchHeader,
+        *,
+        origin: AppendOrigin,
+        guard: VerificationGuard | None = None,
+        verification_is_enabled: bool = True,
+    ) -> Duplicate | ErrorCode:
+        """Whether a batch that carries a producer id may be appended.
+
+        Returns ErrorCode.NONE when it may; the original's offsets when it was appended already. Refuses with
+        INVALID_PRODUCER_EPOCH,
+        OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE (not verified, or outside the transaction that this producer
+        has open).
+        Batches of coordinators carry no sequence, so for them neither duplicates nor sequences are looked at.
+        """
+        producer_id = header.producer_id
+        producer_epoch = header.producer_epoch
+        entry = self._producers.get(producer_id, _UNKNOWN_PRODUCER)
+        is_client = origin is AppendOrigin.CLIENT
+        if is_client and entry.recent_batches:
+            duplicate = entry.find_duplicate(header)
+            if duplicate is not None:
+                return duplicate
+        if producer_epoch < entry.producer_epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if header.is_transactional:
+            is_open = entry.has_open_transaction and producer_epoch == entry.producer_epoch
+            if not is_open and verification_is_enabled and not self.verifications.is_current(producer_id, guard):
+                return ErrorCode.INVALID_TXN_STATE
+        if is_client and not self._is_in_sequence(header, entry):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if entry.has_open_transaction and not header.is_transactional:
+            return ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.NONE
+
+    def _is_in_sequence(self, header: BatchHeader, entry: ProducerEntry) -> bool:
+        base_sequence = header.base_sequence
+        verification = self.verifications.get(header.producer_id)
+        if verification is not None:
+            if verification.is_transaction_version_2 and not entry.recent_batches and base_sequence != 0:
+                return False
+            if base_sequence > verification.lowest_sequence:
+                return False  # an earlier batch of the same transaction is still being verified, or failed to be
+        if entry.producer_epoch == NO_PRODUCER_EPOCH:
+            return True  # perhaps all it wrote was deleted by retention: any sequence will do
+        if header.producer_epoch != entry.producer_epoch:
+            return base_sequence == 0
+        return base_sequence == advance_sequence(entry.last_sequence, 1)
+
+    def apply_data_batch(self, header: BatchHeader, *, base_offset: int, max_timestamp_ms: int, now_ms: int) -> None:
+        """Take note of an appended batch that carries a producer id.
+
+        base_offset, max_timestamp_ms: as stored, which is not what `header` says where the broker has changed them.
+        """
+        producer_id = header.producer_id
+        entry = self._producers.get(producer_id)
+        if entry is None:
+            entry = self._producers[producer_id] = ProducerEntry()
+        entry.move_to_epoch(header.producer_epoch)
+        recent = entry.recent_batches
+        if len(recent) == RECENT_BATCHES_COUNT:
+            del recent[0]
+        delta = header.last_offset_delta
+        recent.append(ProducerBatch(header.last_sequence, base_offset + delta, delta, max_timestamp_ms))
+        entry.touch(max_timestamp_ms, now_ms)
+        if header.is_transactional:
+            if not entry.has_open_transaction:
+                entry.current_transaction_first_offset = base_offset
+                self._open_transactions[base_offset] = producer_id
+            self.verifications.transactional_batch_appended(producer_id, header.producer_epoch, is_control=False)
+
+    # Markers
+
+    def check_marker(
+        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
+    ) -> ErrorCode:
+        """Whether a marker may be appended: NONE, INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+
+        From transaction version 2 on a marker's epoch is above that of the data, unless the marker is a repeated one.
+        """
+        entry = self._producers.get(producer_id, _UNKNOWN_PRODUCER)
+        if producer_epoch < entry.producer_epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if (
+            transaction_version >= 2
+            and producer_epoch == entry.producer_epoch
+            and entry.has_open_transaction
+            and producer_epoch != MAXIMUM_PRODUCER_EPOCH
+        ):
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if coordinator_epoch < entry.coordinator_epoch:
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        return ErrorCode.NONE
+
+    def apply_marker(
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        coordinator_epoch: int,
+        offset: int,
+        timestamp_ms: int,
+        now_ms: int,
+    ) -> CompletedTransaction | None:
+        """Take note of an appended marker; return the transaction that it ended, None where there was none."""
+        entry = self._producers.get(producer_id)
+        if entry is None:
+            entry = self._producers[producer_id] = ProducerEntry()
+        entry.move_to_epoch(producer_epoch)
+        entry.coordinator_epoch = coordinator_epoch
+        entry.touch(timestamp_ms, now_ms)
+        self.verifications.transactional_batch_appended(producer_id, producer_epoch, is_control=True)
+        first_offset = entry.current_transaction_first_offset
+        if first_offset == NO_OFFSET:
+            return None
+        entry.current_transaction_first_offset = NO_OFFSET
+        del self._open_transactions[first_offset]
+        unreplicated = self._unreplicated_transactions
+        while unreplicated and unreplicated[-1].first_offset >= first_offset:
+            unreplicated.pop()
+        unreplicated.append(_UnreplicatedTransaction(first_offset, offset))
+        earliest_open_offset = self.first_open_offset
+        return CompletedTransaction(
+            producer_id=producer_id,
+            first_offset=first_offset,
+            last_offset=offset,
+            is_aborted=not committed,
+            last_stable_offset=offset + 1 if earliest_open_offset is None else earliest_open_offset,
+        )
+
+    # Stability
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """First offset of the earliest transaction without a marker."""
+        return next(iter(self._open_transactions), None)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """First offset of the earliest transaction without a marker below the high watermark, which never goes down."""
+        unreplicated = self._unreplicated_transactions
+        while unreplicated and unreplicated[0].last_offset < high_watermark:
+            unreplicated.popleft()
+        first_open_offset = next(iter(self._open_transactions), None)
+        if not unreplicated:
+            return first_open_offset
+        first_unreplicated_offset = unreplicated[0].first_offset
+        if first_open_offset is None or first_unreplicated_offset < first_open_offset:
+            return first_unreplicated_offset
+        return first_open_offset
+
+    def last_stable_offset(self, high_watermark: int, log_start_offset: int) -> int:
+        """The offset below which all transactions are decided, between the log's start and the high watermark."""
+        first_unstable_offset = self.first_unstable_offset(high_watermark)
+        if first_unstable_offset is None or first_unstable_offset >= high_watermark:
+            return high_watermark
+        return max(first_unstable_offset, min(log_start_offset, high_watermark))
+
+    # Snapshots, expiry, views
+
+    def snapshot(self) -> list[ProducerSnapshot]:
+        """All producers, in the order in which they first wrote. Which markers are replicated yet is not part of it."""
+        return [
+            ProducerSnapshot(
+                producer_id,
+                entry.producer_epoch,
+                entry.last_activity_ms,
+                entry.coordinator_epoch,
+                entry.current_transaction_first_offset,
+                tuple(entry.recent_batches),
+            )
+            for producer_id, entry in self._producers.items()
+        ]
+
+    def restore(self, producers: Iterable[ProducerSnapshot], *, now_ms: int, expiration_ms: int) -> None:
+        """Become what a snapshot says, without the producers that have expired meanwhile."""
+        self._producers.clear()
+        self._open_transactions.clear()
+        self._unreplicated_transactions.clear()
+        self.verifications.clear()
+        for snapshot in producers:
+            entry = ProducerEntry()
+            entry.producer_epoch = snapshot.producer_epoch
+            entry.coordinator_epoch = snapshot.coordinator_epoch
+            entry.last_timestamp_ms = entry.last_activity_ms = snapshot.timestamp_ms
+            entry.current_transaction_first_offset = snapshot.current_transaction_first_offset
+            entry.recent_batches.extend(snapshot.recent_batches)
+            if not _is_expired(entry, now_ms, expiration_ms):
+                self._producers[snapshot.producer_id] = entry
+        for first_offset, producer_id in sorted(
+            (entry.current_transaction_first_offset, producer_id)
+            for producer_id, entry in self._producers.items()
+            if entry.has_open_transaction
+        ):
+            self._open_transactions[first_offset] = producer_id
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget the producers silent for so long, unless they have a transaction open; return how many."""
+        expired = [
+            producer_id for producer_id, entry in self._producers.items() if _is_expired(entry, now_ms, expiration_ms)
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        self.verifications.expire(now_ms, expiration_ms)
+        return len(expired)
+
+    def active_producers(self) -> Iterator[ActiveProducer]:
+        """All producers as DescribeProducers shows them."""
+        for producer_id, entry in self._producers.items():
+            yield ActiveProducer(
+                producer_id,
+                entry.producer_epoch,
+                entry.last_sequence,
+                entry.last_timestamp_ms,
+                entry.coordinator_epoch,
+                entry.current_transaction_first_offset,
+            )
+
+
+def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    return not entry.has_open_transaction and now_ms - entry.last_activity_ms >= expiration_ms

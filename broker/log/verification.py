@@ -1,0 +1,98 @@
+"""Verification guards: proof, at the append, that no marker came between asking the coordinator and writing.
+
+Before the first transactional batch of a transaction is appended, the coordinator is asked whether the partition
+belongs to it.
+While that answer travels the transaction may end; a batch written after its marker would hang for ever. So the asker
+takes a guard first, a marker withdraws it, and the append insists that the guard it was given is still the current one.
+In memory only: a restart withdraws all.
+Source: KIP-890; Kafka's VerificationGuard, VerificationStateEntry and ProducerStateManager.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class VerificationGuard:
+    """A token equal to nothing but itself: ids and epochs would not tell a transaction from the one after it."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class VerificationEntry:
+    """What one producer's pending verification knows.
+
+    lowest_sequence: of the batches that wait for it; a later one may not be appended before it.
+    first_swept_at_ms: when `expire` first met the entry.
+    """
+
+    guard: VerificationGuard
+    producer_epoch: int
+    lowest_sequence: int
+    is_transaction_version_2: bool
+    first_swept_at_ms: int | None = None
+
+
+class VerificationTable:
+    """The pending verifications of one partition, by producer id."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: dict[int, VerificationEntry] = {}
+
+    def begin(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool
+    ) -> VerificationGuard:
+        """The producer's guard: the one it has, or a new one. A higher epoch starts its lowest sequence anew."""
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = VerificationEntry(VerificationGuard(), producer_epoch, base_sequence, transaction_version_2)
+            self._entries[producer_id] = entry
+        elif producer_epoch > entry.producer_epoch:
+            entry.producer_epoch = producer_epoch
+            entry.lowest_sequence = base_sequence
+        elif producer_epoch == entry.producer_epoch and base_sequence < entry.lowest_sequence:
+            entry.lowest_sequence = base_sequence
+        return entry.guard
+
+    def get(self, producer_id: int) -> VerificationEntry | None:
+        return self._entries.get(producer_id)
+
+    def is_current(self, producer_id: int, guard: VerificationGuard | None) -> bool:
+        """Whether `guard` is the producer's current one; None never is."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.guard is guard
+
+    def transactional_batch_appended(self, producer_id: int, producer_epoch: int, *, is_control: bool) -> None:
+        """Withdraw the producer's guard: its transaction is open now, or has ended.
+
+        It stays where the marker of a version 2 transaction carries the entry's epoch: that entry is of the next
+        transaction.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return
+        if is_control and entry.is_transaction_version_2 and entry.producer_epoch == producer_epoch:
+            return
+        del self._entries[producer_id]
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Withdraw the guards met by a sweep at least `expiration_ms` ago already; return how many."""
+        expired = []
+        for producer_id, entry in self._entries.items():
+            if entry.first_swept_at_ms is None:
+                entry.first_swept_at_ms = now_ms
+            elif now_ms - entry.first_swept_at_ms >= expiration_ms:
+                expired.append(producer_id)
+        for producer_id in expired:
+            del self._entries[producer_id]
+        return len(expired)
+
+    def clear(self) -> None:
+        """Withdraw all guards, as when leadership is lost."""
+        self._entries.clear()
+
+    def __len__(self) -> int:
+        return len(self._entries)
