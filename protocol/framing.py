@@ -36,7 +36,7 @@ def find_frame(buffer: Buffer, position: int, end: int, maximum_bytes: int) -> t
 def response_frame(correlation_id: int, response: Any, version: int) -> list[Buffer]:
     """A reply as the chunks to send one after another: length, header and message; records are not copied."""
     out = bytearray(LENGTH_BYTES)
-    out += encode_response_header(correlation_id, response_header_version(type(response), version))
+    out += encode_response_header(correlation_id, response_header_version(response.api_key, version))
     chunks = encode_chunks(response, version, out)
     _LENGTH.pack_into(out, 0, sum(map(len, chunks)) - LENGTH_BYTES)
     return chunks

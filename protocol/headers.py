@@ -8,9 +8,10 @@ reads it before the two sides have agreed on anything (KIP-482, KIP-511).
 
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from protocol.api_keys import ApiKey
+from protocol.messages import REQUESTS, RESPONSES
 from protocol.primitives import Buffer, DecodeError, MalformedError, skip_tagged_fields
 from protocol.schema import schema_of
 
@@ -80,15 +81,18 @@ def read_request_header(buffer: Buffer, header_version: int) -> RequestHeader:
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
 
-def request_header_version(request_type: type[Any], api_version: int) -> int:
-    """The header version in front of a request of this declared class."""
-    return 2 if api_version in schema_of(request_type).flexible else 1
+def request_header_version(api_key: int, api_version: int) -> int:
+    """The header version in front of a request; 1 for an API that is not declared, whose header is never read further."""
+    request_type = REQUESTS.get(api_key)
+    return 2 if request_type is not None and api_version in schema_of(request_type).flexible else 1
 
 
-def response_header_version(response_type: type[Any], api_version: int) -> int:
-    """The header version in front of a reply of this declared class."""
-    schema = schema_of(response_type)
-    return 1 if api_version in schema.flexible and schema.api_key != ApiKey.API_VERSIONS else 0
+def response_header_version(api_key: int, api_version: int) -> int:
+    """The header version in front of a reply; 0 for an API that is not declared."""
+    response_type = RESPONSES.get(api_key)
+    if response_type is None or api_key == ApiKey.API_VERSIONS:
+        return 0
+    return 1 if api_version in schema_of(response_type).flexible else 0
 
 
 def encode_request_header(
