@@ -177,6 +177,7 @@ class _Fetch:
         self.has_error = False
         self._partitions: list[_PartitionFetch] = []
         self._moved: asyncio.Event | None = None
+        self._is_over = False
 
     @property
     def is_satisfied(self) -> bool:
@@ -199,20 +200,23 @@ class _Fetch:
             # What moved between the first read and this moment had nobody to tell.
             if partition.has_moved_since_read(log):
                 partition.moved()
+        time_out = asyncio.get_running_loop().call_later(max_wait_ms / 1000, self._end_wait)
         try:
-            async with asyncio.timeout(max_wait_ms / 1000):
-                while not self.is_satisfied:
-                    await self._moved.wait()
-                    self._moved.clear()
-                    for partition, _ in watched:
-                        if partition.has_moved:
-                            partition.answer = partition.read()
-        except TimeoutError:
-            pass  # the wait is over: what was found so far is the answer
+            while not self.is_satisfied and not self._is_over:
+                await self._moved.wait()
+                self._moved.clear()
+                for partition, _ in watched:
+                    if partition.has_moved:
+                        partition.answer = partition.read()
         finally:
+            time_out.cancel()
             for partition, log in watched:
                 log.remove_watcher(partition.moved)
         return self.response()
+
+    def _end_wait(self) -> None:
+        self._is_over = True
+        self.wake()
 
     def response(self) -> FetchResponse:
         selection = self.services.fetch_sessions.complete(
