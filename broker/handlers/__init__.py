@@ -1,0 +1,47 @@
+"""One module per API family; importing this package declares all of them in `APIS`."""
+
+from broker.handlers import (
+    api_versions,
+    cluster,
+    configs,
+    coordinators,
+    fetch,
+    group_admin,
+    group_membership,
+    group_offsets,
+    leader_epochs,
+    list_offsets,
+    markers,
+    metadata,
+    produce,
+    producers,
+    topics,
+    transaction_admin,
+    transactions,
+)
+from broker.handlers.api import APIS, Api, CloseConnection, RequestContext, Services
+
+__all__ = [
+    "APIS",
+    "Api",
+    "CloseConnection",
+    "RequestContext",
+    "Services",
+    "api_versions",
+    "cluster",
+    "configs",
+    "coordinators",
+    "fetch",
+    "group_admin",
+    "group_membership",
+    "group_offsets",
+    "leader_epochs",
+    "list_offsets",
+    "markers",
+    "metadata",
+    "produce",
+    "producers",
+    "topics",
+    "transaction_admin",
+    "transactions",
+]

@@ -1,8 +1,9 @@
 """The registry of served APIs: what a handler is, how it is declared, and what it is given.
 
 `APIS` is the only table: dispatch, ApiVersions and the protocol-support page read it. A handler is declared with `@api`
-and is either a plain function (it answers at once) or a coroutine function (it may wait; what runs before its first
-await happens in request order). Replies leave in request order per connection.
+and answers at once or returns a coroutine, whose first step runs at once, too (see `broker.eager` for what it must not
+do). So whatever runs before the first wait happens in request order. Replies leave in request order per connection.
+What a request holds of its frame (`records` fields) is good until the handler has answered.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Api:
     versions:   lowest and highest version served, both inclusive (ApiVersions may advertise a lower minimum, see
                 `advertised_minimum`).
     failed:     builds the reply in which the whole request failed with one error code.
+    is_cancelled_on_disconnect: the handler waits only for its client's sake and leaves nothing half done.
     """
 
     key: int
@@ -80,6 +82,7 @@ class Api:
     advertised_minimum: int
     handler: Callable[[RequestContext, Any], Any | Awaitable[Any]]
     failed: Callable[[Any, ErrorCode, int], Any]
+    is_cancelled_on_disconnect: bool = False
 
 
 APIS: dict[int, Api] = {}
@@ -101,11 +104,14 @@ def api(
     versions: str,
     failed: Callable[[Request, ErrorCode, int], Response],
     advertised_minimum: int | None = None,
+    is_cancelled_on_disconnect: bool = False,
 ) -> Callable[[Callable[[RequestContext, Request], Any]], Callable[[RequestContext, Request], Any]]:
     """Declare the handler of an API.
 
     versions: `"0-5"`, the versions served.
     failed:   `failed(request, error, version)` builds the reply in which everything failed with `error`.
+    is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client is gone; all others run to their
+        end.
     A handler returns the response object, or None when the client expects no reply (Produce with acks=0); or an
     awaitable of either. It raises `CloseConnection` to have the connection closed instead.
     """
@@ -125,6 +131,7 @@ def api(
             advertised_minimum=int(minimum) if advertised_minimum is None else advertised_minimum,
             handler=handler,
             failed=failed,
+            is_cancelled_on_disconnect=is_cancelled_on_disconnect,
         )
         return handler
 

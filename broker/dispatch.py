@@ -1,0 +1,147 @@
+"""From a frame to a handler and back: header, version check, body, handler, reply frame.
+
+Undecodable bytes, unknown APIs and versions that are not served close the connection, as in Kafka: nothing that follows
+on it can be trusted. The one exception is ApiVersions, which is how a newer client finds out what is served (KIP-511).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import structlog
+
+from broker import eager
+from broker.coordinator import CoordinatorRefusal
+from broker.disk import StorageError
+from broker.handlers import APIS, Api, CloseConnection, RequestContext, Services
+from broker.handlers.api_versions import unsupported_version_reply
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.framing import response_frame
+from protocol.headers import read_request_header, read_request_start, request_header_version
+from protocol.schema import DecodeError, decode
+
+if TYPE_CHECKING:
+    from broker.connection import Connection, Reply
+
+log = structlog.get_logger(__name__)
+
+
+class _Route(NamedTuple):
+    """What is looked up once for each (API, version) that is asked for."""
+
+    api: Api
+    header_version: int
+
+
+class Dispatcher:
+    """Runs the requests of all connections of one listener against its services."""
+
+    def __init__(self, services: Services, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._services = services
+        self._loop = loop
+        self._routes: dict[tuple[int, int], _Route] = {}
+
+    def dispatch(self, frame: memoryview, connection: Connection) -> Reply | asyncio.Future[Reply]:
+        """Start a request: the chunks of its reply, None when there is none, or a task that ends in one of the two.
+
+        Raises CloseConnection, also out of the task. Never raises, and never ends, in another way.
+        """
+        try:
+            api_key, api_version, correlation_id = read_request_start(frame)
+            route = self._routes.get((api_key, api_version))
+            if route is None:
+                if api_key == ApiKey.API_VERSIONS and api_version > APIS[api_key].maximum_version:
+                    return unsupported_version_reply(correlation_id)
+                route = self._route(api_key, api_version)
+            header = read_request_header(frame, route.header_version)
+            request = decode(route.api.request, frame, api_version, header.body_position)
+        except DecodeError as error:
+            raise CloseConnection(f"undecodable request: {error}") from None
+        context = RequestContext(
+            self._services,
+            api_key,
+            api_version,
+            correlation_id,
+            header.client_id,
+            connection.client_host,
+            connection.connection_id,
+        )
+        api = route.api
+        try:
+            response = api.handler(context, request)
+            if response is None or isinstance(response, api.response):
+                return self._encode(response, context)
+            started = eager.start(self._answer(api, context, request, response), self._loop)
+        except CloseConnection:
+            raise
+        except Exception as error:  # noqa: BLE001  # one request must not take the connection down, let alone the
+        broker
+            return self._failed(api, context, request, error)
+        if isinstance(started, eager.Finished):
+            return started.result
+        if api.is_cancelled_on_disconnect:
+            _cancel_on_disconnect(started, connection)
+        return started
+
+    def _route(self, api_key: int, api_version: int) -> _Route:
+        """Raises CloseConnection for what is not served."""
+        api = APIS.get(api_key)
+        if api is None:
+            raise CloseConnection(f"API key {api_key} is not served")
+        if not api.minimum_version <= api_version <= api.maximum_version:
+            raise CloseConnection(
+                f"{api.name} version {api_version} is not served; "
+                f"versions {api.minimum_version} to {api.maximum_version} are"
+            )
+        header_version = request_header_version(api_key, api_version)
+        route = self._routes[(api_key, api_version)] = _Route(api, header_version)
+        return route
+
+    async def _answer(self, api: Api, context: RequestContext, request: Any, response: Awaitable[Any]) -> Reply:
+        try:
+            return self._encode(await response, context)
+        except CloseConnection:
+            raise
+        except Exception as error:  # noqa: BLE001  # as above
+            return self._failed(api, context, request, error)
+
+    def _encode(self, response: Any, context: RequestContext) -> Reply:
+        if response is None:
+            return None
+        return response_frame(context.correlation_id, response, context.api_version)
+
+    def _failed(self, api: Api, context: RequestContext, request: Any, error: Exception) -> Reply:
+        """Answer a request whose handler raised. Raises CloseConnection when no answer can be made."""
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        if isinstance(error, CoordinatorRefusal):
+            code = error.error
+        elif isinstance(error, StorageError):
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            log.error("request_failed", api=api.name, error=code.name, reason=str(error), client_id=context.client_id)
+        else:
+            log.error(
+                "request_failed",
+                api=api.name,
+                version=context.api_version,
+                client_id=context.client_id,
+                error=code.name,
+                exc_info=error,
+            )
+        if api.key == ApiKey.PRODUCE and request.acks == 0:
+            raise CloseConnection(f"a write without acknowledgement failed with {code.name}")
+        try:
+            return self._encode(api.failed(request, code, context.api_version), context)
+        except Exception as unanswerable:
+            log.exception("failure_reply_failed", api=api.name, version=context.api_version)
+            raise CloseConnection(f"{api.name} failed and could not be answered") from unanswerable
+
+
+def _cancel_on_disconnect(task: asyncio.Future[Reply], connection: Connection) -> None:
+    def disconnected() -> None:
+        task.cancel()
+
+    connection.add_close_callback(disconnected)
+    task.add_done_callback(lambda _: connection.remove_close_callback(disconnected))

@@ -1,0 +1,81 @@
+"""ApiVersions: what this broker serves, and the features that clients decide by.
+
+Source: KIP-35, KIP-511, KIP-584 (features), KAFKA-17492 (features that start at 0); Kafka's ApiVersionManager,
+KafkaApis.handleApiVersionsRequest and ApiVersionsRequest.isValid.
+"""
+
+from __future__ import annotations
+
+import re
+
+from broker.handlers.api import APIS, RequestContext, api
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.framing import response_frame
+from protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from protocol.primitives import Buffer
+
+FIRST_VERSION_WITH_SOFTWARE_NAME = 3
+FIRST_VERSION_WITH_FEATURES_FROM_ZERO = 4
+
+TRANSACTION_VERSION_FEATURE = "transaction.version"
+MINIMUM_TRANSACTION_VERSION = 0
+MAXIMUM_TRANSACTION_VERSION = 2
+# Clients apply features only when the epoch is larger than what they knew, and never below 0.
+FINALIZED_FEATURES_EPOCH = 0
+
+# AddPartitionsToTxn 4 and 5 are for brokers only (KIP-890): a client that was shown them could use them.
+HIGHEST_ADVERTISED = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
+
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def api_versions_failed(request: ApiVersionsRequest, error: ErrorCode, version: int) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=error)
+
+
+@api(ApiVersionsRequest, ApiVersionsResponse, versions="0-4", failed=api_versions_failed)
+def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """All served APIs, with the feature level of transactions. INVALID_REQUEST for an unusable client software name."""
+    version = context.api_version
+    if version >= FIRST_VERSION_WITH_SOFTWARE_NAME and not (
+        _SOFTWARE_NAME.fullmatch(request.client_software_name)
+        and _SOFTWARE_NAME.fullmatch(request.client_software_version)
+    ):
+        return api_versions_failed(request, ErrorCode.INVALID_REQUEST, version)
+    level = context.services.settings.fencepost_transaction_version
+    return ApiVersionsResponse(
+        api_keys=advertised_versions(),
+        # Older Java clients refuse a supported feature that starts at 0 (KAFKA-17492).
+        supported_features=[
+            SupportedFeatureKey(TRANSACTION_VERSION_FEATURE, MINIMUM_TRANSACTION_VERSION, MAXIMUM_TRANSACTION_VERSION)
+        ]
+        if version >= FIRST_VERSION_WITH_FEATURES_FROM_ZERO
+        else [],
+        finalized_features_epoch=FINALIZED_FEATURES_EPOCH,
+        finalized_features=[FinalizedFeatureKey(TRANSACTION_VERSION_FEATURE, level, level)] if level > 0 else [],
+    )
+
+
+def advertised_versions() -> list[ApiVersion]:
+    """The version ranges that clients are shown, by API key."""
+    return [
+        ApiVersion(key, served.advertised_minimum, HIGHEST_ADVERTISED.get(ApiKey(key), served.maximum_version))
+        for key, served in sorted(APIS.items())
+    ]
+
+
+def unsupported_version_reply(correlation_id: int) -> list[Buffer]:
+    """The reply to a version above ours: in version 0, which every client reads, with the range it may ask again in."""
+    served = APIS[ApiKey.API_VERSIONS]
+    response = ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[ApiVersion(ApiKey.API_VERSIONS, served.minimum_version, served.maximum_version)],
+    )
+    return response_frame(correlation_id, response, 0)
