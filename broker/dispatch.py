@@ -77,8 +77,7 @@ class Dispatcher:
             started = eager.start(self._answer(api, context, request, response), self._loop)
         except CloseConnection:
             raise
-        except Exception as error:  # noqa: BLE001  # one request must not take the connection down, let alone the
-        broker
+        except Exception as error:  # noqa: BLE001  # one request must not take the connection down
             return self._failed(api, context, request, error)
         if isinstance(started, eager.Finished):
             return started.result
