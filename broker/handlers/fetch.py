@@ -56,7 +56,7 @@ def _failed_partition(partition: int, error: ErrorCode) -> PartitionData:
     )
 
 
-@api(FetchRequest, FetchResponse, versions="4-18", failed=fetch_failed)
+@api(FetchRequest, FetchResponse, versions="4-18", failed=fetch_failed, is_cancelled_on_disconnect=True)
 def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
     """Answer at once with what is there, or later, when enough has come or the wait is over.
 

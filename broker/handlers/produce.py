@@ -40,6 +40,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 ACKS_NONE = 0
 ACKS_LEADER = 1
 ACKS_ALL = -1
+REPLICA_COUNT = 1
 
 
 def produce_failed(request: ProduceRequest, error: ErrorCode, version: int) -> ProduceResponse:
@@ -215,6 +216,8 @@ class _Production:
             answers.append(self._refuse(partition.index, error))
         elif isinstance(batch, _BatchRefusal):
             answers.append(self._refuse(partition.index, batch.error, batch.message))
+        elif self._request.acks == ACKS_ALL and log.config.min_insync_replicas > REPLICA_COUNT:
+            answers.append(self._refuse(partition.index, ErrorCode.NOT_ENOUGH_REPLICAS))
         else:
             write = _Write(partition.index, log, memoryview(records or b""), batch, answers)
             self._writes.append(write)
