@@ -32,8 +32,9 @@ class FlightsApplication:
     the topic began.
     """
 
-    def __init__(self, bootstrap_servers: str, report: Callable[[int], None]) -> None:
+    def __init__(self, bootstrap_servers: str, flights_per_transaction: int, report: Callable[[int], None]) -> None:
         self._report = report
+        self._flights_per_transaction = flights_per_transaction
         common = {
             "bootstrap.servers": bootstrap_servers,
             "reconnect.backoff.ms": 50,
@@ -65,7 +66,7 @@ class FlightsApplication:
         self._consumer.subscribe([FLIGHTS_TOPIC])
         self._find_start_and_end()
         while any(self._positions[partition] < end for partition, end in self._end_offsets.items()):
-            messages = self._consumer.consume(FLIGHTS_PER_TRANSACTION, timeout=1.0)
+            messages = self._consumer.consume(self._flights_per_transaction, timeout=1.0)
             batch = [message for message in messages if message.error() is None]
             if batch:
                 self._process(batch)
@@ -161,12 +162,13 @@ def _until_settled(operation: Callable[[], object]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Turn flights into departures and arrivals, exactly once.")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT")
+    parser.add_argument("--flights-per-transaction", type=int, metavar="N", default=FLIGHTS_PER_TRANSACTION)
     options = parser.parse_args()
 
     def report(flights: int) -> None:
         print(json.dumps({"flights": flights}), flush=True)
 
-    FlightsApplication(options.bootstrap, report).run()
+    FlightsApplication(options.bootstrap, options.flights_per_transaction, report).run()
     return 0
 
 
