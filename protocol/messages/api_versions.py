@@ -1,11 +1,13 @@
-"""api_versions"""
+"""ApiVersions: what the broker speaks, and which features are switched on (KIP-35, KIP-511, KIP-584)."""
 
 from protocol.schema import field, int16, int32, int64, message, struct
 
 
 @message(key=18, versions="0-4", flexible="3+")
 class ApiVersionsRequest:
-    """ApiVersionsRequest."""
+    """The first request on a connection. A broker that does not know its version answers in version 0, whatever was
+    asked.
+    """
 
     client_software_name: str = field(versions="3+", default="")
     client_software_version: str = field(versions="3+", default="")
@@ -13,7 +15,7 @@ class ApiVersionsRequest:
 
 @struct
 class ApiVersion:
-    """ApiVersion."""
+    """An API with the lowest and highest version that are served."""
 
     api_key: int16 = 0
     min_version: int16 = 0
@@ -22,7 +24,9 @@ class ApiVersion:
 
 @struct
 class SupportedFeatureKey:
-    """SupportedFeatureKey."""
+    """A feature with the levels that the broker could run at. Versions 0 to 3 must leave out those with level 0
+    (KAFKA-17492).
+    """
 
     name: str = ""
     min_version: int16 = 0
@@ -31,7 +35,7 @@ class SupportedFeatureKey:
 
 @struct
 class FinalizedFeatureKey:
-    """FinalizedFeatureKey."""
+    """A feature with the levels that the whole cluster has settled on; `transaction.version` among them."""
 
     name: str = ""
     max_version_level: int16 = 0
@@ -40,7 +44,11 @@ class FinalizedFeatureKey:
 
 @message(key=18, versions="0-4", flexible="3+")
 class ApiVersionsResponse:
-    """ApiVersionsResponse."""
+    """What the broker speaks. Its header is of version 0 in all versions.
+
+    Errors: UNSUPPORTED_VERSION (with the one entry that says how to ask), INVALID_REQUEST for an ill-formed
+    software name.
+    """
 
     error_code: int16 = 0
     api_keys: list[ApiVersion] = []

@@ -1,11 +1,11 @@
-"""cluster"""
+"""DescribeCluster and DescribeTopicPartitions: what an admin client asks instead of Metadata (KIP-700, KIP-966)."""
 
 from protocol.schema import ZERO_UUID, field, int8, int16, int32, message, struct, uuid
 
 
 @message(key=60, versions="0-2", flexible="0+")
 class DescribeClusterRequest:
-    """DescribeClusterRequest."""
+    """Ask for the brokers. `endpoint_type` is 1 for brokers and 2 for controllers (KIP-919)."""
 
     include_cluster_authorized_operations: bool = False
     endpoint_type: int8 = field(versions="1+", default=1)
@@ -14,7 +14,7 @@ class DescribeClusterRequest:
 
 @struct
 class DescribeClusterBroker:
-    """DescribeClusterBroker."""
+    """Where a broker is reached."""
 
     broker_id: int32 = 0
     host: str = ""
@@ -25,7 +25,10 @@ class DescribeClusterBroker:
 
 @message(key=60, versions="0-2", flexible="0+")
 class DescribeClusterResponse:
-    """DescribeClusterResponse."""
+    """The brokers of the cluster.
+
+    Errors: MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE.
+    """
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
@@ -34,19 +37,19 @@ class DescribeClusterResponse:
     cluster_id: str = ""
     controller_id: int32 = -1
     brokers: list[DescribeClusterBroker] = []
-    cluster_authorized_operations: int32 = -2147483648
+    cluster_authorized_operations: int32 = -2147483648  # the default means not asked for
 
 
 @struct
 class TopicRequest:
-    """TopicRequest."""
+    """A topic to describe."""
 
     name: str = ""
 
 
 @struct
 class Cursor:
-    """Cursor."""
+    """Where the description goes on: a topic and its first partition not yet described."""
 
     topic_name: str = ""
     partition_index: int32 = 0
@@ -54,7 +57,9 @@ class Cursor:
 
 @message(key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest:
-    """DescribeTopicPartitionsRequest."""
+    """Ask for partitions, at most so many per reply, all topics when `topics` is empty; go on from where a reply
+    ended.
+    """
 
     topics: list[TopicRequest] = []
     response_partition_limit: int32 = 2000
@@ -63,7 +68,10 @@ class DescribeTopicPartitionsRequest:
 
 @struct
 class DescribeTopicPartitionsResponsePartition:
-    """DescribeTopicPartitionsResponsePartition."""
+    """Who leads a partition and who has its replicas.
+
+    Errors: LEADER_NOT_AVAILABLE.
+    """
 
     error_code: int16 = 0
     partition_index: int32 = 0
@@ -78,19 +86,22 @@ class DescribeTopicPartitionsResponsePartition:
 
 @struct
 class DescribeTopicPartitionsResponseTopic:
-    """DescribeTopicPartitionsResponseTopic."""
+    """A topic, or the part of it that fitted into the reply.
+
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED.
+    """
 
     error_code: int16 = 0
     name: str | None = ""
     topic_id: uuid = ZERO_UUID
     is_internal: bool = False
     partitions: list[DescribeTopicPartitionsResponsePartition] = []
-    topic_authorized_operations: int32 = -2147483648
+    topic_authorized_operations: int32 = -2147483648  # the default means not asked for
 
 
 @message(key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsResponse:
-    """DescribeTopicPartitionsResponse."""
+    """Topics in the order of their names. `next_cursor` is None when that was all."""
 
     throttle_time_ms: int32 = 0
     topics: list[DescribeTopicPartitionsResponseTopic] = []

@@ -1,11 +1,13 @@
-"""configs"""
+"""DescribeConfigs: the effective configuration of topics and brokers, and where each value comes from (KIP-133)."""
 
 from protocol.schema import field, int8, int16, int32, message, struct
 
 
 @struct
 class DescribeConfigsResource:
-    """DescribeConfigsResource."""
+    """A resource, with the names of the settings asked for, or None for all. Types: 2 topic, 4 broker, 8 broker
+    logger.
+    """
 
     resource_type: int8 = 0
     resource_name: str = ""
@@ -14,7 +16,7 @@ class DescribeConfigsResource:
 
 @message(key=32, versions="1-4", flexible="4+")
 class DescribeConfigsRequest:
-    """DescribeConfigsRequest."""
+    """Ask for settings of resources."""
 
     resources: list[DescribeConfigsResource] = []
     include_synonyms: bool = False
@@ -23,7 +25,7 @@ class DescribeConfigsRequest:
 
 @struct
 class DescribeConfigsSynonym:
-    """DescribeConfigsSynonym."""
+    """Another place that the value could have come from, in the order of precedence."""
 
     name: str = ""
     value: str | None = ""
@@ -32,7 +34,11 @@ class DescribeConfigsSynonym:
 
 @struct
 class DescribeConfigsResourceResult:
-    """DescribeConfigsResourceResult."""
+    """A setting. `value` is None for what is sensitive.
+
+    config_source: 1 the topic, 2 and 3 the broker at run time, 4 its properties file, 5 the default.
+    config_type: 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password.
+    """
 
     name: str = ""
     value: str | None = ""
@@ -46,7 +52,10 @@ class DescribeConfigsResourceResult:
 
 @struct
 class DescribeConfigsResult:
-    """DescribeConfigsResult."""
+    """The settings of one resource.
+
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED.
+    """
 
     error_code: int16 = 0
     error_message: str | None = ""
@@ -57,7 +66,7 @@ class DescribeConfigsResult:
 
 @message(key=32, versions="1-4", flexible="4+")
 class DescribeConfigsResponse:
-    """DescribeConfigsResponse."""
+    """One result per resource."""
 
     throttle_time_ms: int32 = 0
     results: list[DescribeConfigsResult] = []

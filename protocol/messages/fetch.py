@@ -1,4 +1,4 @@
-"""fetch"""
+"""Fetch: record batches to be read, in sessions that name only what changed (KIP-227, KIP-98 for isolation)."""
 
 from protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
 from protocol.schema import records as record_batches
@@ -6,7 +6,7 @@ from protocol.schema import records as record_batches
 
 @struct
 class ReplicaState:
-    """ReplicaState."""
+    """Which follower asks; -1 for a consumer."""
 
     replica_id: int32 = -1
     replica_epoch: int64 = -1
@@ -14,7 +14,7 @@ class ReplicaState:
 
 @struct
 class FetchPartition:
-    """FetchPartition."""
+    """Where to read a partition, and how much of it. An epoch of -1 is not checked."""
 
     partition: int32 = 0
     current_leader_epoch: int32 = field(versions="9+", default=-1)
@@ -23,12 +23,14 @@ class FetchPartition:
     log_start_offset: int64 = field(versions="5+", default=-1)
     partition_max_bytes: int32 = 0
     replica_directory_id: uuid = field(versions="17+", tag=0, default=ZERO_UUID)
-    high_watermark: int64 = field(versions="18+", tag=1, default=9223372036854775807)
+    high_watermark: int64 = field(
+        versions="18+", tag=1, default=9223372036854775807
+    )  # what the reader believes it is; the default means it does not say (KIP-1166)
 
 
 @struct
 class FetchTopic:
-    """FetchTopic."""
+    """Partitions of a topic, known by its name or, from version 13 on, by its id."""
 
     topic: str = field(versions="4-12", default="")
     topic_id: uuid = field(versions="13+", default=ZERO_UUID)
@@ -37,7 +39,7 @@ class FetchTopic:
 
 @struct
 class ForgottenTopic:
-    """ForgottenTopic."""
+    """Partitions that leave the session."""
 
     topic: str = field(versions="7-12", default="")
     topic_id: uuid = field(versions="13+", default=ZERO_UUID)
@@ -46,10 +48,14 @@ class ForgottenTopic:
 
 @message(key=1, versions="4-18", flexible="12+")
 class FetchRequest:
-    """FetchRequest."""
+    """Read partitions, waiting up to `max_wait_ms` for `min_bytes`.
+
+    isolation_level: 0 reads up to the high watermark, 1 up to the last stable offset.
+    session_epoch: -1 without a session, 0 to begin one, otherwise the number of the request within it.
+    """
 
     cluster_id: str | None = field(versions="12+", tag=0, default=None)
-    replica_id: int32 = field(versions="4-14", default=-1)
+    replica_id: int32 = field(versions="4-14", default=-1)  # -1 for a consumer
     replica_state: ReplicaState = field(versions="15+", tag=1, default=ReplicaState())
     max_wait_ms: int32 = 0
     min_bytes: int32 = 0
@@ -64,7 +70,7 @@ class FetchRequest:
 
 @struct
 class EpochEndOffset:
-    """EpochEndOffset."""
+    """The latest point at which the logs of leader and reader can still agree."""
 
     epoch: int32 = -1
     end_offset: int64 = -1
@@ -72,7 +78,7 @@ class EpochEndOffset:
 
 @struct
 class LeaderIdAndEpoch:
-    """LeaderIdAndEpoch."""
+    """Who leads the partition instead (KIP-951)."""
 
     leader_id: int32 = -1
     leader_epoch: int32 = -1
@@ -80,7 +86,7 @@ class LeaderIdAndEpoch:
 
 @struct
 class SnapshotId:
-    """SnapshotId."""
+    """For the replicas of the metadata log only."""
 
     end_offset: int64 = -1
     epoch: int32 = -1
@@ -88,7 +94,9 @@ class SnapshotId:
 
 @struct
 class AbortedTransaction:
-    """AbortedTransaction."""
+    """An aborted transaction that overlaps what was read: its records are to be skipped, from this offset up to its
+    marker.
+    """
 
     producer_id: int64 = 0
     first_offset: int64 = 0
@@ -96,7 +104,12 @@ class AbortedTransaction:
 
 @struct
 class PartitionData:
-    """PartitionData."""
+    """What was read. `records` is never null for clients, some fail on that; `aborted_transactions` is None unless
+    read_committed.
+
+    Errors: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID,
+    NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR.
+    """
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -107,13 +120,13 @@ class PartitionData:
     current_leader: LeaderIdAndEpoch = field(versions="12+", tag=1, default=LeaderIdAndEpoch())
     snapshot_id: SnapshotId = field(versions="12+", tag=2, default=SnapshotId())
     aborted_transactions: list[AbortedTransaction] | None = []
-    preferred_read_replica: int32 = field(versions="11+", default=-1)
+    preferred_read_replica: int32 = field(versions="11+", default=-1)  # -1: read here
     records: record_batches | None = None
 
 
 @struct
 class FetchableTopicResponse:
-    """FetchableTopicResponse."""
+    """What was read of a topic."""
 
     topic: str = field(versions="4-12", default="")
     topic_id: uuid = field(versions="13+", default=ZERO_UUID)
@@ -122,7 +135,7 @@ class FetchableTopicResponse:
 
 @struct
 class NodeEndpoint:
-    """NodeEndpoint."""
+    """Where a leader named in this reply is reached (KIP-951)."""
 
     node_id: int32 = 0
     host: str = ""
@@ -132,7 +145,10 @@ class NodeEndpoint:
 
 @message(key=1, versions="4-18", flexible="12+")
 class FetchResponse:
-    """FetchResponse."""
+    """What was read; within a session only the partitions that have news.
+
+    Errors: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+    """
 
     throttle_time_ms: int32 = 0
     error_code: int16 = field(versions="7+", default=0)

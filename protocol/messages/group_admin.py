@@ -1,11 +1,11 @@
-"""group_admin"""
+"""DescribeGroups, ListGroups, DeleteGroups: what an operator sees of groups and does to them."""
 
 from protocol.schema import field, int16, int32, message, struct
 
 
 @message(key=15, versions="0-6", flexible="5+")
 class DescribeGroupsRequest:
-    """DescribeGroupsRequest."""
+    """Ask for classic groups by their ids."""
 
     groups: list[str] = []
     include_authorized_operations: bool = field(versions="3+", default=False)
@@ -13,7 +13,7 @@ class DescribeGroupsRequest:
 
 @struct
 class DescribedGroupMember:
-    """DescribedGroupMember."""
+    """A member; its bytes are what members tell each other."""
 
     member_id: str = ""
     group_instance_id: str | None = field(versions="4+", default=None)
@@ -25,7 +25,11 @@ class DescribedGroupMember:
 
 @struct
 class DescribedGroup:
-    """DescribedGroup."""
+    """A group. Up to version 5 one that does not exist is described as Dead, without an error.
+
+    Errors: GROUP_ID_NOT_FOUND (6+), COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+    INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED.
+    """
 
     error_code: int16 = 0
     error_message: str | None = field(versions="6+", default=None)
@@ -34,12 +38,12 @@ class DescribedGroup:
     protocol_type: str = ""
     protocol_data: str = ""
     members: list[DescribedGroupMember] = []
-    authorized_operations: int32 = field(versions="3+", default=-2147483648)
+    authorized_operations: int32 = field(versions="3+", default=-2147483648)  # the default means not asked for
 
 
 @message(key=15, versions="0-6", flexible="5+")
 class DescribeGroupsResponse:
-    """DescribeGroupsResponse."""
+    """One description per group."""
 
     throttle_time_ms: int32 = field(versions="1+", default=0)
     groups: list[DescribedGroup] = []
@@ -47,7 +51,7 @@ class DescribeGroupsResponse:
 
 @message(key=16, versions="0-5", flexible="3+")
 class ListGroupsRequest:
-    """ListGroupsRequest."""
+    """Ask for the groups of this coordinator; empty filters let everything through (KIP-518, KIP-848)."""
 
     states_filter: list[str] = field(versions="4+", default=[])
     types_filter: list[str] = field(versions="5+", default=[])
@@ -55,7 +59,7 @@ class ListGroupsRequest:
 
 @struct
 class ListedGroup:
-    """ListedGroup."""
+    """A group in a list."""
 
     group_id: str = ""
     protocol_type: str = ""
@@ -65,7 +69,10 @@ class ListedGroup:
 
 @message(key=16, versions="0-5", flexible="3+")
 class ListGroupsResponse:
-    """ListGroupsResponse."""
+    """The groups that passed.
+
+    Errors: COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS.
+    """
 
     throttle_time_ms: int32 = field(versions="1+", default=0)
     error_code: int16 = 0
@@ -74,14 +81,18 @@ class ListGroupsResponse:
 
 @message(key=42, versions="0-2", flexible="2+")
 class DeleteGroupsRequest:
-    """DeleteGroupsRequest."""
+    """Delete groups and all that they committed."""
 
     groups_names: list[str] = []
 
 
 @struct
 class DeletableGroupResult:
-    """DeletableGroupResult."""
+    """What became of a group.
+
+    Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+    COORDINATOR_LOAD_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED.
+    """
 
     group_id: str = ""
     error_code: int16 = 0
@@ -89,7 +100,7 @@ class DeletableGroupResult:
 
 @message(key=42, versions="0-2", flexible="2+")
 class DeleteGroupsResponse:
-    """DeleteGroupsResponse."""
+    """One outcome per group."""
 
     throttle_time_ms: int32 = 0
     results: list[DeletableGroupResult] = []

@@ -1,11 +1,11 @@
-"""group_membership"""
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: the classic protocol by which consumers share work (KIP-345, KIP-394)."""
 
 from protocol.schema import field, int16, int32, message, struct
 
 
 @struct
 class JoinGroupRequestProtocol:
-    """JoinGroupRequestProtocol."""
+    """An assignment strategy that the member speaks, and what it tells the leader; opaque to the broker."""
 
     name: str = ""
     metadata: bytes = b""
@@ -13,7 +13,7 @@ class JoinGroupRequestProtocol:
 
 @message(key=11, versions="0-9", flexible="6+")
 class JoinGroupRequest:
-    """JoinGroupRequest."""
+    """Join a group, or begin a new generation of it. Without a `rebalance_timeout_ms` the session time-out counts."""
 
     group_id: str = ""
     session_timeout_ms: int32 = 0
@@ -27,7 +27,7 @@ class JoinGroupRequest:
 
 @struct
 class JoinGroupResponseMember:
-    """JoinGroupResponseMember."""
+    """A member of the generation, told to the leader only."""
 
     member_id: str = ""
     group_instance_id: str | None = field(versions="5+", default=None)
@@ -36,7 +36,13 @@ class JoinGroupResponseMember:
 
 @message(key=11, versions="0-9", flexible="6+")
 class JoinGroupResponse:
-    """JoinGroupResponse."""
+    """The generation, once every member has joined or has been given up.
+
+    Errors: MEMBER_ID_REQUIRED (4+, with the id to use), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+    INCONSISTENT_GROUP_PROTOCOL, INVALID_SESSION_TIMEOUT, GROUP_MAX_SIZE_REACHED, REBALANCE_IN_PROGRESS,
+    INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+    GROUP_AUTHORIZATION_FAILED.
+    """
 
     throttle_time_ms: int32 = field(versions="2+", default=0)
     error_code: int16 = 0
@@ -51,7 +57,7 @@ class JoinGroupResponse:
 
 @struct
 class SyncGroupRequestAssignment:
-    """SyncGroupRequestAssignment."""
+    """What the leader assigned to a member; opaque to the broker."""
 
     member_id: str = ""
     assignment: bytes = b""
@@ -59,7 +65,7 @@ class SyncGroupRequestAssignment:
 
 @message(key=14, versions="0-5", flexible="4+")
 class SyncGroupRequest:
-    """SyncGroupRequest."""
+    """Ask for one's assignment; the leader brings everybody's."""
 
     group_id: str = ""
     generation_id: int32 = 0
@@ -72,7 +78,12 @@ class SyncGroupRequest:
 
 @message(key=14, versions="0-5", flexible="4+")
 class SyncGroupResponse:
-    """SyncGroupResponse."""
+    """The member's assignment, once the leader has brought it. Version 5 repeats the group's protocol.
+
+    Errors: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID,
+    INCONSISTENT_GROUP_PROTOCOL, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+    GROUP_AUTHORIZATION_FAILED.
+    """
 
     throttle_time_ms: int32 = field(versions="1+", default=0)
     error_code: int16 = 0
@@ -83,7 +94,7 @@ class SyncGroupResponse:
 
 @message(key=12, versions="0-4", flexible="4+")
 class HeartbeatRequest:
-    """HeartbeatRequest."""
+    """The member is alive."""
 
     group_id: str = ""
     generation_id: int32 = 0
@@ -93,7 +104,11 @@ class HeartbeatRequest:
 
 @message(key=12, versions="0-4", flexible="4+")
 class HeartbeatResponse:
-    """HeartbeatResponse."""
+    """Whether the generation still stands.
+
+    Errors: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID,
+    COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, GROUP_AUTHORIZATION_FAILED.
+    """
 
     throttle_time_ms: int32 = field(versions="1+", default=0)
     error_code: int16 = 0
@@ -101,7 +116,7 @@ class HeartbeatResponse:
 
 @struct
 class MemberIdentity:
-    """MemberIdentity."""
+    """A member that leaves; a static one may be known by its instance id alone."""
 
     member_id: str = ""
     group_instance_id: str | None = None
@@ -110,7 +125,7 @@ class MemberIdentity:
 
 @message(key=13, versions="0-5", flexible="4+")
 class LeaveGroupRequest:
-    """LeaveGroupRequest."""
+    """Members leave: one up to version 2, several from then on."""
 
     group_id: str = ""
     member_id: str = field(versions="0-2", default="")
@@ -119,7 +134,10 @@ class LeaveGroupRequest:
 
 @struct
 class MemberResponse:
-    """MemberResponse."""
+    """What became of a member.
+
+    Errors: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    """
 
     member_id: str = ""
     group_instance_id: str | None = ""
@@ -128,7 +146,11 @@ class MemberResponse:
 
 @message(key=13, versions="0-5", flexible="4+")
 class LeaveGroupResponse:
-    """LeaveGroupResponse."""
+    """Whether they left. Up to version 2 the error at the top speaks for the one member.
+
+    Errors: UNKNOWN_MEMBER_ID, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+    GROUP_AUTHORIZATION_FAILED.
+    """
 
     throttle_time_ms: int32 = field(versions="1+", default=0)
     error_code: int16 = 0

@@ -1,11 +1,11 @@
-"""group_offsets"""
+"""OffsetCommit, OffsetFetch, OffsetDelete: the offsets that a group has stored (KIP-447, KIP-709, KIP-848)."""
 
 from protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uuid
 
 
 @struct
 class OffsetCommitRequestPartition:
-    """OffsetCommitRequestPartition."""
+    """The offset to commit for a partition: that of the next record to read."""
 
     partition_index: int32 = 0
     committed_offset: int64 = 0
@@ -15,7 +15,7 @@ class OffsetCommitRequestPartition:
 
 @struct
 class OffsetCommitRequestTopic:
-    """OffsetCommitRequestTopic."""
+    """Offsets of a topic, known by its name or, from version 10 on, by its id."""
 
     name: str = field(versions="2-9", default="")
     topic_id: uuid = field(versions="10+", default=ZERO_UUID)
@@ -24,7 +24,7 @@ class OffsetCommitRequestTopic:
 
 @message(key=8, versions="2-10", flexible="8+")
 class OffsetCommitRequest:
-    """OffsetCommitRequest."""
+    """Commit offsets of a group. A generation of -1 with an empty member id commits from outside the group."""
 
     group_id: str = ""
     generation_id_or_member_epoch: int32 = -1
@@ -36,7 +36,13 @@ class OffsetCommitRequest:
 
 @struct
 class OffsetCommitResponsePartition:
-    """OffsetCommitResponsePartition."""
+    """What became of an offset.
+
+    Errors: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH (9+), REBALANCE_IN_PROGRESS,
+    FENCED_INSTANCE_ID, OFFSET_METADATA_TOO_LARGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID (10+),
+    INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (9+), COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+    COORDINATOR_LOAD_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED.
+    """
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -44,7 +50,7 @@ class OffsetCommitResponsePartition:
 
 @struct
 class OffsetCommitResponseTopic:
-    """OffsetCommitResponseTopic."""
+    """The outcomes of a topic's partitions."""
 
     name: str = field(versions="2-9", default="")
     topic_id: uuid = field(versions="10+", default=ZERO_UUID)
@@ -53,7 +59,7 @@ class OffsetCommitResponseTopic:
 
 @message(key=8, versions="2-10", flexible="8+")
 class OffsetCommitResponse:
-    """OffsetCommitResponse."""
+    """One outcome per partition."""
 
     throttle_time_ms: int32 = field(versions="3+", default=0)
     topics: list[OffsetCommitResponseTopic] = []
@@ -61,7 +67,7 @@ class OffsetCommitResponse:
 
 @struct
 class OffsetFetchRequestTopic:
-    """OffsetFetchRequestTopic."""
+    """Partitions of a topic (up to version 7)."""
 
     name: str = ""
     partition_indexes: list[int32] = []
@@ -69,7 +75,7 @@ class OffsetFetchRequestTopic:
 
 @struct
 class OffsetFetchRequestTopics:
-    """OffsetFetchRequestTopics."""
+    """Partitions of a topic, known by its name or, from version 10 on, by its id."""
 
     name: str = field(versions="8-9", default="")
     topic_id: uuid = field(versions="10+", default=ZERO_UUID)
@@ -78,7 +84,7 @@ class OffsetFetchRequestTopics:
 
 @struct
 class OffsetFetchRequestGroup:
-    """OffsetFetchRequestGroup."""
+    """A group and the partitions asked for, or None for all that have an offset."""
 
     group_id: str = ""
     member_id: str | None = field(versions="9+", default=None)
@@ -88,7 +94,11 @@ class OffsetFetchRequestGroup:
 
 @message(key=9, versions="1-10", flexible="6+")
 class OffsetFetchRequest:
-    """OffsetFetchRequest."""
+    """Ask for committed offsets: of one group, or from version 8 on of several.
+
+    require_stable: refuse, with UNSTABLE_OFFSET_COMMIT, partitions for which a transaction holds an offset not yet
+        committed (KIP-447).
+    """
 
     group_id: str = field(versions="1-7", default="")
     topics: list[OffsetFetchRequestTopic] | None = field(versions="1-7", nullable="2-7", default=[])
@@ -98,7 +108,11 @@ class OffsetFetchRequest:
 
 @struct
 class OffsetFetchResponsePartition:
-    """OffsetFetchResponsePartition."""
+    """A committed offset, -1 without an error when there is none.
+
+    Errors: UNSTABLE_OFFSET_COMMIT (7+), UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED; in version 1 also
+    those of the group.
+    """
 
     partition_index: int32 = 0
     committed_offset: int64 = 0
@@ -109,7 +123,7 @@ class OffsetFetchResponsePartition:
 
 @struct
 class OffsetFetchResponseTopic:
-    """OffsetFetchResponseTopic."""
+    """Offsets of a topic (up to version 7)."""
 
     name: str = ""
     partitions: list[OffsetFetchResponsePartition] = []
@@ -117,7 +131,10 @@ class OffsetFetchResponseTopic:
 
 @struct
 class OffsetFetchResponsePartitions:
-    """OffsetFetchResponsePartitions."""
+    """A committed offset, -1 without an error when there is none.
+
+    Errors: UNSTABLE_OFFSET_COMMIT, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID (10+), TOPIC_AUTHORIZATION_FAILED.
+    """
 
     partition_index: int32 = 0
     committed_offset: int64 = 0
@@ -128,7 +145,7 @@ class OffsetFetchResponsePartitions:
 
 @struct
 class OffsetFetchResponseTopics:
-    """OffsetFetchResponseTopics."""
+    """Offsets of a topic (from version 8 on)."""
 
     name: str = field(versions="8-9", default="")
     topic_id: uuid = field(versions="10+", default=ZERO_UUID)
@@ -137,7 +154,11 @@ class OffsetFetchResponseTopics:
 
 @struct
 class OffsetFetchResponseGroup:
-    """OffsetFetchResponseGroup."""
+    """Offsets of a group.
+
+    Errors: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID,
+    UNKNOWN_MEMBER_ID (9+), STALE_MEMBER_EPOCH (9+), GROUP_ID_NOT_FOUND (9+), GROUP_AUTHORIZATION_FAILED.
+    """
 
     group_id: str = ""
     topics: list[OffsetFetchResponseTopics] = []
@@ -146,7 +167,10 @@ class OffsetFetchResponseGroup:
 
 @message(key=9, versions="1-10", flexible="6+")
 class OffsetFetchResponse:
-    """OffsetFetchResponse."""
+    """The committed offsets: `topics` up to version 7, `groups` from then on.
+
+    Errors: as OffsetFetchResponseGroup.
+    """
 
     throttle_time_ms: int32 = field(versions="3+", default=0)
     topics: list[OffsetFetchResponseTopic] = field(versions="1-7", default=[])
@@ -156,14 +180,14 @@ class OffsetFetchResponse:
 
 @struct
 class OffsetDeleteRequestPartition:
-    """OffsetDeleteRequestPartition."""
+    """A partition whose offset is to be forgotten."""
 
     partition_index: int32 = 0
 
 
 @struct
 class OffsetDeleteRequestTopic:
-    """OffsetDeleteRequestTopic."""
+    """Partitions of a topic."""
 
     name: str = ""
     partitions: list[OffsetDeleteRequestPartition] = []
@@ -171,7 +195,7 @@ class OffsetDeleteRequestTopic:
 
 @message(key=47, versions="0")
 class OffsetDeleteRequest:
-    """OffsetDeleteRequest."""
+    """Forget offsets of a group. This API has no flexible version."""
 
     group_id: str = ""
     topics: list[OffsetDeleteRequestTopic] = []
@@ -179,7 +203,10 @@ class OffsetDeleteRequest:
 
 @struct
 class OffsetDeleteResponsePartition:
-    """OffsetDeleteResponsePartition."""
+    """What became of an offset.
+
+    Errors: GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED.
+    """
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -187,7 +214,7 @@ class OffsetDeleteResponsePartition:
 
 @struct
 class OffsetDeleteResponseTopic:
-    """OffsetDeleteResponseTopic."""
+    """The outcomes of a topic's partitions."""
 
     name: str = ""
     partitions: list[OffsetDeleteResponsePartition] = []
@@ -195,7 +222,11 @@ class OffsetDeleteResponseTopic:
 
 @message(key=47, versions="0")
 class OffsetDeleteResponse:
-    """OffsetDeleteResponse."""
+    """One outcome per partition, or one error for the group.
+
+    Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+    COORDINATOR_LOAD_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED.
+    """
 
     error_code: int16 = 0
     throttle_time_ms: int32 = 0

@@ -1,11 +1,11 @@
-"""leader_epochs"""
+"""OffsetForLeaderEpoch: where a leader epoch ended, for clients that check for truncation (KIP-101, KIP-320)."""
 
 from protocol.schema import field, int16, int32, int64, message, struct
 
 
 @struct
 class OffsetForLeaderPartition:
-    """OffsetForLeaderPartition."""
+    """An epoch whose end is asked for. `current_leader_epoch` is what the client believes, -1 for no check."""
 
     partition: int32 = 0
     current_leader_epoch: int32 = -1
@@ -14,7 +14,7 @@ class OffsetForLeaderPartition:
 
 @struct
 class OffsetForLeaderTopic:
-    """OffsetForLeaderTopic."""
+    """Lookups in a topic."""
 
     topic: str = ""
     partitions: list[OffsetForLeaderPartition] = []
@@ -22,15 +22,20 @@ class OffsetForLeaderTopic:
 
 @message(key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochRequest:
-    """OffsetForLeaderEpochRequest."""
+    """Ask where leader epochs ended."""
 
-    replica_id: int32 = field(versions="3+", default=-2)
+    replica_id: int32 = field(
+        versions="3+", default=-2
+    )  # -1 for a client, -2 for one that is not to be trusted with it
     topics: list[OffsetForLeaderTopic] = []
 
 
 @struct
 class EpochEndOffset:
-    """EpochEndOffset."""
+    """The largest epoch not above the one asked for, and the offset after its last record; -1 when there is none.
+
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+    """
 
     error_code: int16 = 0
     partition: int32 = 0
@@ -40,7 +45,7 @@ class EpochEndOffset:
 
 @struct
 class OffsetForLeaderTopicResult:
-    """OffsetForLeaderTopicResult."""
+    """Answers for a topic."""
 
     topic: str = ""
     partitions: list[EpochEndOffset] = []
@@ -48,7 +53,7 @@ class OffsetForLeaderTopicResult:
 
 @message(key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochResponse:
-    """OffsetForLeaderEpochResponse."""
+    """One answer per lookup."""
 
     throttle_time_ms: int32 = 0
     topics: list[OffsetForLeaderTopicResult] = []

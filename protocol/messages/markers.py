@@ -1,11 +1,11 @@
-"""markers"""
+"""WriteTxnMarkers: the coordinator tells partition leaders how a transaction ended (KIP-98, KIP-1228)."""
 
 from protocol.schema import field, int8, int16, int32, int64, message, struct
 
 
 @struct
 class WritableTxnMarkerTopic:
-    """WritableTxnMarkerTopic."""
+    """Partitions of a topic."""
 
     name: str = ""
     partition_indexes: list[int32] = []
@@ -13,26 +13,32 @@ class WritableTxnMarkerTopic:
 
 @struct
 class WritableTxnMarker:
-    """WritableTxnMarker."""
+    """How a transaction ended, for those of its partitions that this broker leads. Result: True committed, False
+    aborted.
+    """
 
     producer_id: int64 = 0
     producer_epoch: int16 = 0
     transaction_result: bool = False
     topics: list[WritableTxnMarkerTopic] = []
     coordinator_epoch: int32 = 0
-    transaction_version: int8 = field(versions="2+", default=0)
+    transaction_version: int8 = field(versions="2+", default=0)  # 2 means that the epoch counts transactions (KIP-1228)
 
 
 @message(key=27, versions="1-2", flexible="1+")
 class WriteTxnMarkersRequest:
-    """WriteTxnMarkersRequest."""
+    """Write the markers of ended transactions. Repeating it does no harm."""
 
     markers: list[WritableTxnMarker] = []
 
 
 @struct
 class WritableTxnMarkerPartitionResult:
-    """WritableTxnMarkerPartitionResult."""
+    """What became of a marker.
+
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH,
+    TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR, CLUSTER_AUTHORIZATION_FAILED.
+    """
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -40,7 +46,7 @@ class WritableTxnMarkerPartitionResult:
 
 @struct
 class WritableTxnMarkerTopicResult:
-    """WritableTxnMarkerTopicResult."""
+    """The outcomes of a topic's partitions."""
 
     name: str = ""
     partitions: list[WritableTxnMarkerPartitionResult] = []
@@ -48,7 +54,7 @@ class WritableTxnMarkerTopicResult:
 
 @struct
 class WritableTxnMarkerResult:
-    """WritableTxnMarkerResult."""
+    """The outcomes of one transaction, known by its producer id."""
 
     producer_id: int64 = 0
     topics: list[WritableTxnMarkerTopicResult] = []
@@ -56,6 +62,6 @@ class WritableTxnMarkerResult:
 
 @message(key=27, versions="1-2", flexible="1+")
 class WriteTxnMarkersResponse:
-    """WriteTxnMarkersResponse."""
+    """One outcome per marker. It is the one reply without a throttle time."""
 
     markers: list[WritableTxnMarkerResult] = []

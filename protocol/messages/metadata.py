@@ -1,11 +1,11 @@
-"""metadata"""
+"""Metadata: the brokers of the cluster, its topics, and who leads which partition."""
 
 from protocol.schema import ZERO_UUID, field, int16, int32, message, struct, uuid
 
 
 @struct
 class MetadataRequestTopic:
-    """MetadataRequestTopic."""
+    """A topic by name or, from version 12 on, by id with a null name."""
 
     topic_id: uuid = field(versions="10+", default=ZERO_UUID)
     name: str | None = field(nullable="10+", default="")
@@ -13,7 +13,9 @@ class MetadataRequestTopic:
 
 @message(key=3, versions="0-13", flexible="9+")
 class MetadataRequest:
-    """MetadataRequest."""
+    """Ask about some topics, or all of them: `topics` is None then, but in version 0 empty. Otherwise empty means no
+    topic.
+    """
 
     topics: list[MetadataRequestTopic] | None = field(nullable="1+", default=[])
     allow_auto_topic_creation: bool = field(versions="4+", default=True)
@@ -23,7 +25,7 @@ class MetadataRequest:
 
 @struct
 class MetadataResponseBroker:
-    """MetadataResponseBroker."""
+    """Where a broker is reached."""
 
     node_id: int32 = 0
     host: str = ""
@@ -33,7 +35,10 @@ class MetadataResponseBroker:
 
 @struct
 class MetadataResponsePartition:
-    """MetadataResponsePartition."""
+    """Who leads a partition and who has its replicas.
+
+    Errors: LEADER_NOT_AVAILABLE, REPLICA_NOT_AVAILABLE.
+    """
 
     error_code: int16 = 0
     partition_index: int32 = 0
@@ -46,24 +51,30 @@ class MetadataResponsePartition:
 
 @struct
 class MetadataResponseTopic:
-    """MetadataResponseTopic."""
+    """A topic with its partitions.
+
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, LEADER_NOT_AVAILABLE,
+    TOPIC_AUTHORIZATION_FAILED.
+    """
 
     error_code: int16 = 0
     name: str | None = field(nullable="12+", default="")
     topic_id: uuid = field(versions="10+", default=ZERO_UUID)
     is_internal: bool = field(versions="1+", default=False)
     partitions: list[MetadataResponsePartition] = []
-    topic_authorized_operations: int32 = field(versions="8+", default=-2147483648)
+    topic_authorized_operations: int32 = field(versions="8+", default=-2147483648)  # the default means not asked for
 
 
 @message(key=3, versions="0-13", flexible="9+")
 class MetadataResponse:
-    """MetadataResponse."""
+    """The cluster as this broker knows it. The error of version 13 is for REBOOTSTRAP_REQUIRED only (KIP-1102)."""
 
     throttle_time_ms: int32 = field(versions="3+", default=0)
     brokers: list[MetadataResponseBroker] = []
     cluster_id: str | None = field(versions="2+", default=None)
     controller_id: int32 = field(versions="1+", default=-1)
     topics: list[MetadataResponseTopic] = []
-    cluster_authorized_operations: int32 = field(versions="8-10", default=-2147483648)
+    cluster_authorized_operations: int32 = field(
+        versions="8-10", default=-2147483648
+    )  # the default means not asked for
     error_code: int16 = field(versions="13+", default=0)

@@ -1,4 +1,4 @@
-"""produce"""
+"""Produce: record batches to be appended (KIP-98 for transactions, KIP-890 for version 12 and up)."""
 
 from protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uuid
 from protocol.schema import records as record_batches
@@ -6,7 +6,7 @@ from protocol.schema import records as record_batches
 
 @struct
 class PartitionProduceData:
-    """PartitionProduceData."""
+    """The batch for one partition: exactly one, of format version 2."""
 
     index: int32 = 0
     records: record_batches | None = None
@@ -14,7 +14,7 @@ class PartitionProduceData:
 
 @struct
 class TopicProduceData:
-    """TopicProduceData."""
+    """Batches for a topic, known by its name or, from version 13 on, by its id."""
 
     name: str = field(versions="3-12", default="")
     topic_id: uuid = field(versions="13+", default=ZERO_UUID)
@@ -23,7 +23,10 @@ class TopicProduceData:
 
 @message(key=0, versions="3-13", flexible="9+")
 class ProduceRequest:
-    """ProduceRequest."""
+    """Append batches. From version 12 on their partitions need no AddPartitionsToTxn before (KIP-890).
+
+    acks: 0 for no reply at all, 1 for the leader's word, -1 for all in-sync replicas.
+    """
 
     transactional_id: str | None = None
     acks: int16 = 0
@@ -33,7 +36,7 @@ class ProduceRequest:
 
 @struct
 class BatchIndexAndErrorMessage:
-    """BatchIndexAndErrorMessage."""
+    """A record that was refused, counted within its batch."""
 
     batch_index: int32 = 0
     batch_index_error_message: str | None = None
@@ -41,7 +44,7 @@ class BatchIndexAndErrorMessage:
 
 @struct
 class LeaderIdAndEpoch:
-    """LeaderIdAndEpoch."""
+    """Who leads the partition instead (KIP-951)."""
 
     leader_id: int32 = -1
     leader_epoch: int32 = -1
@@ -49,7 +52,13 @@ class LeaderIdAndEpoch:
 
 @struct
 class PartitionProduceResponse:
-    """PartitionProduceResponse."""
+    """What became of a batch. `log_append_time_ms` is -1 unless the topic keeps append times.
+
+    Errors: CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER,
+    MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
+    INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE (11+),
+    UNSUPPORTED_COMPRESSION_TYPE, KAFKA_STORAGE_ERROR.
+    """
 
     index: int32 = 0
     error_code: int16 = 0
@@ -63,7 +72,7 @@ class PartitionProduceResponse:
 
 @struct
 class TopicProduceResponse:
-    """TopicProduceResponse."""
+    """The outcomes of a topic's partitions."""
 
     name: str = field(versions="3-12", default="")
     topic_id: uuid = field(versions="13+", default=ZERO_UUID)
@@ -72,7 +81,7 @@ class TopicProduceResponse:
 
 @struct
 class NodeEndpoint:
-    """NodeEndpoint."""
+    """Where a leader named in this reply is reached (KIP-951)."""
 
     node_id: int32 = 0
     host: str = ""
@@ -82,7 +91,7 @@ class NodeEndpoint:
 
 @message(key=0, versions="3-13", flexible="9+")
 class ProduceResponse:
-    """ProduceResponse."""
+    """One outcome for each partition of the request, and for no other."""
 
     responses: list[TopicProduceResponse] = []
     throttle_time_ms: int32 = 0

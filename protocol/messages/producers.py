@@ -1,11 +1,11 @@
-"""producers"""
+"""DescribeProducers: what an operator sees of the producers that write to a partition (KIP-664)."""
 
 from protocol.schema import int16, int32, int64, message, struct
 
 
 @struct
 class TopicRequest:
-    """TopicRequest."""
+    """Partitions of a topic to describe."""
 
     name: str = ""
     partition_indexes: list[int32] = []
@@ -13,17 +13,17 @@ class TopicRequest:
 
 @message(key=61, versions="0", flexible="0+")
 class DescribeProducersRequest:
-    """DescribeProducersRequest."""
+    """Ask for the producers of partitions."""
 
     topics: list[TopicRequest] = []
 
 
 @struct
 class ProducerState:
-    """ProducerState."""
+    """A producer as the partition remembers it. The last two are -1 where no transaction has ended or is open."""
 
     producer_id: int64 = 0
-    producer_epoch: int32 = 0
+    producer_epoch: int32 = 0  # an int32 here, unlike anywhere else
     last_sequence: int32 = -1
     last_timestamp: int64 = -1
     coordinator_epoch: int32 = 0
@@ -32,7 +32,10 @@ class ProducerState:
 
 @struct
 class PartitionResponse:
-    """PartitionResponse."""
+    """The producers of one partition.
+
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED.
+    """
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -42,7 +45,7 @@ class PartitionResponse:
 
 @struct
 class TopicResponse:
-    """TopicResponse."""
+    """The producers of a topic's partitions."""
 
     name: str = ""
     partitions: list[PartitionResponse] = []
@@ -50,7 +53,7 @@ class TopicResponse:
 
 @message(key=61, versions="0", flexible="0+")
 class DescribeProducersResponse:
-    """DescribeProducersResponse."""
+    """One answer per partition."""
 
     throttle_time_ms: int32 = 0
     topics: list[TopicResponse] = []

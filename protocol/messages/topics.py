@@ -1,11 +1,11 @@
-"""topics"""
+"""CreateTopics, DeleteTopics, CreatePartitions: the life of a topic (KIP-4, KIP-195, KIP-516)."""
 
 from protocol.schema import ZERO_UUID, field, int8, int16, int32, message, struct, uuid
 
 
 @struct
 class CreatableReplicaAssignment:
-    """CreatableReplicaAssignment."""
+    """The brokers for the replicas of one partition, given by hand."""
 
     partition_index: int32 = 0
     broker_ids: list[int32] = []
@@ -13,7 +13,7 @@ class CreatableReplicaAssignment:
 
 @struct
 class CreatableTopicConfig:
-    """CreatableTopicConfig."""
+    """A setting for the new topic."""
 
     name: str = ""
     value: str | None = ""
@@ -21,7 +21,7 @@ class CreatableTopicConfig:
 
 @struct
 class CreatableTopic:
-    """CreatableTopic."""
+    """A topic to create. -1 partitions or replicas stand for the broker's defaults, or for the given assignments."""
 
     name: str = ""
     num_partitions: int32 = 0
@@ -32,7 +32,7 @@ class CreatableTopic:
 
 @message(key=19, versions="2-7", flexible="5+")
 class CreateTopicsRequest:
-    """CreateTopicsRequest."""
+    """Create topics, each for itself; or only say whether that would work."""
 
     topics: list[CreatableTopic] = []
     timeout_ms: int32 = 60000
@@ -41,7 +41,7 @@ class CreateTopicsRequest:
 
 @struct
 class CreatableTopicConfigs:
-    """CreatableTopicConfigs."""
+    """A setting that the new topic has, and where its value comes from."""
 
     name: str = ""
     value: str | None = ""
@@ -52,7 +52,12 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """CreatableTopicResult."""
+    """What became of one topic.
+
+    Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
+    INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION, TOPIC_AUTHORIZATION_FAILED,
+    NOT_CONTROLLER.
+    """
 
     name: str = ""
     topic_id: uuid = field(versions="7+", default=ZERO_UUID)
@@ -66,7 +71,7 @@ class CreatableTopicResult:
 
 @message(key=19, versions="2-7", flexible="5+")
 class CreateTopicsResponse:
-    """CreateTopicsResponse."""
+    """One result per topic."""
 
     throttle_time_ms: int32 = 0
     topics: list[CreatableTopicResult] = []
@@ -74,7 +79,7 @@ class CreateTopicsResponse:
 
 @struct
 class DeleteTopicState:
-    """DeleteTopicState."""
+    """A topic to delete, by name or else by id."""
 
     name: str | None = None
     topic_id: uuid = ZERO_UUID
@@ -82,7 +87,7 @@ class DeleteTopicState:
 
 @message(key=20, versions="1-6", flexible="4+")
 class DeleteTopicsRequest:
-    """DeleteTopicsRequest."""
+    """Delete topics: up to version 5 `topic_names`, from then on `topics`."""
 
     topics: list[DeleteTopicState] = field(versions="6+", default=[])
     topic_names: list[str] = field(versions="1-5", default=[])
@@ -91,7 +96,11 @@ class DeleteTopicsRequest:
 
 @struct
 class DeletableTopicResult:
-    """DeletableTopicResult."""
+    """What became of one topic.
+
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_DELETION_DISABLED, TOPIC_AUTHORIZATION_FAILED,
+    INVALID_REQUEST.
+    """
 
     name: str | None = field(nullable="6+", default="")
     topic_id: uuid = field(versions="6+", default=ZERO_UUID)
@@ -101,7 +110,7 @@ class DeletableTopicResult:
 
 @message(key=20, versions="1-6", flexible="4+")
 class DeleteTopicsResponse:
-    """DeleteTopicsResponse."""
+    """One result per topic."""
 
     throttle_time_ms: int32 = 0
     responses: list[DeletableTopicResult] = []
@@ -109,14 +118,14 @@ class DeleteTopicsResponse:
 
 @struct
 class CreatePartitionsAssignment:
-    """CreatePartitionsAssignment."""
+    """The brokers for the replicas of one new partition."""
 
     broker_ids: list[int32] = []
 
 
 @struct
 class CreatePartitionsTopic:
-    """CreatePartitionsTopic."""
+    """A topic and how many partitions it is to have in all."""
 
     name: str = ""
     count: int32 = 0
@@ -125,7 +134,7 @@ class CreatePartitionsTopic:
 
 @message(key=37, versions="0-3", flexible="2+")
 class CreatePartitionsRequest:
-    """CreatePartitionsRequest."""
+    """Give topics more partitions; or only say whether that would work."""
 
     topics: list[CreatePartitionsTopic] = []
     timeout_ms: int32 = 0
@@ -134,7 +143,11 @@ class CreatePartitionsRequest:
 
 @struct
 class CreatePartitionsTopicResult:
-    """CreatePartitionsTopicResult."""
+    """What became of one topic.
+
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST,
+    TOPIC_AUTHORIZATION_FAILED.
+    """
 
     name: str = ""
     error_code: int16 = 0
@@ -143,7 +156,7 @@ class CreatePartitionsTopicResult:
 
 @message(key=37, versions="0-3", flexible="2+")
 class CreatePartitionsResponse:
-    """CreatePartitionsResponse."""
+    """One result per topic."""
 
     throttle_time_ms: int32 = 0
     results: list[CreatePartitionsTopicResult] = []

@@ -1,18 +1,18 @@
-"""transaction_admin"""
+"""DescribeTransactions and ListTransactions: what an operator sees of the transaction coordinator (KIP-664)."""
 
 from protocol.schema import field, int16, int32, int64, message, struct
 
 
 @message(key=65, versions="0", flexible="0+")
 class DescribeTransactionsRequest:
-    """DescribeTransactionsRequest."""
+    """Ask for the state of transactional ids."""
 
     transactional_ids: list[str] = []
 
 
 @struct
 class TopicData:
-    """TopicData."""
+    """Partitions of a topic that are part of the transaction."""
 
     topic: str = ""
     partitions: list[int32] = []
@@ -20,7 +20,11 @@ class TopicData:
 
 @struct
 class DescribeTransactionsTransactionState:
-    """DescribeTransactionsTransactionState."""
+    """The state of a transactional id. The start is -1 when no transaction is open.
+
+    Errors: TRANSACTIONAL_ID_NOT_FOUND, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    """
 
     error_code: int16 = 0
     transactional_id: str = ""
@@ -34,7 +38,7 @@ class DescribeTransactionsTransactionState:
 
 @message(key=65, versions="0", flexible="0+")
 class DescribeTransactionsResponse:
-    """DescribeTransactionsResponse."""
+    """One state per transactional id."""
 
     throttle_time_ms: int32 = 0
     transaction_states: list[DescribeTransactionsTransactionState] = []
@@ -42,7 +46,11 @@ class DescribeTransactionsResponse:
 
 @message(key=66, versions="0-2", flexible="0+")
 class ListTransactionsRequest:
-    """ListTransactionsRequest."""
+    """Ask for the transactional ids of this coordinator; empty filters let everything through.
+
+    duration_filter: only transactions open for longer than so many milliseconds; -1 for any.
+    transactional_id_pattern: a regular expression; None for any (KIP-1152).
+    """
 
     state_filters: list[str] = []
     producer_id_filters: list[int64] = []
@@ -52,7 +60,7 @@ class ListTransactionsRequest:
 
 @struct
 class ListTransactionsTransactionState:
-    """ListTransactionsTransactionState."""
+    """A transactional id and its state."""
 
     transactional_id: str = ""
     producer_id: int64 = 0
@@ -61,7 +69,10 @@ class ListTransactionsTransactionState:
 
 @message(key=66, versions="0-2", flexible="0+")
 class ListTransactionsResponse:
-    """ListTransactionsResponse."""
+    """The transactional ids that passed, and the state filters that mean nothing to this broker.
+
+    Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_REGULAR_EXPRESSION.
+    """
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,23 +1,34 @@
-"""transactions"""
+"""What a transactional producer says to coordinators, in its order (KIP-98, KIP-360, KIP-447, KIP-890)."""
 
 from protocol.schema import field, int16, int32, int64, message, struct
 
 
 @message(key=22, versions="0-6", flexible="2+")
 class InitProducerIdRequest:
-    """InitProducerIdRequest."""
+    """Ask for a producer id. With a transactional id it ends what an earlier instance left open, and fences that
+    instance.
+
+    producer_id, producer_epoch: the identity so far, when the producer wants to go on with a higher epoch
+        (KIP-360).
+    Version 6 is that of two-phase commit, which Kafka itself marks unstable (KIP-939).
+    """
 
     transactional_id: str | None = ""
     transaction_timeout_ms: int32 = 0
     producer_id: int64 = field(versions="3+", default=-1)
     producer_epoch: int16 = field(versions="3+", default=-1)
-    enable2_pc: bool = field(versions="6+", default=False)
+    enable2_pc: bool = field(versions="6+", default=False)  # KIP-939
     keep_prepared_txn: bool = field(versions="6+", default=False)
 
 
 @message(key=22, versions="0-6", flexible="2+")
 class InitProducerIdResponse:
-    """InitProducerIdResponse."""
+    """The identity to write with.
+
+    Errors: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_TRANSACTION_TIMEOUT,
+    INVALID_REQUEST, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED (4+, before that INVALID_PRODUCER_EPOCH),
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    """
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
@@ -29,7 +40,7 @@ class InitProducerIdResponse:
 
 @struct
 class AddPartitionsToTxnTopic:
-    """AddPartitionsToTxnTopic."""
+    """Partitions of a topic."""
 
     name: str = ""
     partitions: list[int32] = []
@@ -37,7 +48,7 @@ class AddPartitionsToTxnTopic:
 
 @struct
 class AddPartitionsToTxnTransaction:
-    """AddPartitionsToTxnTransaction."""
+    """Partitions that join a transaction, or with `verify_only` are asked whether they are in it."""
 
     transactional_id: str = ""
     producer_id: int64 = 0
@@ -48,7 +59,9 @@ class AddPartitionsToTxnTransaction:
 
 @message(key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnRequest:
-    """AddPartitionsToTxnRequest."""
+    """Partitions join a transaction. Producers send up to version 3; 4 and 5 are for brokers among themselves, many
+    transactions at once.
+    """
 
     transactions: list[AddPartitionsToTxnTransaction] = field(versions="4+", default=[])
     v3_and_below_transactional_id: str = field(versions="0-3", default="")
@@ -59,7 +72,13 @@ class AddPartitionsToTxnRequest:
 
 @struct
 class AddPartitionsToTxnPartitionResult:
-    """AddPartitionsToTxnPartitionResult."""
+    """What became of a partition.
+
+    Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (2+, before that INVALID_PRODUCER_EPOCH),
+    INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, OPERATION_NOT_ATTEMPTED, UNKNOWN_TOPIC_OR_PARTITION,
+    TRANSACTION_ABORTABLE (5+), NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    """
 
     partition_index: int32 = 0
     partition_error_code: int16 = 0
@@ -67,7 +86,7 @@ class AddPartitionsToTxnPartitionResult:
 
 @struct
 class AddPartitionsToTxnTopicResult:
-    """AddPartitionsToTxnTopicResult."""
+    """The outcomes of a topic's partitions."""
 
     name: str = ""
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = []
@@ -75,7 +94,7 @@ class AddPartitionsToTxnTopicResult:
 
 @struct
 class AddPartitionsToTxnResult:
-    """AddPartitionsToTxnResult."""
+    """The outcomes of one transaction."""
 
     transactional_id: str = ""
     topic_results: list[AddPartitionsToTxnTopicResult] = []
@@ -83,7 +102,7 @@ class AddPartitionsToTxnResult:
 
 @message(key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnResponse:
-    """AddPartitionsToTxnResponse."""
+    """One outcome per partition. The error at the top, for brokers only, is CLUSTER_AUTHORIZATION_FAILED."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = field(versions="4+", default=0)
@@ -93,7 +112,7 @@ class AddPartitionsToTxnResponse:
 
 @message(key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnRequest:
-    """AddOffsetsToTxnRequest."""
+    """The offsets of a group join a transaction: the partition of `__consumer_offsets` that will hold them."""
 
     transactional_id: str = ""
     producer_id: int64 = 0
@@ -103,7 +122,10 @@ class AddOffsetsToTxnRequest:
 
 @message(key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnResponse:
-    """AddOffsetsToTxnResponse."""
+    """Whether the offsets may be committed with the transaction.
+
+    Errors: as AddPartitionsToTxn has for a partition, and INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED.
+    """
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
@@ -111,7 +133,7 @@ class AddOffsetsToTxnResponse:
 
 @message(key=26, versions="0-5", flexible="3+")
 class EndTxnRequest:
-    """EndTxnRequest."""
+    """Commit the transaction, or abort it. From version 5 on each transaction has its own epoch (KIP-890)."""
 
     transactional_id: str = ""
     producer_id: int64 = 0
@@ -121,17 +143,22 @@ class EndTxnRequest:
 
 @message(key=26, versions="0-5", flexible="3+")
 class EndTxnResponse:
-    """EndTxnResponse."""
+    """Whether the outcome is settled; the markers may still be on their way.
+
+    Errors: INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (2+, before that
+    INVALID_PRODUCER_EPOCH), CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE (4+), COORDINATOR_NOT_AVAILABLE,
+    NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    """
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
-    producer_id: int64 = field(versions="5+", default=-1)
+    producer_id: int64 = field(versions="5+", default=-1)  # the identity for the next transaction
     producer_epoch: int16 = field(versions="5+", default=-1)
 
 
 @struct
 class TxnOffsetCommitRequestPartition:
-    """TxnOffsetCommitRequestPartition."""
+    """The offset to commit for a partition."""
 
     partition_index: int32 = 0
     committed_offset: int64 = 0
@@ -141,7 +168,7 @@ class TxnOffsetCommitRequestPartition:
 
 @struct
 class TxnOffsetCommitRequestTopic:
-    """TxnOffsetCommitRequestTopic."""
+    """Offsets of a topic."""
 
     name: str = ""
     partitions: list[TxnOffsetCommitRequestPartition] = []
@@ -149,7 +176,11 @@ class TxnOffsetCommitRequestTopic:
 
 @message(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitRequest:
-    """TxnOffsetCommitRequest."""
+    """Commit offsets of a group with a transaction; sent to the group's coordinator.
+
+    Before version 3 nothing says who commits; since then the group checks its member (KIP-447). From version 5 on
+    AddOffsetsToTxn is not needed before (KIP-890).
+    """
 
     transactional_id: str = ""
     group_id: str = ""
@@ -163,7 +194,13 @@ class TxnOffsetCommitRequest:
 
 @struct
 class TxnOffsetCommitResponsePartition:
-    """TxnOffsetCommitResponsePartition."""
+    """What became of an offset.
+
+    Errors: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, OFFSET_METADATA_TOO_LARGE,
+    UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS,
+    TRANSACTION_ABORTABLE (4+), COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+    INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED.
+    """
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -171,7 +208,7 @@ class TxnOffsetCommitResponsePartition:
 
 @struct
 class TxnOffsetCommitResponseTopic:
-    """TxnOffsetCommitResponseTopic."""
+    """The outcomes of a topic's partitions."""
 
     name: str = ""
     partitions: list[TxnOffsetCommitResponsePartition] = []
@@ -179,7 +216,7 @@ class TxnOffsetCommitResponseTopic:
 
 @message(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitResponse:
-    """TxnOffsetCommitResponse."""
+    """One outcome per partition."""
 
     throttle_time_ms: int32 = 0
     topics: list[TxnOffsetCommitResponseTopic] = []
