@@ -13,7 +13,7 @@ from broker.config.topic_settings import TOPIC_SETTINGS
 
 ENVIRONMENT_PREFIX = "FENCEPOST_"
 # Variables of the command line and the scripts that are not settings.
-RESERVED_VARIABLES = frozenset({"FENCEPOST_CONFIG", "FENCEPOST_PYTHON"})
+RESERVED_VARIABLES = frozenset({"FENCEPOST_BOOTSTRAP", "FENCEPOST_CONFIG", "FENCEPOST_PYTHON"})
 
 # Kafka's settings for parts that do not exist here. A server.properties that has them works; each is reported once.
 IGNORED_NAMES = frozenset(

@@ -1,0 +1,154 @@
+"""`fencepost serve`: settings to a running node, and a running node to a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import Any, NoReturn
+
+import click
+import structlog
+
+from broker.config import ConfigurationError, LoadedSettings, Settings, load_settings
+from broker.disk import StorageError
+from broker.logging import LEVELS, configure_logging
+from broker.node import Node
+from broker.server import StartError
+
+EXIT_NOT_STARTED = 1
+EXIT_BAD_SETTINGS = 2
+
+
+@click.command()
+@click.option(
+    "--listener", "listeners", multiple=True, metavar="HOST:PORT", help="Where to listen; may be given again."
+)
+@click.option("--data-dir", metavar="DIRECTORY", help="Where everything is kept (log.dirs).")
+@click.option(
+    "--config",
+    "properties_path",
+    metavar="FILE",
+    envvar="FENCEPOST_CONFIG",
+    help="A properties file with Kafka's names, such as an existing server.properties.",
+)
+@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; may be given again.")
+@click.option("--log-format", type=click.Choice(["human", "json"]), help="How the broker's own log is written.")
+@click.option("--log-level", type=click.Choice(list(LEVELS)), help="The least important events that are logged.")
+def serve(
+    listeners: tuple[str, ...],
+    data_dir: str | None,
+    properties_path: str | None,
+    assignments: tuple[str, ...],
+    log_format: str | None,
+    log_level: str | None,
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C.
+
+    Settings come from --config, then variables FENCEPOST_<NAME> (FENCEPOST_NUM_PARTITIONS=3), then --set and the other
+    options; the later is the stronger.
+    """
+    given = {
+        "listeners": ",".join(_with_name(text, index) for index, text in enumerate(listeners)) or None,
+        "log.dirs": data_dir,
+        "fencepost.log.format": log_format,
+        "fencepost.log.level": log_level,
+    }
+    try:
+        loaded = load_settings(
+            properties_path=properties_path,
+            assignments=assignments,
+            environment=os.environ,
+            overrides={name: text for name, text in given.items() if text is not None},
+        )
+    except ConfigurationError as error:
+        _fail("\n".join(error.problems), EXIT_BAD_SETTINGS)
+    settings = loaded.settings
+    configure_logging(log_format=settings.fencepost_log_format, level=settings.fencepost_log_level)
+    try:
+        _run(_serve(loaded))
+    except (StartError, StorageError) as error:
+        _fail(str(error), EXIT_NOT_STARTED)
+
+
+def _with_name(text: str, index: int) -> str:
+    """`HOST:PORT` as a listener; one that already has a name stays as it is."""
+    if "://" in text:
+        return text
+    return f"PLAINTEXT://{text}" if index == 0 else f"PLAINTEXT{index + 1}://{text}"
+
+
+def _fail(message: str, exit_code: int) -> NoReturn:
+    for line in message.splitlines():
+        print(f"fencepost: {line}", file=sys.stderr)
+    sys.exit(exit_code)
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
+
+
+async def _serve(loaded: LoadedSettings) -> None:
+    log = structlog.get_logger(__name__)
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_loop_error)
+    for warning in loaded.warnings:
+        log.warning("setting_ignored", reason=warning)
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _signalled, stopping)
+    node = Node(loaded.settings)
+    await node.start()
+    # What start-up made lives as long as the process: later collections need not look at it again.
+    gc.collect()
+    gc.freeze()
+    _print_ready(node, loaded.settings)
+    try:
+        await stopping.wait()
+        log.info("stopping", connections=node.connection_count)
+    finally:
+        await node.stop()
+    log.info("stopped")
+
+
+def _signalled(stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        # Asked twice: no more patience. Everything acknowledged is on disk; the next start recovers.
+        os._exit(128 + signal.SIGTERM)
+    stopping.set()
+
+
+def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    structlog.get_logger(__name__).error(
+        "event_loop_error", reason=context.get("message"), exc_info=context.get("exception")
+    )
+
+
+def _print_ready(node: Node, settings: Settings) -> None:
+    """The one line on standard output: scripts wait for it."""
+    address = node.address
+    if settings.fencepost_log_format == "json":
+        event = {
+            "event": "ready",
+            "host": address.host,
+            "port": address.port,
+            "cluster_id": node.cluster_id,
+            "node_id": settings.node_id,
+            "data_directory": node.data_directory,
+            "start_duration_s": round(node.start_duration_s, 3),
+        }
+        print(json.dumps(event), flush=True)
+        return
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    print(
+        f"fencepost is ready: {host}:{address.port} (cluster {node.cluster_id}, node {settings.node_id}, "
+        f"data in {node.data_directory}, {node.start_duration_s:.2f} s)",
+        flush=True,
+    )

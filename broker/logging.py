@@ -1,0 +1,52 @@
+"""How the broker's own log is written: for people, or one JSON object per line; always to standard error."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, TextIO
+
+import structlog
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def configure_logging(*, log_format: str, level: str, stream: TextIO | None = None) -> None:
+    """Set up structlog for the process. log_format: `human` or `json`; level: a key of LEVELS."""
+    stream = sys.stderr if stream is None else stream
+    renderers: list[Any]
+    if log_format == "json":
+        renderers = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(default=_plain)]
+    else:
+        renderers = [
+            structlog.dev.ConsoleRenderer(
+                colors=stream.isatty(), pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=log_format == "json"),
+            *renderers,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=True,
+    )
+    handler = _ToStructlog()
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+class _ToStructlog(logging.Handler):
+    """Brings what the standard library logs (asyncio's complaints) into the same stream and format."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event: MutableMapping[str, Any] = {"logger": record.name, "reason": record.getMessage()}
+        if record.exc_info:
+            event["exc_info"] = record.exc_info
+        structlog.get_logger(record.name).log(record.levelno, "library_event_logged", **event)
+
+
+def _plain(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,39 @@
+"""The `fencepost` command. Subcommands are imported when they are used, so that `serve` starts without client
+libraries."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+# Command name: the module of broker.cli that holds a click command of the same name.
+COMMANDS = ("serve", "topics", "produce", "consume", "groups", "transactions")
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are in modules that are imported only when one of them is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"broker.cli.{cmd_name}"), cmd_name)
+        return command
+
+
+@click.group(cls=LazyGroup, invoke_without_command=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fencepost", prog_name="fencepost")
+def fencepost() -> None:
+    """A broker that speaks the Kafka wire protocol, and commands to try it out."""
+
+
+def main() -> None:
+    """Entry point of the console script and of `python -m broker`."""
+    fencepost(prog_name="fencepost")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""The composition root: makes the parts of one broker, starts them in order and stops them in the opposite one."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import time
+from contextlib import AsyncExitStack
+
+import structlog
+
+from broker.clock import Clock, SystemClock
+from broker.config import Endpoint, Settings, parse_listeners
+from broker.disk import Disk, StorageError
+from broker.dispatch import Dispatcher
+from broker.group.service import GroupService
+from broker.handlers import Services
+from broker.handlers.fetch_sessions import FetchSessionCache
+from broker.local_disk import LocalDisk
+from broker.log.log_directory import LogDirectory
+from broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
+from broker.metadata.store import MetadataStore
+from broker.server import BoundListener, Server, StartError
+from broker.topics import Topics
+from broker.transaction.producer_ids import ProducerIds
+from broker.transaction.service import TransactionService
+from broker.transaction.verification import TransactionVerifier
+
+log = structlog.get_logger(__name__)
+
+
+class Node:
+    """One broker. Several may live in one process, each with its own data directory and ports.
+
+    disk, store: the machine's file system and an SQLite file in the data directory, unless given.
+    Between `start` and `stop`, `services` is what handlers work with, `address` where the first listener accepts.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+        store: MetadataStore | None = None,
+    ) -> None:
+        self.settings = settings
+        self.data_directory = os.path.abspath(settings.log_dirs)
+        self.cluster_id = ""
+        self.start_duration_s = 0.0
+        self._clock = SystemClock() if clock is None else clock
+        self._disk = LocalDisk() if disk is None else disk
+        self._is_disk_local = disk is None
+        self._store = SqliteMetadataStore(os.path.join(self.data_directory, FILE_NAME)) if store is None else store
+        self._services: Services | None = None
+        self._servers: list[Server] = []
+        self._cleanup = AsyncExitStack()
+
+    @property
+    def services(self) -> Services:
+        if self._services is None:
+            raise RuntimeError("the node is not started")
+        return self._services
+
+    @property
+    def address(self) -> Endpoint:
+        """Where the first listener accepts connections, with the port that it really has."""
+        return self._servers[0].bound.address
+
+    @property
+    def connection_count(self) -> int:
+        return sum(server.connection_count for server in self._servers)
+
+    async def start(self) -> None:
+        """Bring everything up; when this returns, clients are served.
+
+        Order: ports, data directory, metadata, recovery of the logs, coordinators, listeners.
+        Raises StartError or StorageError, each with one line for the user; nothing is left behind then.
+        """
+        started_s = time.perf_counter()
+        try:
+            await self._start()
+        except BaseException:
+            await self._cleanup.aclose()
+            raise
+        self.start_duration_s = time.perf_counter() - started_s
+
+    async def stop(self) -> None:
+        """Answer what is in flight, bring everything to disk and mark the data directory as cleanly closed."""
+        await self._cleanup.aclose()
+        self._services = None
+        self._servers = []
+
+    async def _start(self) -> None:
+        settings, clock, cleanup = self.settings, self._clock, self._cleanup
+        bound_listeners = []
+        for listener in parse_listeners(settings):
+            bound = BoundListener(listener, settings)
+            cleanup.callback(bound.close)
+            bound_listeners.append(bound)
+
+        if self._is_disk_local:
+            make_data_directory(self.data_directory)
+        logs = LogDirectory(self.data_directory, disk=self._disk, clock=clock)
+        cleanup.push_async_callback(self._store.close)
+        await self._store.open()
+        self.cluster_id = await self._store.cluster_id()
+
+        topics = Topics(self._store, logs, settings)
+        cleanup.push_async_callback(logs.close)
+        await topics.open()
+
+        producer_ids = ProducerIds(self._store, node_id=settings.node_id)
+        transactions = TransactionService(topics, producer_ids, settings, clock)
+        groups = GroupService(topics, settings, clock)
+        cleanup.push_async_callback(transactions.close)
+        await transactions.start()
+        await groups.start()
+        cleanup.push_async_callback(groups.close)
+        await groups.ensure_loaded()
+
+        advertised = bound_listeners[0].advertised
+        services = Services(
+            settings=settings,
+            clock=clock,
+            topics=topics,
+            transactions=transactions,
+            verifier=TransactionVerifier(transactions),
+            groups=groups,
+            fetch_sessions=FetchSessionCache(settings.max_incremental_fetch_session_cache_slots),
+            node_id=settings.node_id,
+            host=advertised.host,
+            port=advertised.port,
+            cluster_id=self.cluster_id,
+        )
+        self._services = services
+        self._sweep_regularly(logs)
+
+        loop = asyncio.get_running_loop()
+        for bound in bound_listeners:
+            # A client is sent to the addresses of the listener that it came in by.
+            seen = dataclasses.replace(services, host=bound.advertised.host, port=bound.advertised.port)
+            server = Server(bound, Dispatcher(seen, loop=loop), settings, loop=loop)
+            self._servers.append(server)
+            await server.start()
+        cleanup.push_async_callback(self._stop_servers)
+
+    async def _stop_servers(self) -> None:
+        drain_s = self.settings.fencepost_shutdown_drain_ms / 1000
+        await asyncio.gather(*(server.stop(drain_s) for server in self._servers))
+
+    def _sweep_regularly(self, logs: LogDirectory) -> None:
+        """Retention, rolling by time and expiry of producers, every `log.retention.check.interval.ms`."""
+        loop = asyncio.get_running_loop()
+        interval_s = self.settings.log_retention_check_interval_ms / 1000
+        timer: asyncio.TimerHandle
+
+        def sweep() -> None:
+            nonlocal timer
+            try:
+                logs.sweep(self._clock.now_ms())
+            except StorageError as error:
+                log.error("sweep_failed", reason=str(error))  # noqa: TRY400  # the reason says it all
+            timer = loop.call_later(interval_s, sweep)
+
+        timer = loop.call_later(interval_s, sweep)
+        self._cleanup.callback(lambda: timer.cancel())
+
+
+def make_data_directory(path: str) -> None:
+    """Create the data directory, with its parents, and make sure that it can be written. Raises StartError."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise StartError(f"cannot create the data directory {path}: {error.strerror}") from None
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise StartError(f"cannot write to the data directory {path}: check its owner and permissions")
