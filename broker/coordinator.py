@@ -1,8 +1,9 @@
 """The runtime that both coordinators run on: decide, append, apply, and reply when durable.
 
-A coordinator is a set of shards, one per partition of its internal topic. A shard is pure: `decide` functions read it and return records;
-only `apply` changes it, and loading is `apply` over the log, so the live path and the recovery path are one path. Between the decision and
-the append there is no await; the reply leaves when the log is durable up to the last record that the shard's state was computed from.
+A coordinator is a set of shards, one per partition of its internal topic. A shard is pure: `decide` functions read it
+and return records; only `apply` changes it, and loading is `apply` over the log, so the live path and the recovery path
+are one path. Between the decision and the append there is no await; the reply leaves when the log is durable up to the
+last record that the shard's state was computed from.
 Source: Kafka's CoordinatorRuntime, CoordinatorShard and CoordinatorResult.
 """
 
@@ -18,12 +19,13 @@ import structlog
 
 from broker.clock import Clock
 from broker.disk import StorageError
-from broker.log.partition_log import AppendOrigin, Isolation, PartitionLog
+from broker.log.results import AppendOrigin, Isolation
 from protocol.errors import ErrorCode
 from protocol.primitives import DecodeError
 from protocol.record_batch import Record, build_batch, iterate_batches, read_end_transaction_marker, read_records
 
 if TYPE_CHECKING:
+    from broker.log.partition_log import PartitionLog
     from broker.log.verification import VerificationGuard
 
 log = structlog.get_logger(__name__)
@@ -59,7 +61,9 @@ class CoordinatorRecord:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """In place of a reply: the request waits until a later decision answers this token (a member waiting for a rebalance)."""
+    """In place of a reply: the request waits until a later decision answers this token (a member waiting for a
+    rebalance).
+    """
 
     token: Hashable
 
@@ -70,7 +74,8 @@ class Decision(Generic[Reply]):
 
     reply:    sent when everything the decision was computed from is durable; or `Parked`.
     records:  appended as one batch, in this order, then applied one by one.
-    producer: (producer id, epoch) when the records belong to a transaction (TxnOffsetCommit); they become pending until its marker.
+    producer: (producer id, epoch) when the records belong to a transaction (TxnOffsetCommit); they become pending until
+              its marker.
     answers:  replies to requests parked before, by token; they leave with this decision, in this order.
     guard:    what `PartitionLog.begin_verification` gave for the producer, if it asked for verification (KIP-890).
     """
@@ -138,7 +143,7 @@ class CoordinatorPartition(Generic[S]):
     parked: dict[Hashable, asyncio.Future[Any]] = field(default_factory=dict)
 
 
-class CoordinatorRefusal(Exception):
+class CoordinatorRefusal(Exception):  # noqa: N818  # an expected answer of a coordinator, not an error
     """A request met a partition that is loading, offline or not owned; carries the error code to answer with."""
 
     def __init__(self, error: ErrorCode) -> None:
@@ -152,7 +157,8 @@ class CoordinatorRuntime(Generic[S]):
     name:       for log events, `transaction` or `group`.
     make_shard: builds the empty shard of a partition.
     clock:      wall time; waiting is done on the running event loop.
-    applied:    called in the same step, after a decision's records were applied and after a partition has been loaded; not yet durable then.
+    applied:    called in the same step, after a decision's records were applied and after a partition has been loaded;
+                not yet durable then.
     """
 
     def __init__(
@@ -209,7 +215,8 @@ class CoordinatorRuntime(Generic[S]):
                 waiting.cancel()
 
     def submit(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
-        """Decide, append and apply in this very step, for callers to whom it does not matter when the records become durable.
+        """Decide, append and apply in this very step, for callers to whom it does not matter when the records become
+        durable.
 
         The reply must not leave the process. Raises CoordinatorRefusal.
         """
@@ -274,7 +281,7 @@ class CoordinatorRuntime(Generic[S]):
     def _answered(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # a write that failed has refused the parked requests; the caller, if still there, is told too
+            task.exception()  # a failed write has refused the parked requests; the caller, if still there, is told too
 
     async def _answer_when_durable(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
         await self._durable(partition)
@@ -296,7 +303,9 @@ class CoordinatorRuntime(Generic[S]):
     # Ownership
 
     def load(self, index: int, partition_log: PartitionLog, *, coordinator_epoch: int) -> asyncio.Task[None]:
-        """Take over a partition: replay its log in the background, then answer requests. The task ends when it is active."""
+        """Take over a partition: replay its log in the background, then answer requests. The task ends when it is
+        active.
+        """
         partition = CoordinatorPartition(index, partition_log, self._make_shard(index), coordinator_epoch)
         self._partitions[index] = partition
         task = asyncio.get_running_loop().create_task(self._load(partition), name=f"load-{self.name}-{index}")
@@ -361,7 +370,9 @@ class CoordinatorRuntime(Generic[S]):
         partition_log.observer = _MarkerObserver(self, partition)
         partition.state = PartitionState.ACTIVE
         if record_count:
-            log.info("coordinator_partition_loaded", coordinator=self.name, partition=partition.index, records=record_count)
+            log.info(
+                "coordinator_partition_loaded", coordinator=self.name, partition=partition.index, records=record_count
+            )
         if self._applied is not None:
             self._applied(partition)
         self._schedule(partition)
@@ -369,7 +380,9 @@ class CoordinatorRuntime(Generic[S]):
     def _take_offline(self, partition: CoordinatorPartition[S], error: Exception) -> None:
         if partition.state is not PartitionState.OFFLINE:
             partition.state = PartitionState.OFFLINE
-            log.error("coordinator_partition_offline", coordinator=self.name, partition=partition.index, reason=str(error))
+            log.error(
+                "coordinator_partition_offline", coordinator=self.name, partition=partition.index, reason=str(error)
+            )
             self._stop(partition)
 
     def _stop(self, partition: CoordinatorPartition[S]) -> None:
@@ -413,7 +426,12 @@ class CoordinatorRuntime(Generic[S]):
         try:
             await self.execute(partition.index, lambda shard: shard.decide_deadline(now_ms))
         except CoordinatorRefusal as refusal:
-            log.warning("coordinator_deadline_refused", coordinator=self.name, partition=partition.index, error=refusal.error.name)
+            log.warning(
+                "coordinator_deadline_refused",
+                coordinator=self.name,
+                partition=partition.index,
+                error=refusal.error.name,
+            )
             self._schedule(partition, minimum_delay_s=REFUSED_DEADLINE_PAUSE_S)
 
 

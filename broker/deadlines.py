@@ -1,4 +1,6 @@
-"""Many deadlines, one timer: the next time at which a coordinator's shard has something to do, and what is due then. Pure."""
+"""Many deadlines, one timer: the next time at which a coordinator's shard has something to do, and what is due then.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ _COMPACT_ABOVE_ENTRIES = 64
 class Deadlines(Generic[Key]):
     """At most one deadline for each key, on a heap.
 
-    Moving a deadline later, which every heartbeat and every transaction does, is one dictionary write: the heap keeps the earlier time and
-    finds out when that time comes. So `next_ms` may be earlier than the earliest deadline, never later, and `due` may find nothing.
-    The heap holds at most twice as many entries as there are keys, and a few.
+    Moving a deadline later, which every heartbeat and every transaction does, is one dictionary write: the heap keeps
+    the earlier time and finds out when that time comes. So `next_ms` may be earlier than the earliest deadline, never
+    later, and `due` may find nothing. The heap holds at most twice as many entries as there are keys, and a few.
     """
 
     __slots__ = ("_deadline_ms", "_heap", "_heaped_ms")

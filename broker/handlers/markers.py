@@ -26,7 +26,7 @@ def write_txn_markers_failed(
 
 @api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, versions="1-2", failed=write_txn_markers_failed)
 async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    """Append markers; the reply leaves when every partition has an outcome. Version 1 asks for the relaxed epoch check."""
+    """Append markers; the reply leaves when every partition has an outcome. Version 1 asks for the lax epoch check."""
     services = context.services
     markers = [
         TransactionMarker(
@@ -41,9 +41,7 @@ async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMar
     ]
     outcomes = await write_markers(services.topics, markers, services.clock.now_ms())
     return WriteTxnMarkersResponse(
-        markers=[
-            _result(marker, _error_of(outcome)) for marker, outcome in zip(request.markers, outcomes, strict=True)
-        ]
+        markers=[_result(marker, _error_of(outcome)) for marker, outcome in zip(request.markers, outcomes, strict=True)]
     )
 
 

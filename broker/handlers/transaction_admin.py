@@ -35,17 +35,14 @@ def describe_transactions_failed(
     )
 
 
-@api(
-    DescribeTransactionsRequest, DescribeTransactionsResponse, versions="0-0", failed=describe_transactions_failed
-)
+@api(DescribeTransactionsRequest, DescribeTransactionsResponse, versions="0-0", failed=describe_transactions_failed)
 def handle_describe_transactions(
     context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     """The state, producer, time-out and partitions of the transactions asked for."""
     return DescribeTransactionsResponse(
         transaction_states=[
-            _describe(context.services.transactions, transactional_id)
-            for transactional_id in request.transactional_ids
+            _describe(context.services.transactions, transactional_id) for transactional_id in request.transactional_ids
         ]
     )
 

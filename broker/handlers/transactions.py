@@ -1,4 +1,6 @@
-"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn: the requests of transactional producers to their coordinator."""
+"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn: the requests of transactional producers to their
+coordinator.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def add_partitions_to_txn_failed(
 async def handle_add_partitions_to_txn(
     context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    """Partitions join a transaction. Up to version 3 from a client, for its own; from version 4 on from a partition's leader, for many."""
+    """Partitions join a transaction. Up to version 3 from a client, for its own; from version 4 on from a partition's
+    leader, for many.
+    """
     services = context.services
     if context.api_version >= FIRST_BATCH_VERSION:
         results = await asyncio.gather(
@@ -124,9 +128,7 @@ async def _add_or_verify(
     if transaction.verify_only:
         errors = await transactions.verify_partitions(transactional_id, producer, partitions)
     else:
-        error = await transactions.add_partitions(
-            transactional_id, producer, partitions, version=TransactionVersion.V2
-        )
+        error = await transactions.add_partitions(transactional_id, producer, partitions, version=TransactionVersion.V2)
         errors = dict.fromkeys(partitions, error)
     return AddPartitionsToTxnResult(
         transactional_id=transactional_id, topic_results=_topic_results(topics, errors.__getitem__)
@@ -214,9 +216,7 @@ async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> End
         Producer(request.producer_id, request.producer_epoch),
         committed=request.committed,
         version=(
-            TransactionVersion.V2
-            if context.api_version >= END_TXN_TRANSACTION_VERSION_2
-            else TransactionVersion.V1
+            TransactionVersion.V2 if context.api_version >= END_TXN_TRANSACTION_VERSION_2 else TransactionVersion.V1
         ),
     )
     if reply.error is not ErrorCode.NONE:

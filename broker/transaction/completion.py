@@ -1,4 +1,6 @@
-"""One prepared transaction on its way to complete: its markers are sent, again and again if need be, until every partition has its own."""
+"""One prepared transaction on its way to complete: its markers are sent, again and again if need be, until every
+partition has its own.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ _PASSING = frozenset(
 class Completion:
     """Sends the markers of one prepared transaction, then appends the record that completes it.
 
-    transaction: as prepared; all its partitions get a marker, also those that had one before a restart: a repeated marker is harmless.
+    transaction: as prepared; all its partitions get a marker, also those that had one before a restart: a repeated
+                 marker is harmless.
     channel:     the way to the partitions.
     ended:       called once it is over, in the same step; also when it was given up.
     A partition that is out of reach is tried for ever; only a partition that was deleted is left out.
@@ -66,7 +69,9 @@ class Completion:
         self._channel = channel
         self._clock = clock
         self._ended = ended
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"complete-{transaction.transactional_id}")
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name=f"complete-{transaction.transactional_id}"
+        )
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait until it is over; False if that takes longer than `timeout_s`."""
@@ -81,7 +86,8 @@ class Completion:
         try:
             await self._complete()
         except CoordinatorRefusal as refusal:
-            # The partition was given up or its disk failed: whoever loads it next finds the prepared transaction in the log.
+            # The partition was given up or its disk failed: whoever loads it next finds the prepared transaction in the
+            # log.
             log.warning(
                 "transaction_completion_given_up",
                 transactional_id=self.transaction.transactional_id,
@@ -103,14 +109,17 @@ class Completion:
             pause_s = min(pause_s * 2, LONGEST_RETRY_PAUSE_S)
             if self._runtime.partition(self._partition.index) is not self._partition:
                 raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
-        # Nobody waits for this record itself: a reply that depends on it waits for the log, and without it the markers are sent again.
+        # Nobody waits for this record itself: a reply that depends on it waits for the log, and without it the markers
+        # are sent again.
         self._runtime.submit(
             self._partition.index,
             lambda shard: shard.decide_completion(transaction.transactional_id, now_ms=self._clock.now_ms()),
         )
 
     async def _send(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
-        """Send the markers; returns the partitions to try again. Raises CoordinatorRefusal when this coordinator has been deposed."""
+        """Send the markers; returns the partitions to try again. Raises CoordinatorRefusal when this coordinator has
+        been deposed.
+        """
         transaction = self.transaction
         outcome = await self._channel.send(
             TransactionMarker(

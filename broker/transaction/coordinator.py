@@ -1,8 +1,9 @@
 """The transaction coordinator's state for one partition of `__transaction_state`, and every decision on it. Pure.
 
-A `decide_…` function reads the shard and returns the records to append with the reply; only `apply` changes the shard, so loading the
-partition is `apply` over its log. A prepared transaction is in the log and in `unsent`: the service takes it from there, sends its markers
-and asks for `decide_completion`. Requests that meet it meanwhile are answered CONCURRENT_TRANSACTIONS.
+A `decide_…` function reads the shard and returns the records to append with the reply; only `apply` changes the shard,
+so loading the partition is `apply` over its log. A prepared transaction is in the log and in `unsent`: the service
+takes it from there, sends its markers and asks for `decide_completion`. Requests that meet it meanwhile are answered
+CONCURRENT_TRANSACTIONS.
 Source: Kafka's TransactionCoordinator and TransactionStateManager.
 """
 
@@ -64,10 +65,12 @@ class ProducerReply(NamedTuple):
 class TransactionLimits:
     """The settings that decisions depend on.
 
-    transaction_version:            of what the coordinator begins by itself: the level of the cluster feature `transaction.version`.
+    transaction_version:            of what the coordinator begins by itself: the level of the cluster feature
+                                    `transaction.version`.
     transactional_id_expiration_ms: an id with nothing open and unused for that long is forgotten.
     expiry_interval_ms:             expiry happens at multiples of it, so that many ids go in one batch.
-    time_out_retry_ms:              when a transaction that has timed out could not be aborted, it is tried again after this time.
+    time_out_retry_ms:              when a transaction that has timed out could not be aborted, it is tried again after
+                                    this time.
     """
 
     transaction_version: TransactionVersion = TransactionVersion.V2
@@ -97,9 +100,11 @@ class TransactionShard:
     ) -> Decision[ProducerReply]:
         """Begin a producer session, or bump the epoch of the current one.
 
-        expected: what the producer believes to be (KIP-360); None for a new session, which fences all sessions before it.
-        Replies CONCURRENT_TRANSACTIONS when a transaction must end first, also when this very decision aborts it: then decide again once its
-        markers are written. Refuses: PRODUCER_FENCED; COORDINATOR_LOAD_IN_PROGRESS when a producer id is needed and none is at hand.
+        expected: what the producer believes to be (KIP-360); None for a new session, which fences all sessions before
+                  it.
+        Replies CONCURRENT_TRANSACTIONS when a transaction must end first, also when this very decision aborts it: then
+        decide again once its markers are written. Refuses: PRODUCER_FENCED; COORDINATOR_LOAD_IN_PROGRESS when a
+        producer id is needed and none is at hand.
         Source: Kafka's TransactionCoordinator.handleInitProducerId and prepareInitProducerIdTransit.
         """
         metadata = self.transactions.get(transactional_id)
@@ -163,7 +168,7 @@ class TransactionShard:
         if metadata.state is ONGOING and metadata.partitions.issuperset(partitions):
             return Decision(ErrorCode.NONE)
         return Decision(
-            ErrorCode.NONE, _records(metadata.with_partitions(partitions, version=version, now_ms=now_ms))
+            ErrorCode.NONE, [metadata_record(metadata.with_partitions(partitions, version=version, now_ms=now_ms))]
         )
 
     def decide_verification(
@@ -171,7 +176,8 @@ class TransactionShard:
     ) -> Decision[dict[TopicPartition, ErrorCode]]:
         """Whether partitions are in the producer's open transaction; changes nothing (KIP-890, first part).
 
-        Per partition: NONE, TRANSACTION_ABORTABLE when it is not, or for all of them the reason why the producer has no say.
+        Per partition: NONE, TRANSACTION_ABORTABLE when it is not, or for all of them the reason why the producer has no
+        say.
         Source: Kafka's TransactionCoordinator.handleVerifyPartitionsInTransaction.
         """
         metadata, error = self._find(transactional_id)
@@ -200,11 +206,12 @@ class TransactionShard:
         version: TransactionVersion,
         now_ms: int,
     ) -> Decision[ProducerReply]:
-        """Decide the outcome of the producer's transaction. When the record is durable, the transaction is committed or aborted.
+        """Decide the outcome of the producer's transaction. When the record is durable, the transaction is committed or
+        aborted.
 
         The reply carries the identity that the producer has after the transaction.
-        Refuses: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE;
-        COORDINATOR_LOAD_IN_PROGRESS when the epoch is exhausted and no new producer id is at hand.
+        Refuses: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+        INVALID_TXN_STATE; COORDINATOR_LOAD_IN_PROGRESS when the epoch is exhausted and no new producer id is at hand.
         Source: Kafka's TransactionCoordinator.endTransactionWithTV1 and endTransaction.
         """
         metadata, error = self._find(transactional_id)
@@ -237,7 +244,7 @@ class TransactionShard:
         metadata = self.transactions.get(transactional_id)
         if metadata is None or not metadata.state.is_prepared:
             return Decision(None)
-        return Decision(None, _records(metadata.completed(now_ms=now_ms)))
+        return Decision(None, [metadata_record(metadata.completed(now_ms=now_ms))])
 
     def next_deadline_ms(self) -> int | None:
         time_out_ms, expiry_ms = self._time_outs.next_ms(), self._expiries.next_ms()
@@ -248,8 +255,10 @@ class TransactionShard:
     def decide_deadline(self, now_ms: int) -> Decision[None]:
         """Abort the transactions that have timed out and forget the ids that have not been used for long.
 
-        Each is looked at again later, unless its record, once applied, has taken the reason away: so an append that is refused loses none.
-        Source: Kafka's TransactionCoordinator.abortTimedOutTransactions and TransactionStateManager.removeExpiredTransactionalIds.
+        Each is looked at again later, unless its record, once applied, has taken the reason away: so an append that is
+        refused loses none.
+        Source: Kafka's TransactionCoordinator.abortTimedOutTransactions and
+        TransactionStateManager.removeExpiredTransactionalIds.
         """
         records: list[CoordinatorRecord] = []
         size_bytes = 0
@@ -290,14 +299,14 @@ class TransactionShard:
                 yield CoordinatorRecord(encode_transaction_log_key(transactional_id), None)
 
     def _fence(self, metadata: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord] | None:
-        """The records that abort an open transaction without its producer; None when a producer id is needed and none is at hand."""
+        """The records that abort an open transaction without its producer; None when a producer id is needed and none
+        is at hand.
+        """
         version = self._limits.transaction_version
         next_producer_id = self._next_producer_id(metadata, version)
         if next_producer_id is None:
             return None
-        return _end_records(
-            metadata.fenced(version=version, now_ms=now_ms, next_producer_id=next_producer_id), now_ms
-        )
+        return _end_records(metadata.fenced(version=version, now_ms=now_ms, next_producer_id=next_producer_id), now_ms)
 
     # Producer ids
 
@@ -308,7 +317,9 @@ class TransactionShard:
         return None if producer_id is None else Producer(producer_id, 0)
 
     def _next_producer_id(self, metadata: TransactionMetadata, version: TransactionVersion) -> int | None:
-        """The id that takes over when a transaction ends: -1 when the current one stays, None when one is needed and none is at hand."""
+        """The id that takes over when a transaction ends: -1 when the current one stays, None when one is needed and
+        none is at hand.
+        """
         if version is TransactionVersion.V2 and metadata.is_epoch_exhausted:
             return self._take_producer_id()
         return NO_PRODUCER_ID
@@ -319,7 +330,7 @@ class TransactionShard:
         return self.transactions.get(transactional_id), ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     def _reply_with_producer(self, metadata: TransactionMetadata) -> Decision[ProducerReply]:
-        return Decision(ProducerReply(ErrorCode.NONE, *metadata.producer), _records(metadata))
+        return Decision(ProducerReply(ErrorCode.NONE, *metadata.producer), [metadata_record(metadata)])
 
     # Records
 
@@ -381,15 +392,16 @@ def _may_expect(metadata: TransactionMetadata, expected: Producer) -> bool:
 
 def _end_records(prepared: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord]:
     """A transaction without partitions has no markers to wait for: it is complete in the same batch."""
-    records = _records(prepared)
+    records = [metadata_record(prepared)]
     if not prepared.partitions:
-        records += _records(prepared.completed(now_ms=now_ms))
+        records.append(metadata_record(prepared.completed(now_ms=now_ms)))
     return records
 
 
-def _records(metadata: TransactionMetadata) -> list[CoordinatorRecord]:
+def metadata_record(metadata: TransactionMetadata) -> CoordinatorRecord:
+    """The record of `__transaction_state` that says what `metadata` says."""
     key = encode_transaction_log_key(metadata.transactional_id)
-    return [CoordinatorRecord(key, encode_transaction_log_value(to_value(metadata)))]
+    return CoordinatorRecord(key, encode_transaction_log_value(to_value(metadata)))
 
 
 def _size_bytes(records: Collection[CoordinatorRecord]) -> int:

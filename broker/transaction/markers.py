@@ -1,7 +1,7 @@
 """Markers: the control records that end a transaction in the partitions that it wrote to.
 
-`write_markers` serves both the WriteTxnMarkers request and the coordinator of this node; `MarkerChannel` is the seam between the two,
-where a network fits in when a partition lives elsewhere.
+`write_markers` serves both the WriteTxnMarkers request and the coordinator of this node; `MarkerChannel` is the seam
+between the two, where a network fits in when a partition lives elsewhere.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ log = structlog.get_logger(__name__)
 class TransactionMarker:
     """The end of one transaction in some partitions.
 
-    producer_epoch:      in transaction version 2 one above that of the data, so that late writes and late markers are fenced.
-    coordinator_epoch:   the leader epoch of the coordinator's partition; a lower one than a partition has seen is refused.
+    producer_epoch:      in transaction version 2 one above that of the data, so that late writes and late markers are
+                         fenced.
+    coordinator_epoch:   the leader epoch of the coordinator's partition; a lower one than a partition has seen is
+                         refused.
     transaction_version: 2 compares the producer epoch strictly, 0 and 1 take an equal one.
     """
 
@@ -43,7 +45,7 @@ class MarkerChannel(Protocol):
     """The way of a marker to the leaders of its partitions."""
 
     async def send(self, marker: TransactionMarker) -> dict[TopicPartition, ErrorCode]:
-        """The outcome per partition. NONE: the marker is durable there. Everything that can go wrong is an error code."""
+        """The outcome per partition. NONE: the marker is durable there. What can go wrong is an error code."""
         ...
 
     def is_deleted(self, topic_partition: TopicPartition) -> bool:
@@ -72,10 +74,11 @@ async def write_markers(
 ) -> list[dict[TopicPartition, ErrorCode]]:
     """Append markers to the partitions that are hosted here, and wait once until all of them are durable.
 
-    All appends are one step of the event loop; then the flushes run together. Pending offsets in `__consumer_offsets` become committed, or
-    are dropped, through the observer of that partition's log. Writing a marker again is harmless.
-    Returns the outcomes in the order of `markers`, per partition: NONE; UNKNOWN_TOPIC_OR_PARTITION when it is not hosted here;
-    INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when somebody newer owns the producer id; KAFKA_STORAGE_ERROR.
+    All appends are one step of the event loop; then the flushes run together. Pending offsets in `__consumer_offsets`
+    become committed, or are dropped, through the observer of that partition's log. Writing a marker again is harmless.
+    Returns the outcomes in the order of `markers`, per partition: NONE; UNKNOWN_TOPIC_OR_PARTITION when it is not
+    hosted here; INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when somebody newer owns the producer id;
+    KAFKA_STORAGE_ERROR.
     Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
     """
     outcomes: list[dict[TopicPartition, ErrorCode]] = []

@@ -1,4 +1,6 @@
-"""What the coordinator knows of one transactional id: the fields, who may act on it, how each event changes it, and its stored form. Pure."""
+"""What the coordinator knows of one transactional id: the fields, who may act on it, how each event changes it, and its
+stored form. Pure.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 LAST_EPOCH = 32767  # never given to a client, so that whoever holds 32766 can still be fenced
 EXHAUSTED_EPOCH = LAST_EPOCH - 1  # the last epoch a client may hold; after it comes a new producer id
-TWO_PHASE_COMMIT_TIMEOUT_MS = 2_147_483_647  # KIP-939: a transaction with this time-out is only ever ended by its client
+TWO_PHASE_COMMIT_TIMEOUT_MS = (
+    2_147_483_647  # KIP-939: a transaction with this time-out is only ever ended by its client
+)
 
 
 class Producer(NamedTuple):
@@ -36,7 +40,7 @@ class Producer(NamedTuple):
     producer_epoch: int
 
 
-class IllegalTransition(Exception):
+class IllegalTransitionError(Exception):
     """A transition that no table allows was about to be written: a bug in the coordinator."""
 
 
@@ -44,9 +48,10 @@ class IllegalTransition(Exception):
 class TransactionMetadata:
     """One transactional id, as the last record of it in `__transaction_state` says.
 
-    previous_producer_id: the id that this producer had one transition of its epoch ago, if the holder of that epoch asked for the
-        transition itself and so may ask again; otherwise -1. With it the whole of `previous` follows from the record; Kafka holds the last
-        epoch in memory only and forgets after a failover which retries are legitimate (KIP-360).
+    previous_producer_id: the id that this producer had one transition of its epoch ago, if the holder of that epoch
+                          asked for the
+        transition itself and so may ask again; otherwise -1. With it the whole of `previous` follows from the record;
+        Kafka holds the last epoch in memory only and forgets after a failover which retries are legitimate (KIP-360).
     next_producer_id: the id that takes over at completion because the epoch is exhausted; -1 otherwise.
     start_ms: when the transaction was opened; -1 when there has been none.
     """
@@ -69,7 +74,9 @@ class TransactionMetadata:
 
     @property
     def previous(self) -> Producer | None:
-        """The identity whose owner became the current one by its own request; a retry of that request gets the same answer."""
+        """The identity whose owner became the current one by its own request; a retry of that request gets the same
+        answer.
+        """
         if self.previous_producer_id == NO_PRODUCER_ID:
             return None
         if self.previous_producer_id != self.producer_id:
@@ -104,11 +111,15 @@ class TransactionMetadata:
     def with_partitions(
         self, partitions: Iterable[TopicPartition], *, version: TransactionVersion, now_ms: int
     ) -> TransactionMetadata:
-        """Partitions join the transaction, the first ones open it. The time-out counts from the opening, not from the last addition."""
+        """Partitions join the transaction, the first ones open it. The time-out counts from the opening, not from the
+        last addition.
+        """
         is_open = self.state is ONGOING
         previous_producer_id = self.previous_producer_id
         if previous_producer_id not in (NO_PRODUCER_ID, self.producer_id):
-            previous_producer_id = self.producer_id  # the new id is in use: the owner of the exhausted one has had its answer
+            previous_producer_id = (
+                self.producer_id
+            )  # the new id is in use: the owner of the exhausted one has had its answer
         return self._move(
             ONGOING,
             partitions=self.partitions.union(partitions) if is_open else frozenset(partitions),
@@ -121,7 +132,9 @@ class TransactionMetadata:
     def prepared(
         self, *, committed: bool, version: TransactionVersion, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> TransactionMetadata:
-        """The outcome is decided at its client's request. Version 2 raises the epoch; when it is exhausted, `next_producer_id` is needed."""
+        """The outcome is decided at its client's request. Version 2 raises the epoch; when it is exhausted,
+        `next_producer_id` is needed.
+        """
         if version is TransactionVersion.V2:
             return self._prepared_with_next_epoch(
                 committed, version, now_ms, next_producer_id, previous_producer_id=self.producer_id
@@ -135,9 +148,11 @@ class TransactionMetadata:
     def fenced(
         self, *, version: TransactionVersion, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> TransactionMetadata:
-        """The coordinator aborts the open transaction by itself and raises the epoch, so that its producer can do no more.
+        """The coordinator aborts the open transaction by itself and raises the epoch, so that its producer can do no
+        more.
 
-        In version 2 that producer may still find its way back by aborting, as if it had asked for the abort; in version 1 it may not.
+        In version 2 that producer may still find its way back by aborting, as if it had asked for the abort; in version
+        1 it may not.
         """
         may_recover = version is TransactionVersion.V2
         return self._prepared_with_next_epoch(
@@ -170,7 +185,9 @@ class TransactionMetadata:
         )
 
     def completed(self, *, now_ms: int) -> TransactionMetadata:
-        """All markers are written. An exhausted producer id is replaced here, so that its markers still carried the old one."""
+        """All markers are written. An exhausted producer id is replaced here, so that its markers still carried the old
+        one.
+        """
         return self._move(
             COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT,
             producer_id=self.completed_producer.producer_id,
@@ -189,7 +206,7 @@ class TransactionMetadata:
 
     def _move(self, state: TransactionState, **changes: object) -> TransactionMetadata:
         if self.state not in ALLOWED_PREVIOUS[state]:
-            raise IllegalTransition(f"{self.transactional_id}: {self.state.display_name} to {state.display_name}")
+            raise IllegalTransitionError(f"{self.transactional_id}: {self.state.display_name} to {state.display_name}")
         return replace(self, state=state, **changes)  # type: ignore[arg-type]  # field names are checked by replace itself
 
 
@@ -225,7 +242,8 @@ def fence_end(
 ) -> Event | ErrorCode:
     """Which end of a transaction an EndTxn request is, or why its sender may not ask for it.
 
-    In version 2 the reply to EndTxn carries the next epoch, so a producer that missed the reply asks again with the epoch before.
+    In version 2 the reply to EndTxn carries the next epoch, so a producer that missed the reply asks again with the
+    epoch before.
     """
     if version is TransactionVersion.V2 and metadata.previous is not None and producer == metadata.previous:
         return Event.RETRY_COMMIT if committed else Event.RETRY_ABORT

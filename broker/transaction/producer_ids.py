@@ -26,15 +26,16 @@ class ProducerIdBlock(NamedTuple):
     last: int
 
 
-class ProducerIdsExhausted(Exception):
+class ProducerIdsExhaustedError(Exception):
     """All 2^63 producer ids have been used."""
 
 
 class ProducerIds:
     """Hands out producer ids at once, from memory; blocks are reserved in the background, one request in flight.
 
-    A block is recorded in the store by compare-and-set before any of its ids is given out, so several nodes may draw from one store, and
-    a crash only burns what is left of a block. When it is unclear whether a write arrived, the store is read again: both outcomes are safe.
+    A block is recorded in the store by compare-and-set before any of its ids is given out, so several nodes may draw
+    from one store, and a crash only burns what is left of a block. When it is unclear whether a write arrived, the
+    store is read again: both outcomes are safe.
     Source: KIP-98, KIP-730; Kafka's ProducerIdManager and, for the compare-and-set, its ZooKeeper predecessor.
     """
 
@@ -58,7 +59,9 @@ class ProducerIds:
             self._request = None
 
     def take(self) -> int | None:
-        """A producer id that was never given out before; None when no block is at hand yet: COORDINATOR_LOAD_IN_PROGRESS, ask again."""
+        """A producer id that was never given out before; None when no block is at hand yet:
+        COORDINATOR_LOAD_IN_PROGRESS, ask again.
+        """
         if self._next > self._last:
             if self._prefetched is None:
                 self._ensure_request()
@@ -80,7 +83,7 @@ class ProducerIds:
         while True:
             try:
                 self._prefetched = await self._reserve_block()
-            except ProducerIdsExhausted:
+            except ProducerIdsExhaustedError:
                 log.critical("producer_ids_exhausted")
                 return
             except Exception as error:  # noqa: BLE001  # whatever the store's engine raises: ids will be there when it is back
@@ -95,7 +98,7 @@ class ProducerIds:
             value, version = await self._store.read_versioned(BLOCK_KEY)
             first = 0 if value is None else _decode_block(value).last + 1
             if first > MAX_PRODUCER_ID - BLOCK_SIZE:
-                raise ProducerIdsExhausted
+                raise ProducerIdsExhaustedError
             block = ProducerIdBlock(first, first + BLOCK_SIZE - 1)
             if await self._store.compare_and_set(BLOCK_KEY, _encode_block(block, self._node_id), version):
                 return block

@@ -1,5 +1,5 @@
-"""The transaction coordinator as the broker runs it: finds the shard, lets requests wait for a transaction that is just ending, and brings
-prepared transactions to their end.
+"""The transaction coordinator as the broker runs it: finds the shard, lets requests wait for a transaction that is just
+ending, and brings prepared transactions to their end.
 
 Rules live in `coordinator` and `state_machine`; here is what needs the event loop.
 """
@@ -41,9 +41,10 @@ Partition = CoordinatorPartition[TransactionShard]
 class TransactionService:
     """The coordinator of all transactional ids whose partition of `__transaction_state` is hosted here.
 
-    Methods return error codes; none of them raises for what a client did. A reply is returned when everything it was computed from is durable.
-    A request that meets a transaction whose markers are being written waits for it, up to `add.partitions.to.txn.retry.backoff.max.ms`,
-    before it is told CONCURRENT_TRANSACTIONS: clients retry that error only after a pause that is much longer than the markers take.
+    Methods return error codes; none of them raises for what a client did. A reply is returned when everything it was
+    computed from is durable. A request that meets a transaction whose markers are being written waits for it, up to
+    `add.partitions.to.txn.retry.backoff.max.ms`, before it is told CONCURRENT_TRANSACTIONS: clients retry that error
+    only after a pause that is much longer than the markers take.
     """
 
     def __init__(
@@ -82,7 +83,9 @@ class TransactionService:
     # Start and stop
 
     async def start(self) -> None:
-        """Reserve producer ids, load what `__transaction_state` holds, and finish what was prepared before the last stop."""
+        """Reserve producer ids, load what `__transaction_state` holds, and finish what was prepared before the last
+        stop.
+        """
         await self._producer_ids.start()
         metadata = self._topics.metadata.get(TRANSACTION_STATE_TOPIC)
         if metadata is not None and self._partition_count == 0:
@@ -147,10 +150,12 @@ class TransactionService:
         two_phase_commit: bool = False,
         keep_prepared_transaction: bool = False,
     ) -> ProducerReply:
-        """Give a producer its identity. Without a transactional id it is a fresh producer id that nothing is stored about.
+        """Give a producer its identity. Without a transactional id it is a fresh producer id that nothing is stored
+        about.
 
         producer_id, producer_epoch: what the producer believes to be (KIP-360); both or neither.
-        An open transaction of an earlier session is aborted first. Source: Kafka's TransactionCoordinator.handleInitProducerId.
+        An open transaction of an earlier session is aborted first. Source: Kafka's
+        TransactionCoordinator.handleInitProducerId.
         """
         if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
             return ProducerReply(ErrorCode.INVALID_REQUEST)
@@ -220,7 +225,9 @@ class TransactionService:
     async def end_transaction(
         self, transactional_id: str, producer: Producer, *, committed: bool, version: TransactionVersion
     ) -> ProducerReply:
-        """Commit or abort the producer's transaction. Once this returns NONE, the outcome is durable; its markers follow by themselves."""
+        """Commit or abort the producer's transaction. Once this returns NONE, the outcome is durable; its markers
+        follow by themselves.
+        """
 
         def decide(shard: TransactionShard) -> Decision[ProducerReply]:
             return shard.decide_end_transaction(
@@ -243,7 +250,9 @@ class TransactionService:
         decide: Callable[[TransactionShard], Decision[Reply]],
         error_of: Callable[[Reply], ErrorCode],
     ) -> Reply:
-        """Decide; while the answer is CONCURRENT_TRANSACTIONS because markers are being written, wait for them and decide again."""
+        """Decide; while the answer is CONCURRENT_TRANSACTIONS because markers are being written, wait for them and
+        decide again.
+        """
         index = self._index(transactional_id)
         reply = await self._runtime.execute(index, decide)
         if error_of(reply) is not ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -273,7 +282,9 @@ class TransactionService:
     # Views for administrators
 
     def find(self, transactional_id: str) -> TransactionMetadata | ErrorCode:
-        """One transaction as it stands. Refuses: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, and what a coordinator refuses."""
+        """One transaction as it stands. Refuses: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, and what a coordinator
+        refuses.
+        """
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         try:

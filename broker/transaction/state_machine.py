@@ -1,8 +1,10 @@
-"""The life of a transaction as two tables, one for each transaction version. Pure: who may ask is checked before, in `metadata.fence`.
+"""The life of a transaction as two tables, one for each transaction version. Pure: who may ask is checked before, in
+`metadata.fence`.
 
-Version 1 is the protocol of KIP-98: the epoch lasts as long as the session. Version 2 is the second part of KIP-890: every end of a
-transaction raises the epoch, so that nothing sent late can reach into the next transaction. An operation's version is that of the request;
-what the coordinator begins by itself (time-outs, fencing) has the version of the cluster feature `transaction.version`.
+Version 1 is the protocol of KIP-98: the epoch lasts as long as the session. Version 2 is the second part of KIP-890:
+every end of a transaction raises the epoch, so that nothing sent late can reach into the next transaction. An
+operation's version is that of the request; what the coordinator begins by itself (time-outs, fencing) has the version
+of the cluster feature `transaction.version`.
 Source: Kafka's TransactionState, TransactionCoordinator and TransactionMetadata.
 """
 
@@ -15,7 +17,9 @@ from protocol.errors import ErrorCode
 
 
 class TransactionVersion(IntEnum):
-    """How epochs are kept. The number is what transaction log records, markers and the feature level carry; V1 is 0 in all of them."""
+    """How epochs are kept. The number is what transaction log records, markers and the feature level carry; V1 is 0 in
+    all of them.
+    """
 
     V1 = 0
     V2 = 2
@@ -55,7 +59,9 @@ class Outcome(Enum):
 
 
 class Event(Enum):
-    """What can happen to a transaction. The two RETRY events exist in version 2 only: the request carries the epoch before the current."""
+    """What can happen to a transaction. The two RETRY events exist in version 2 only: the request carries the epoch
+    before the current.
+    """
 
     INIT_PRODUCER_ID = "InitProducerId"
     ADD_PARTITIONS = "AddPartitionsToTxn"
@@ -99,33 +105,33 @@ STATES_BY_DISPLAY_NAME: Mapping[str, TransactionState] = {name: state for state,
 Row = tuple[Cell, Cell, Cell, Cell, Cell, Cell]
 Table = Mapping[Event, Row]
 
-# A cell is the next state, the error code that refuses, or an outcome. In the two PREPARE columns Kafka holds a pending CompleteX in memory
-# and answers CONCURRENT_TRANSACTIONS; here nothing is pending, the prepared state itself gives that answer.
-# INIT_PRODUCER_ID in ONGOING fences: the open transaction is aborted, then the request is decided again.
-# fmt: off
+# A cell is the next state, the error code that refuses, or an outcome. In the two PREPARE columns Kafka holds a pending
+# CompleteX in memory and answers CONCURRENT_TRANSACTIONS; here nothing is pending, the prepared state itself gives that
+# answer. INIT_PRODUCER_ID in ONGOING fences: the open transaction is aborted, then the request is decided again. fmt:
+# off
 VERSION_1: Table = {
-    #                         EMPTY          ONGOING         PREPARE_COMMIT   PREPARE_ABORT   COMPLETE_COMMIT  COMPLETE_ABORT
-    Event.INIT_PRODUCER_ID:  (EMPTY,         PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     EMPTY,           EMPTY),
-    Event.ADD_PARTITIONS:    (ONGOING,       ONGOING,        CONCURRENT,      CONCURRENT,     ONGOING,         ONGOING),
-    Event.VERIFY_PARTITIONS: (ABORTABLE,     ACKNOWLEDGE,    CONCURRENT,      CONCURRENT,     ABORTABLE,       ABORTABLE),
-    Event.END_COMMIT:        (INVALID,       PREPARE_COMMIT, CONCURRENT,      CONCURRENT,     ACKNOWLEDGE,     INVALID),
-    Event.END_ABORT:         (INVALID,       PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     INVALID,         ACKNOWLEDGE),
-    Event.TIME_OUT:          (IGNORE,        PREPARE_ABORT,  IGNORE,          IGNORE,         IGNORE,          IGNORE),
-    Event.MARKERS_WRITTEN:   (IGNORE,        IGNORE,         COMPLETE_COMMIT, COMPLETE_ABORT, IGNORE,          IGNORE),
-    Event.EXPIRE:            (FORGET,        IGNORE,         IGNORE,          IGNORE,         FORGET,          FORGET),
+    # EMPTY          ONGOING         PREPARE_COMMIT   PREPARE_ABORT   COMPLETE_COMMIT  COMPLETE_ABORT
+    Event.INIT_PRODUCER_ID: (EMPTY, PREPARE_ABORT, CONCURRENT, CONCURRENT, EMPTY, EMPTY),
+    Event.ADD_PARTITIONS: (ONGOING, ONGOING, CONCURRENT, CONCURRENT, ONGOING, ONGOING),
+    Event.VERIFY_PARTITIONS: (ABORTABLE, ACKNOWLEDGE, CONCURRENT, CONCURRENT, ABORTABLE, ABORTABLE),
+    Event.END_COMMIT: (INVALID, PREPARE_COMMIT, CONCURRENT, CONCURRENT, ACKNOWLEDGE, INVALID),
+    Event.END_ABORT: (INVALID, PREPARE_ABORT, CONCURRENT, CONCURRENT, INVALID, ACKNOWLEDGE),
+    Event.TIME_OUT: (IGNORE, PREPARE_ABORT, IGNORE, IGNORE, IGNORE, IGNORE),
+    Event.MARKERS_WRITTEN: (IGNORE, IGNORE, COMPLETE_COMMIT, COMPLETE_ABORT, IGNORE, IGNORE),
+    Event.EXPIRE: (FORGET, IGNORE, IGNORE, IGNORE, FORGET, FORGET),
 }
 VERSION_2: Table = {
-    #                         EMPTY          ONGOING         PREPARE_COMMIT   PREPARE_ABORT   COMPLETE_COMMIT  COMPLETE_ABORT
-    Event.INIT_PRODUCER_ID:  (EMPTY,         PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     EMPTY,           EMPTY),
-    Event.ADD_PARTITIONS:    (ONGOING,       ONGOING,        CONCURRENT,      CONCURRENT,     ONGOING,         ONGOING),
-    Event.VERIFY_PARTITIONS: (ABORTABLE,     ACKNOWLEDGE,    CONCURRENT,      CONCURRENT,     ABORTABLE,       ABORTABLE),
-    Event.END_COMMIT:        (INVALID,       PREPARE_COMMIT, CONCURRENT,      CONCURRENT,     INVALID,         INVALID),
-    Event.END_ABORT:         (PREPARE_ABORT, PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     PREPARE_ABORT,   PREPARE_ABORT),
-    Event.RETRY_COMMIT:      (FENCED,        FENCED,         CONCURRENT,      CONCURRENT,     ACKNOWLEDGE,     INVALID),
-    Event.RETRY_ABORT:       (FENCED,        FENCED,         CONCURRENT,      CONCURRENT,     INVALID,         ACKNOWLEDGE),
-    Event.TIME_OUT:          (IGNORE,        PREPARE_ABORT,  IGNORE,          IGNORE,         IGNORE,          IGNORE),
-    Event.MARKERS_WRITTEN:   (IGNORE,        IGNORE,         COMPLETE_COMMIT, COMPLETE_ABORT, IGNORE,          IGNORE),
-    Event.EXPIRE:            (FORGET,        IGNORE,         IGNORE,          IGNORE,         FORGET,          FORGET),
+    # EMPTY          ONGOING         PREPARE_COMMIT   PREPARE_ABORT   COMPLETE_COMMIT  COMPLETE_ABORT
+    Event.INIT_PRODUCER_ID: (EMPTY, PREPARE_ABORT, CONCURRENT, CONCURRENT, EMPTY, EMPTY),
+    Event.ADD_PARTITIONS: (ONGOING, ONGOING, CONCURRENT, CONCURRENT, ONGOING, ONGOING),
+    Event.VERIFY_PARTITIONS: (ABORTABLE, ACKNOWLEDGE, CONCURRENT, CONCURRENT, ABORTABLE, ABORTABLE),
+    Event.END_COMMIT: (INVALID, PREPARE_COMMIT, CONCURRENT, CONCURRENT, INVALID, INVALID),
+    Event.END_ABORT: (PREPARE_ABORT, PREPARE_ABORT, CONCURRENT, CONCURRENT, PREPARE_ABORT, PREPARE_ABORT),
+    Event.RETRY_COMMIT: (FENCED, FENCED, CONCURRENT, CONCURRENT, ACKNOWLEDGE, INVALID),
+    Event.RETRY_ABORT: (FENCED, FENCED, CONCURRENT, CONCURRENT, INVALID, ACKNOWLEDGE),
+    Event.TIME_OUT: (IGNORE, PREPARE_ABORT, IGNORE, IGNORE, IGNORE, IGNORE),
+    Event.MARKERS_WRITTEN: (IGNORE, IGNORE, COMPLETE_COMMIT, COMPLETE_ABORT, IGNORE, IGNORE),
+    Event.EXPIRE: (FORGET, IGNORE, IGNORE, IGNORE, FORGET, FORGET),
 }
 # fmt: on
 TABLES: Mapping[TransactionVersion, Table] = {TransactionVersion.V1: VERSION_1, TransactionVersion.V2: VERSION_2}
@@ -140,8 +146,9 @@ ALLOWED_PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = {
     COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
 }
 
-# These meet a prepared transaction before anything else about the request is compared: when it completes, even the producer id may change,
-# so a request that looks foreign now may turn out to be the owner's. EndTxn of version 1 and verification are fenced first, as in Kafka.
+# These meet a prepared transaction before anything else about the request is compared: when it completes, even the
+# producer id may change, so a request that looks foreign now may turn out to be the owner's. EndTxn of version 1 and
+# verification are fenced first, as in Kafka.
 ANSWERED_CONCURRENT_BEFORE_FENCING: Mapping[TransactionVersion, frozenset[Event]] = {
     TransactionVersion.V1: frozenset({Event.INIT_PRODUCER_ID, Event.ADD_PARTITIONS}),
     TransactionVersion.V2: frozenset(
@@ -160,16 +167,3 @@ ANSWERED_CONCURRENT_BEFORE_FENCING: Mapping[TransactionVersion, frozenset[Event]
 def lookup(version: TransactionVersion, event: Event, state: TransactionState) -> Cell:
     """What `event` leads to in `state`."""
     return TABLES[version][event][state]
-
-
-def state_diagram(version: TransactionVersion) -> str:
-    """The table's transitions as a Mermaid state diagram; events that lead from one state to the same other share an arrow."""
-    arrows: dict[tuple[str, str], list[str]] = {("[*]", EMPTY.display_name): [Event.INIT_PRODUCER_ID.value]}
-    for event, row in TABLES[version].items():
-        for state, cell in zip(TransactionState, row, strict=True):
-            if isinstance(cell, TransactionState):
-                arrows.setdefault((state.display_name, cell.display_name), []).append(event.value)
-            elif cell is FORGET:
-                arrows.setdefault((state.display_name, "[*]"), []).append(event.value)
-    lines = [f"    {source} --> {target}: {', '.join(events)}" for (source, target), events in arrows.items()]
-    return "\n".join(["stateDiagram-v2", *lines])

@@ -1,4 +1,6 @@
-"""Verification: a partition's leader asks the coordinator whether a transaction may write there, before it appends (KIP-890)."""
+"""Verification: a partition's leader asks the coordinator whether a transaction may write there, before it appends
+(KIP-890).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from protocol.errors import ErrorCode
 
 
 class TransactionVerifier:
-    """What the leader of a data partition, or of a partition of `__consumer_offsets`, asks before the first write of a transaction."""
+    """What the leader of a data partition, or of a partition of `__consumer_offsets`, asks before the first write of a
+    transaction.
+    """
 
     def __init__(self, transactions: TransactionService) -> None:
         self._transactions = transactions
@@ -28,10 +32,11 @@ class TransactionVerifier:
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether each partition is in the producer's open transaction, in the coordinator's own error codes.
 
-        add: in transaction version 2 the question is the registration: partitions that are not in the transaction yet join it, which also
+        add: in transaction version 2 the question is the registration: partitions that are not in the transaction yet
+             join it, which also
             opens it. Otherwise they must have been added before: TRANSACTION_ABORTABLE if not.
-        Also INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
-        NOT_COORDINATOR. Source: Kafka's AddPartitionsToTxnManager.
+        Also INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR. Source: Kafka's AddPartitionsToTxnManager.
         """
         producer = Producer(producer_id, producer_epoch)
         if not self._transactions.is_available:

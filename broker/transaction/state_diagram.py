@@ -1,0 +1,43 @@
+"""Draws the transaction tables as Mermaid diagrams into `docs/transactions.md`, in place of those that are there.
+
+`python -m broker.transaction.state_diagram` brings the page up to date; a test proves that it is.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from broker.transaction.state_machine import TABLES, Event, Outcome, TransactionState, TransactionVersion
+
+PAGE = Path(__file__).parents[2] / "docs" / "transactions.md"
+_DIAGRAM = re.compile(r"(### Version (\d)\n\n```mermaid\n).*?(\n```)", re.DOTALL)
+
+
+def state_diagram(version: TransactionVersion) -> str:
+    """The transitions of one table; events that lead from one state to the same other share an arrow."""
+    arrows: dict[tuple[str, str], list[str]] = {
+        ("[*]", TransactionState.EMPTY.display_name): [Event.INIT_PRODUCER_ID.value]
+    }
+    for event, row in TABLES[version].items():
+        for state, cell in zip(TransactionState, row, strict=True):
+            if isinstance(cell, TransactionState):
+                arrows.setdefault((state.display_name, cell.display_name), []).append(event.value)
+            elif cell is Outcome.FORGET:
+                arrows.setdefault((state.display_name, "[*]"), []).append(event.value)
+    lines = [f"    {source} --> {target}: {', '.join(events)}" for (source, target), events in arrows.items()]
+    return "\n".join(["stateDiagram-v2", *lines])
+
+
+def with_current_diagrams(page: str) -> str:
+    """The page with the diagram under each `### Version n` drawn anew."""
+
+    def draw(diagram: re.Match[str]) -> str:
+        version = TransactionVersion.V1 if diagram[2] == "1" else TransactionVersion.V2
+        return diagram[1] + state_diagram(version) + diagram[3]
+
+    return _DIAGRAM.sub(draw, page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_current_diagrams(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

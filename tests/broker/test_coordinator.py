@@ -1,0 +1,315 @@
+"""The runtime of the coordinators: one path for living and loading, replies after durability, waiting requests,
+deadlines, lost disks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from broker.coordinator import (
+    CoordinatorPartition,
+    CoordinatorRecord,
+    CoordinatorRefusal,
+    CoordinatorRuntime,
+    Decision,
+    Parked,
+    RecordOrigin,
+    partition_for_key,
+)
+from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
+from tests.support.memory_topics import MemoryLog
+
+
+@dataclass
+class ManualClock:
+    milliseconds: int = 1000
+
+    def now_ms(self) -> int:
+        return self.milliseconds
+
+
+@dataclass
+class WordShard:
+    """A shard that collects words. It may wait for a deadline, at which it appends `late`."""
+
+    words: list[str] = field(default_factory=list)
+    origins: list[RecordOrigin] = field(default_factory=list)
+    markers: list[tuple[int, bool]] = field(default_factory=list)
+    loaded_at_ms: int | None = None
+    deadline_ms: int | None = None
+
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+        self.words.append(key.decode())
+        self.origins.append(origin)
+        if key == b"late":
+            self.deadline_ms = None
+
+    def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
+        self.markers.append((producer_id, committed))
+
+    def loaded(self, now_ms: int) -> None:
+        self.loaded_at_ms = now_ms
+
+    def next_deadline_ms(self) -> int | None:
+        return self.deadline_ms
+
+    def decide_deadline(self, now_ms: int) -> Decision[None]:
+        if self.deadline_ms is None or now_ms < self.deadline_ms:
+            return Decision(None)
+        return Decision(None, words("late"))
+
+
+def words(*keys: str) -> list[CoordinatorRecord]:
+    return [CoordinatorRecord(key.encode(), b"") for key in keys]
+
+
+def say(*keys: str) -> Decision[str]:
+    return Decision("said", words(*keys))
+
+
+def park(*keys: str) -> Decision[str]:
+    return Decision(Parked("me"), words(*keys))
+
+
+class Harness:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.log = MemoryLog(TopicPartition("words", 0))
+        self.applied: list[int] = []
+        self.runtime: CoordinatorRuntime[WordShard] = self.new_runtime()
+
+    def new_runtime(self) -> CoordinatorRuntime[WordShard]:
+        def note(partition: CoordinatorPartition[WordShard]) -> None:
+            self.applied.append(len(partition.shard.words))
+
+        return CoordinatorRuntime("words", make_shard=lambda _: WordShard(), clock=self.clock, applied=note)
+
+    async def load(self) -> WordShard:
+        await self.runtime.load(0, self.log, coordinator_epoch=0)  # type: ignore[arg-type]  # the part of a log that is used
+        return self.runtime.partition(0).shard
+
+
+@pytest.fixture
+async def harness() -> AsyncIterator[Harness]:
+    harness = Harness()
+    yield harness
+    await harness.runtime.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "partition"),
+    [
+        ("", 0),
+        ("a", 47),
+        ("tx-0", 19),
+        ("my-transactional-id", 46),
+        ("my-group-id", 12),
+        ("polygenelubricants", 0),
+        ("订单-1", 43),
+        ("\U0001f600", 49),
+    ],
+)
+def test_keys_go_to_the_partitions_that_kafka_gives_them(key: str, partition: int) -> None:
+    assert partition_for_key(key, 50) == partition
+
+
+async def test_records_are_applied_before_the_decision_returns_and_the_reply_waits_for_the_disk(
+    harness: Harness,
+) -> None:
+    shard = await harness.load()
+    harness.log.flush_gate.clear()
+    saying = asyncio.create_task(harness.runtime.execute(0, lambda _: say("a", "b")))
+    await asyncio.sleep(0)
+    assert shard.words == ["a", "b"]
+    assert not saying.done()
+    reading = asyncio.create_task(harness.runtime.execute(0, lambda known: Decision(len(known.words))))
+    await asyncio.sleep(0)
+    assert not reading.done()  # what it read is not durable yet
+    harness.log.flush_gate.set()
+    assert await saying == "said"
+    assert await reading == 2
+
+
+async def test_loading_replays_what_was_applied(harness: Harness) -> None:
+    shard = await harness.load()
+    await harness.runtime.execute(0, lambda _: say("a", "b"))
+    await harness.runtime.execute(0, lambda _: Decision(None, words("c"), producer=(7, 3)))
+    harness.log.append_marker(
+        producer_id=7, producer_epoch=3, committed=True, coordinator_epoch=0, transaction_version=0, now_ms=0
+    )
+    await harness.runtime.execute(0, lambda _: say("d"))
+    harness.runtime = harness.new_runtime()
+    loaded = await harness.load()
+    assert loaded.words == shard.words == ["a", "b", "c", "d"]
+    assert loaded.origins == shard.origins
+    assert [origin.offset for origin in loaded.origins] == [0, 1, 2, 4]
+    assert loaded.origins[2].producer_id == 7
+    assert loaded.markers == shard.markers == [(7, True)]
+    assert loaded.loaded_at_ms == harness.clock.milliseconds
+
+
+async def test_a_marker_that_comes_during_the_load_is_taken_in_once(harness: Harness) -> None:
+    await harness.load()
+    for word in "abc":
+        await harness.runtime.execute(0, lambda _, word=word: say(word))  # type: ignore[misc]
+    harness.runtime = harness.new_runtime()
+    harness.log.observer = None
+    loading = asyncio.create_task(harness.load())
+    for producer_id in range(20):
+        harness.log.append_marker(
+            producer_id=producer_id,
+            producer_epoch=0,
+            committed=True,
+            coordinator_epoch=0,
+            transaction_version=0,
+            now_ms=0,
+        )
+        await asyncio.sleep(0)
+    shard = await loading
+    assert shard.markers == [(producer_id, True) for producer_id in range(20)]
+
+
+async def test_a_partition_that_is_loading_or_not_owned_refuses(harness: Harness) -> None:
+    with pytest.raises(CoordinatorRefusal) as refusal:
+        harness.runtime.partition(0)
+    assert refusal.value.error is ErrorCode.NOT_COORDINATOR
+    loading = harness.runtime.load(0, harness.log, coordinator_epoch=0)  # type: ignore[arg-type]
+    with pytest.raises(CoordinatorRefusal) as refusal:
+        await harness.runtime.execute(0, lambda _: say("a"))
+    assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await loading
+    harness.runtime.resign(0)
+    with pytest.raises(CoordinatorRefusal) as refusal:
+        harness.runtime.submit(0, lambda _: say("a"))
+    assert refusal.value.error is ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_partition_given_up_while_it_loads_does_not_come_alive(harness: Harness) -> None:
+    loading = harness.runtime.load(0, harness.log, coordinator_epoch=0)  # type: ignore[arg-type]
+    harness.runtime.resign(0)
+    await loading
+    assert harness.log.observer is None
+    assert harness.applied == []
+
+
+async def test_records_that_cannot_be_read_leave_the_partition_offline(harness: Harness) -> None:
+    await harness.load()
+    await harness.runtime.execute(0, lambda _: say("a"))
+    harness.log.batches[0][-1:] = b"\xff\xff\xff\xff\xff"
+    harness.runtime = harness.new_runtime()
+    with pytest.raises(CoordinatorRefusal):
+        await harness.load()
+
+
+async def test_a_parked_request_is_answered_when_the_decision_that_answers_it_is_durable(harness: Harness) -> None:
+    await harness.load()
+    waiting = asyncio.create_task(harness.runtime.execute(0, lambda _: park()))
+    await asyncio.sleep(0)
+    harness.log.flush_gate.clear()
+    answering = asyncio.create_task(
+        harness.runtime.execute(0, lambda _: Decision("done", words("a"), answers=[("me", "hello")]))
+    )
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    harness.log.flush_gate.set()
+    assert await answering == "done"
+    assert await waiting == "hello"
+    assert not harness.runtime.partition(0).parked
+
+
+async def test_a_parked_request_is_refused_when_the_partition_is_given_up(harness: Harness) -> None:
+    await harness.load()
+    waiting = asyncio.create_task(harness.runtime.execute(0, lambda _: park()))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    harness.runtime.resign(0)
+    with pytest.raises(CoordinatorRefusal):
+        await waiting
+
+
+async def test_a_parked_request_whose_write_fails_is_refused_and_leaves_nothing_behind(harness: Harness) -> None:
+    await harness.load()
+    partition = harness.runtime.partition(0)
+    harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(CoordinatorRefusal) as refusal:
+        await harness.runtime.execute(0, lambda _: park("a"))
+    assert refusal.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not partition.parked
+    assert not partition.shard.words
+    harness.log.refusal = ErrorCode.NONE
+    harness.log.flush_gate.clear()
+    waiting = asyncio.create_task(harness.runtime.execute(0, lambda _: park("a")))
+    await asyncio.sleep(0)
+    harness.log.disk_failed = True
+    harness.log.flush_gate.set()
+    with pytest.raises(CoordinatorRefusal):
+        await waiting
+    assert not partition.parked
+
+
+async def test_a_failed_append_takes_the_partition_offline(harness: Harness) -> None:
+    await harness.load()
+    harness.log.disk_failed = True
+    for _ in range(2):
+        with pytest.raises(CoordinatorRefusal) as refusal:
+            await harness.runtime.execute(0, lambda _: say("a"))
+        assert refusal.value.error is ErrorCode.NOT_COORDINATOR
+    assert harness.log.observer is None
+
+
+async def test_submit_appends_without_waiting_for_the_disk(harness: Harness) -> None:
+    shard = await harness.load()
+    harness.log.flush_gate.clear()
+    assert harness.runtime.submit(0, lambda _: say("a")) == "said"
+    assert shard.words == ["a"]
+    durable = asyncio.create_task(harness.runtime.durable(0))
+    await asyncio.sleep(0)
+    assert not durable.done()
+    harness.log.flush_gate.set()
+    await durable
+
+
+async def test_the_applied_hook_runs_after_each_batch_of_records_and_after_the_load(harness: Harness) -> None:
+    await harness.load()
+    harness.runtime.submit(0, lambda _: say("a", "b"))
+    harness.runtime.submit(0, lambda _: Decision("nothing"))
+    assert harness.applied == [0, 2]
+
+
+async def test_a_deadline_is_decided_when_its_time_comes_and_not_before(harness: Harness) -> None:
+    shard = await harness.load()
+    shard.deadline_ms = harness.clock.milliseconds + 5
+    harness.runtime.submit(0, lambda _: say("a"))
+    await asyncio.sleep(0.02)
+    assert shard.words == ["a"]  # the clock stands still
+    harness.clock.milliseconds += 5
+    for _ in range(100):
+        if shard.words == ["a", "late"]:
+            break
+        await asyncio.sleep(0.002)
+    assert shard.words == ["a", "late"]
+    assert harness.runtime.partition(0).timer is None
+
+
+async def test_a_deadline_whose_records_are_refused_is_decided_again_after_a_pause(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.coordinator.REFUSED_DEADLINE_PAUSE_S", 0.005)
+    shard = await harness.load()
+    harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    shard.deadline_ms = harness.clock.milliseconds
+    harness.runtime.submit(0, lambda _: Decision(None))
+    await asyncio.sleep(0.02)
+    assert shard.words == []
+    harness.log.refusal = ErrorCode.NONE
+    for _ in range(100):
+        if shard.words:
+            break
+        await asyncio.sleep(0.002)
+    assert shard.words == ["late"]

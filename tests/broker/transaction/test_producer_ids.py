@@ -1,0 +1,114 @@
+"""Producer ids: from blocks reserved beforehand, never twice, and never waited for."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.metadata.in_memory import InMemoryMetadataStore
+from broker.transaction.producer_ids import BLOCK_KEY, BLOCK_SIZE, ProducerIds
+
+
+class Store(InMemoryMetadataStore):
+    """Counts writes; can fail, or do the write and lose the answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes_count = 0
+        self.failures: list[str] = []
+
+    async def compare_and_set(self, key: str, value: bytes, expected_version: int) -> bool:
+        await asyncio.sleep(0)
+        failure = self.failures.pop(0) if self.failures else None
+        if failure == "before":
+            raise ConnectionError("the store is away")
+        self.writes_count += 1
+        written = await super().compare_and_set(key, value, expected_version)
+        if failure == "after":
+            raise ConnectionError("the answer was lost")
+        return written
+
+
+async def taken(producer_ids: ProducerIds, count: int) -> list[int]:
+    ids: list[int] = []
+    while len(ids) < count:
+        producer_id = producer_ids.take()
+        if producer_id is None:
+            await asyncio.sleep(0.001)
+        else:
+            ids.append(producer_id)
+    return ids
+
+
+async def test_ids_count_up_from_zero_without_a_gap_over_blocks() -> None:
+    producer_ids = ProducerIds(Store())
+    await producer_ids.start()
+    assert await taken(producer_ids, 2 * BLOCK_SIZE + 10) == list(range(2 * BLOCK_SIZE + 10))
+    await producer_ids.close()
+
+
+async def test_the_next_block_is_reserved_when_nine_tenths_are_gone_so_that_nobody_waits() -> None:
+    store = Store()
+    producer_ids = ProducerIds(store)
+    await producer_ids.start()
+    for _ in range(BLOCK_SIZE * 9 // 10 - 1):
+        assert producer_ids.take() is not None
+    await asyncio.sleep(0.01)
+    assert store.writes_count == 1
+    for _ in range(2):
+        assert producer_ids.take() is not None
+    await asyncio.sleep(0.01)
+    assert store.writes_count == 2
+    for _ in range(BLOCK_SIZE):
+        assert producer_ids.take() is not None
+    await producer_ids.close()
+
+
+async def test_without_a_block_there_is_no_id_and_one_request_is_in_flight() -> None:
+    store = Store()
+    producer_ids = ProducerIds(store)
+    assert [producer_ids.take() for _ in range(5)] == [None] * 5
+    await asyncio.sleep(0.01)
+    assert producer_ids.take() == 0
+    assert store.writes_count == 1
+    await producer_ids.close()
+
+
+async def test_a_block_that_was_reserved_before_a_crash_is_burnt() -> None:
+    store = Store()
+    before = ProducerIds(store)
+    await before.start()
+    assert before.take() == 0
+    await before.close()
+    after = ProducerIds(store)
+    await after.start()
+    assert after.take() == BLOCK_SIZE
+    await after.close()
+
+
+async def test_two_nodes_on_one_store_never_give_out_the_same_id() -> None:
+    store = Store()
+    nodes = [ProducerIds(store, node_id=node_id) for node_id in range(3)]
+    await asyncio.gather(*(node.start() for node in nodes))
+    given_out = [producer_id for node in nodes for producer_id in await taken(node, BLOCK_SIZE + 1)]
+    assert len(set(given_out)) == len(given_out)
+    for node in nodes:
+        await node.close()
+
+
+async def test_a_store_that_is_away_is_asked_again_and_a_lost_answer_only_burns_a_block() -> None:
+    store = Store()
+    store.failures = ["before", "after"]
+    producer_ids = ProducerIds(store)
+    await producer_ids.start()
+    assert producer_ids.take() == BLOCK_SIZE
+    await producer_ids.close()
+
+
+async def test_the_last_block_is_not_given_out_beyond_the_greatest_id() -> None:
+    store = Store()
+    greatest = 2**63 - 1
+    await store.compare_and_set(BLOCK_KEY, f'{{"block_start": "0", "block_end": "{greatest - 500}"}}'.encode(), 0)
+    producer_ids = ProducerIds(store)
+    await producer_ids.start()
+    assert producer_ids.take() is None
+    await producer_ids.close()

@@ -1,0 +1,408 @@
+"""Transactions end to end through the service, over logs in memory: commit, abort, fencing, time-outs, crashes in
+between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from broker.config import Settings
+from broker.coordinator import partition_for_key
+from broker.metadata.in_memory import InMemoryMetadataStore
+from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker.transaction.coordinator import ProducerReply
+from broker.transaction.markers import LocalMarkerChannel, MarkerChannel, TransactionMarker
+from broker.transaction.metadata import Producer, TransactionMetadata
+from broker.transaction.producer_ids import ProducerIds
+from broker.transaction.service import TransactionService
+from broker.transaction.state_machine import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    ONGOING,
+    PREPARE_COMMIT,
+    TransactionState,
+    TransactionVersion,
+)
+from broker.transaction.verification import TransactionVerifier
+from protocol.errors import ErrorCode
+from protocol.record_batch import EndTransactionMarker
+from tests.support.memory_topics import INTERNAL_PARTITION_COUNT, MemoryLog, MemoryTopics
+
+V1, V2 = TransactionVersion.V1, TransactionVersion.V2
+OK, CONCURRENT = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS
+OUT_0, OUT_1 = TopicPartition("out", 0), TopicPartition("out", 1)
+ID = "tx-1"
+
+
+@dataclass
+class ManualClock:
+    milliseconds: int = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.milliseconds
+
+
+@dataclass
+class HeldChannel:
+    """Delivers markers when the test says so; `answers` come before the truth, one per call."""
+
+    local: LocalMarkerChannel
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    sent: list[TransactionMarker] = field(default_factory=list)
+    answers: list[dict[TopicPartition, ErrorCode]] = field(default_factory=list)
+
+    async def send(self, marker: TransactionMarker) -> dict[TopicPartition, ErrorCode]:
+        self.sent.append(marker)
+        await self.gate.wait()
+        return self.answers.pop(0) if self.answers else await self.local.send(marker)
+
+    def is_deleted(self, topic_partition: TopicPartition) -> bool:
+        return self.local.is_deleted(topic_partition)
+
+
+class Broker:
+    """Topics and metadata that outlive the service: `restart` is a crash with a page cache that survives."""
+
+    def __init__(self, **settings: int) -> None:
+        self.topics = MemoryTopics(out=2)
+        self.store = InMemoryMetadataStore()
+        self.clock = ManualClock()
+        self.settings = Settings(**settings)  # type: ignore[arg-type]  # names of integer settings
+        self.service = self._make_service()
+
+    def _make_service(self, markers: MarkerChannel | None = None) -> TransactionService:
+        self.topics.on_created.clear()
+        self.topics.on_deleted.clear()
+        return TransactionService(
+            self.topics,  # type: ignore[arg-type]  # the part of Topics that is used
+            ProducerIds(self.store),
+            self.settings,
+            self.clock,
+            markers=markers,
+        )
+
+    def hold_markers(self) -> HeldChannel:
+        channel = HeldChannel(LocalMarkerChannel(self.topics, self.clock))  # type: ignore[arg-type]
+        self.service = self._make_service(channel)
+        return channel
+
+    async def restart(self) -> None:
+        await self.service.close()
+        self.service = self._make_service()
+        await self.service.start()
+
+    async def begin(self, *partitions: TopicPartition, version: TransactionVersion = V2) -> Producer:
+        producer = producer_of(await self.service.init_producer_id(ID, timeout_ms=60_000))
+        assert await self.service.add_partitions(ID, producer, partitions or (OUT_0, OUT_1), version=version) is OK
+        return producer
+
+    async def end(
+        self, producer: Producer, *, committed: bool = True, version: TransactionVersion = V2
+    ) -> ProducerReply:
+        return await self.service.end_transaction(ID, producer, committed=committed, version=version)
+
+    @property
+    def transaction(self) -> TransactionMetadata:
+        found = self.service.find(ID)
+        assert isinstance(found, TransactionMetadata)
+        return found
+
+    async def reaches(self, state: TransactionState) -> None:
+        await eventually(lambda: self.transaction.state is state)
+
+    def state_log(self) -> MemoryLog:
+        index = partition_for_key(ID, INTERNAL_PARTITION_COUNT)
+        return self.topics.logs[TopicPartition(TRANSACTION_STATE_TOPIC, index)]
+
+    def markers(self, partition: TopicPartition) -> list[tuple[Producer, bool]]:
+        return [
+            (Producer(written.producer_id, written.producer_epoch), written.marker.committed)
+            for written in self.topics.logs[partition].markers
+        ]
+
+
+def producer_of(reply: ProducerReply) -> Producer:
+    assert reply.error is OK
+    return Producer(reply.producer_id, reply.producer_epoch)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until something is so; bounded by turns and then by time, never by luck."""
+    for turn in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0 if turn < 100 else 0.005)
+    raise AssertionError("it did not come about")
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    broker = Broker()
+    await broker.service.start()
+    yield broker
+    await broker.service.close()
+
+
+@pytest.mark.parametrize("version", TransactionVersion)
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_transaction_ends_in_all_its_partitions(
+    broker: Broker, committed: bool, version: TransactionVersion
+) -> None:
+    producer = await broker.begin(version=version)
+    ended = await broker.end(producer, committed=committed, version=version)
+    marked = Producer(producer.producer_id, producer.producer_epoch + (1 if version is V2 else 0))
+    assert ended == ProducerReply(OK, *marked)
+    await broker.reaches(COMPLETE_COMMIT if committed else COMPLETE_ABORT)
+    for partition in (OUT_0, OUT_1):
+        assert broker.markers(partition) == [(marked, committed)]
+        log = broker.topics.logs[partition]
+        assert log.durable_offset == log.log_end_offset
+    assert await broker.end(producer, committed=committed, version=version) == ended
+
+
+async def test_the_next_transaction_may_follow_at_once_and_never_meets_concurrent_transactions(broker: Broker) -> None:
+    producer = await broker.begin()
+    for _ in range(20):
+        producer = producer_of(await broker.end(producer))
+        assert await broker.service.add_partitions(ID, producer, (OUT_0,), version=V2) is OK
+    await broker.end(producer)
+    await broker.reaches(COMPLETE_COMMIT)
+    assert len(broker.markers(OUT_0)) == 21
+
+
+async def test_a_reply_waits_until_the_prepared_record_is_durable_and_so_do_the_markers(broker: Broker) -> None:
+    producer = await broker.begin()
+    broker.state_log().flush_gate.clear()
+    ending = asyncio.create_task(broker.end(producer))
+    await eventually(lambda: broker.transaction.state is PREPARE_COMMIT)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not ending.done()
+    assert not broker.markers(OUT_0)
+    broker.state_log().flush_gate.set()
+    assert (await ending).error is OK
+    await broker.reaches(COMPLETE_COMMIT)
+    assert broker.markers(OUT_0)
+
+
+async def test_a_new_session_aborts_what_an_old_one_left_open_without_being_told_to_come_again(broker: Broker) -> None:
+    old = await broker.begin()
+    new = producer_of(await broker.service.init_producer_id(ID, timeout_ms=60_000))
+    assert new == Producer(old.producer_id, old.producer_epoch + 2)
+    assert broker.markers(OUT_0) == [(Producer(old.producer_id, old.producer_epoch + 1), False)]
+    assert (await broker.end(old)).error is ErrorCode.PRODUCER_FENCED
+    assert await broker.service.add_partitions(ID, old, (OUT_0,), version=V2) is ErrorCode.PRODUCER_FENCED
+    assert (await broker.end(new)).error is ErrorCode.INVALID_TXN_STATE
+
+
+async def test_a_producer_that_recovers_from_its_own_open_transaction_keeps_its_id(broker: Broker) -> None:
+    old = await broker.begin()
+    reply = await broker.service.init_producer_id(
+        ID, timeout_ms=60_000, producer_id=old.producer_id, producer_epoch=old.producer_epoch
+    )
+    assert reply == ProducerReply(OK, old.producer_id, old.producer_epoch + 1)
+
+
+async def test_requests_wait_for_markers_but_not_for_ever() -> None:
+    broker = Broker(add_partitions_to_txn_retry_backoff_max_ms=20)
+    channel = broker.hold_markers()
+    await broker.service.start()
+    producer = await broker.begin()
+    after = producer_of(await broker.end(producer))
+    assert await broker.service.add_partitions(ID, after, (OUT_0,), version=V2) is CONCURRENT
+    assert (await broker.service.init_producer_id(ID, timeout_ms=1)).error is CONCURRENT
+    assert (await broker.end(producer)).error is CONCURRENT
+    waiting = asyncio.create_task(broker.service.add_partitions(ID, after, (OUT_0,), version=V2))
+    await asyncio.sleep(0)
+    channel.gate.set()
+    assert await waiting is OK
+    assert broker.transaction.state is ONGOING
+    await broker.service.close()
+
+
+async def test_a_transaction_times_out_by_itself(broker: Broker) -> None:
+    producer = producer_of(await broker.service.init_producer_id(ID, timeout_ms=20))
+    assert await broker.service.add_partitions(ID, producer, (OUT_0,), version=V2) is OK
+    broker.clock.milliseconds += 21
+    await broker.reaches(COMPLETE_ABORT)
+    fenced = Producer(producer.producer_id, producer.producer_epoch + 1)
+    assert broker.markers(OUT_0) == [(fenced, False)]
+    assert (await broker.end(producer, committed=True)).error is ErrorCode.INVALID_TXN_STATE
+    assert await broker.end(producer, committed=False) == ProducerReply(OK, *fenced)
+
+
+async def test_an_open_transaction_survives_a_restart_and_can_be_committed(broker: Broker) -> None:
+    producer = await broker.begin(version=V1)
+    await broker.restart()
+    assert (await broker.end(producer, version=V1)).error is OK
+    await broker.reaches(COMPLETE_COMMIT)
+    assert broker.markers(OUT_0) == [(producer, True)]
+    await broker.restart()
+    assert (await broker.end(producer, version=V1)).error is OK
+
+
+@pytest.mark.parametrize("written_before_crash", [0, 1])
+async def test_a_prepared_transaction_is_finished_after_a_crash(written_before_crash: int) -> None:
+    broker = Broker()
+    channel = broker.hold_markers()
+    await broker.service.start()
+    producer = await broker.begin()
+    after = producer_of(await broker.end(producer))
+    await eventually(lambda: bool(channel.sent))
+    for partition in (OUT_0, OUT_1)[:written_before_crash]:
+        broker.topics.logs[partition].append_marker(
+            producer_id=after.producer_id,
+            producer_epoch=after.producer_epoch,
+            committed=True,
+            coordinator_epoch=0,
+            transaction_version=2,
+            now_ms=0,
+        )
+    await broker.restart()
+    await broker.reaches(COMPLETE_COMMIT)
+    assert set(broker.markers(OUT_0)) == set(broker.markers(OUT_1)) == {(after, True)}
+    assert await broker.end(producer) == ProducerReply(OK, *after)
+    assert len(broker.markers(OUT_0)) == 1 + written_before_crash
+    await broker.service.close()
+
+
+async def test_a_partition_out_of_reach_is_tried_until_it_is_back(broker: Broker) -> None:
+    producer = await broker.begin()
+    log = broker.topics.logs.pop(OUT_1)
+    assert (await broker.end(producer)).error is OK
+    await eventually(lambda: bool(broker.markers(OUT_0)))
+    await asyncio.sleep(0.03)
+    assert broker.transaction.state is PREPARE_COMMIT
+    broker.topics.logs[OUT_1] = log
+    await broker.reaches(COMPLETE_COMMIT)
+    assert len(broker.markers(OUT_0)) == len(broker.markers(OUT_1)) == 1
+
+
+async def test_a_deleted_topic_is_left_out(broker: Broker) -> None:
+    broker.topics.add("gone", 1)
+    producer = await broker.begin(OUT_0, TopicPartition("gone", 0))
+    broker.topics.remove("gone")
+    assert (await broker.end(producer)).error is OK
+    await broker.reaches(COMPLETE_COMMIT)
+    assert broker.markers(OUT_0)
+
+
+async def test_an_error_that_should_not_be_is_retried_as_well() -> None:
+    broker = Broker()
+    channel = broker.hold_markers()
+    channel.gate.set()
+    await broker.service.start()
+    producer = await broker.begin()
+    channel.answers = [{OUT_0: ErrorCode.CORRUPT_MESSAGE, OUT_1: OK}, {}]
+    assert (await broker.end(producer)).error is OK
+    await broker.reaches(COMPLETE_COMMIT)
+    assert [set(marker.partitions) for marker in channel.sent] == [{OUT_0, OUT_1}, {OUT_0}, {OUT_0}]
+    await broker.service.close()
+
+
+@pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
+async def test_a_deposed_coordinator_ends_nothing(error: ErrorCode) -> None:
+    broker = Broker()
+    channel = broker.hold_markers()
+    channel.gate.set()
+    channel.answers = [{OUT_0: error, OUT_1: OK}]
+    await broker.service.start()
+    producer = await broker.begin()
+    after = producer_of(await broker.end(producer))
+    await eventually(lambda: not channel.answers)
+    assert await broker.service.add_partitions(ID, after, (OUT_0,), version=V2) is CONCURRENT
+    assert broker.transaction.state is PREPARE_COMMIT
+    assert len(channel.sent) == 1
+    await broker.restart()
+    await broker.reaches(COMPLETE_COMMIT)
+    await broker.service.close()
+
+
+async def test_a_failed_disk_takes_the_coordinator_partition_offline(broker: Broker) -> None:
+    producer = await broker.begin()
+    broker.state_log().disk_failed = True
+    assert (await broker.end(producer)).error is ErrorCode.NOT_COORDINATOR
+    assert await broker.service.add_partitions(ID, producer, (OUT_0,), version=V2) is ErrorCode.NOT_COORDINATOR
+    assert broker.service.find(ID) is ErrorCode.NOT_COORDINATOR
+    assert not broker.markers(OUT_0)
+    broker.state_log().disk_failed = False
+    await broker.restart()
+    assert (await broker.end(producer)).error is OK
+
+
+async def test_a_refused_append_changes_nothing(broker: Broker) -> None:
+    producer = await broker.begin()
+    broker.state_log().refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert (await broker.end(producer)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert broker.transaction.state is ONGOING
+    broker.state_log().refusal = OK
+    assert (await broker.end(producer)).error is OK
+
+
+async def test_offsets_join_by_the_partition_of_their_group(broker: Broker) -> None:
+    producer = producer_of(await broker.service.init_producer_id(ID, timeout_ms=60_000))
+    assert await broker.service.add_offsets(ID, producer, "group-1") is OK
+    offsets = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_for_key("group-1", INTERNAL_PARTITION_COUNT))
+    assert broker.transaction.partitions == {offsets}
+    assert (await broker.end(producer, version=V1)).error is OK
+    await broker.reaches(COMPLETE_COMMIT)
+    assert broker.topics.logs[offsets].markers[0].marker == EndTransactionMarker(True, 0)
+
+
+async def test_verification_adds_or_only_asks(broker: Broker) -> None:
+    verifier = TransactionVerifier(broker.service)
+
+    def verify(producer: Producer, *, add: bool) -> Awaitable[dict[TopicPartition, ErrorCode]]:
+        return verifier.verify(
+            transactional_id=ID,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            topic_partitions=(OUT_0,),
+            add=add,
+        )
+
+    stranger = Producer(999, 0)
+    assert await verify(stranger, add=False) == {OUT_0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    producer = producer_of(await broker.service.init_producer_id(ID, timeout_ms=60_000))
+    assert await verify(producer, add=False) == {OUT_0: ErrorCode.TRANSACTION_ABORTABLE}
+    assert await verify(producer, add=True) == {OUT_0: OK}
+    assert await verify(producer, add=False) == {OUT_0: OK}
+    assert await verify(stranger, add=True) == {OUT_0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+
+
+async def test_init_producer_id_refuses_what_makes_no_sense(broker: Broker) -> None:
+    init = broker.service.init_producer_id
+    assert (await init("", timeout_ms=1)).error is ErrorCode.INVALID_REQUEST
+    assert (await init(ID, timeout_ms=1, producer_id=7)).error is ErrorCode.INVALID_REQUEST
+    assert (await init(ID, timeout_ms=1, producer_epoch=7)).error is ErrorCode.INVALID_REQUEST
+    assert (await init(ID, timeout_ms=0)).error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert (await init(ID, timeout_ms=900_001)).error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert (await init(ID, timeout_ms=1, keep_prepared_transaction=True)).error is ErrorCode.UNSUPPORTED_VERSION
+    refused = await init(ID, timeout_ms=1, two_phase_commit=True)
+    assert refused.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert not broker.service.is_available
+
+
+async def test_without_a_transactional_id_every_producer_gets_an_id_and_nothing_is_stored(broker: Broker) -> None:
+    replies = [await broker.service.init_producer_id(None, timeout_ms=2**31 - 1) for _ in range(3)]
+    assert [reply[1:] for reply in replies] == [(0, 0), (1, 0), (2, 0)]
+    assert not broker.service.is_available
+
+
+async def test_a_two_phase_commit_transaction_gets_no_time_out() -> None:
+    broker = Broker(transaction_two_phase_commit_enable=True)
+    await broker.service.start()
+    assert (await broker.service.init_producer_id(ID, timeout_ms=0, two_phase_commit=True)).error is OK
+    assert broker.transaction.timeout_ms == 2**31 - 1
+    await broker.service.close()
+
+
+async def test_before_the_first_producer_there_is_no_coordinator(broker: Broker) -> None:
+    assert (await broker.end(Producer(1, 0))).error is ErrorCode.NOT_COORDINATOR
+    assert await broker.service.verify_partitions(ID, Producer(1, 0), (OUT_0,)) == {OUT_0: ErrorCode.NOT_COORDINATOR}
+    await broker.service.ensure_available()
+    assert (await broker.end(Producer(1, 0))).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING

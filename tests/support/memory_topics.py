@@ -1,0 +1,149 @@
+"""Topics whose logs live in memory, with flushes that a test can hold back or let fail: what a coordinator needs of the
+real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from broker.disk import StorageError
+from broker.log.results import AppendOrigin, AppendResult, Isolation, LogRead, MarkerObserver
+from broker.metadata.image import MetadataImage, TopicMetadata
+from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.record_batch import EndTransactionMarker, build_end_transaction_marker, read_header
+
+INTERNAL_PARTITION_COUNT = 4
+
+
+@dataclass(frozen=True)
+class WrittenMarker:
+    """A marker as a partition took it."""
+
+    producer_id: int
+    producer_epoch: int
+    marker: EndTransactionMarker
+
+
+@dataclass
+class MemoryLog:
+    """A partition's log. `flush_gate`: while cleared, `flushed` waits; `refusal`: what appends answer instead of
+    appending.
+    """
+
+    topic_partition: TopicPartition
+    leader_epoch: int = 0
+    observer: MarkerObserver | None = None
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    batches: list[bytearray] = field(default_factory=list)
+    markers: list[WrittenMarker] = field(default_factory=list)
+    durable_offset: int = 0
+    flush_gate: asyncio.Event = field(default_factory=asyncio.Event)
+    refusal: ErrorCode = ErrorCode.NONE
+    disk_failed: bool = False
+
+    def __post_init__(self) -> None:
+        self.flush_gate.set()
+
+    def append(
+        self, batch: memoryview, *, origin: AppendOrigin, now_ms: int, guard: object | None = None
+    ) -> AppendResult:
+        return self._append(bytearray(batch))
+
+    def append_marker(
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        now_ms: int,
+    ) -> AppendResult:
+        result = self._append(
+            build_end_transaction_marker(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                committed=committed,
+                coordinator_epoch=coordinator_epoch,
+                timestamp_ms=now_ms,
+            )
+        )
+        if result.error is ErrorCode.NONE:
+            marker = EndTransactionMarker(committed, coordinator_epoch)
+            self.markers.append(WrittenMarker(producer_id, producer_epoch, marker))
+            if self.observer is not None:
+                self.observer.marker_appended(
+                    producer_id, producer_epoch, committed=committed, offset=result.base_offset
+                )
+        return result
+
+    def _append(self, batch: bytearray) -> AppendResult:
+        if self.disk_failed:
+            raise StorageError("the disk failed")
+        if self.refusal is not ErrorCode.NONE:
+            return AppendResult(self.refusal)
+        base_offset = self.log_end_offset
+        batch[:8] = base_offset.to_bytes(8, "big")
+        self.batches.append(batch)
+        self.log_end_offset += read_header(batch).last_offset_delta + 1
+        return AppendResult(ErrorCode.NONE, base_offset, self.log_end_offset - 1)
+
+    async def _flushed(self, offset: int) -> None:
+        if self.durable_offset >= offset:
+            return
+        await self.flush_gate.wait()
+        await asyncio.sleep(0)
+        if self.disk_failed:
+            raise StorageError("the disk failed")
+        self.durable_offset = max(self.durable_offset, offset)
+
+    def flushed(self, offset: int | None = None) -> Awaitable[None]:
+        return self._flushed(self.log_end_offset if offset is None else offset)
+
+    def read(self, offset: int, max_bytes: int, *, isolation: Isolation, minimum_one_batch: bool = True) -> LogRead:
+        assert isolation is Isolation.LOG_END
+        for batch in self.batches:
+            if read_header(batch).last_offset >= offset:
+                return LogRead(memoryview(batch), self.log_end_offset, self.log_end_offset, 0)
+        return LogRead(memoryview(b""), self.log_end_offset, self.log_end_offset, 0)
+
+
+class MemoryTopics:
+    """The part of `Topics` that coordinators use. A second service on the same topics is the broker after a restart."""
+
+    def __init__(self, **partition_counts: int) -> None:
+        self.metadata = MetadataImage()
+        self.on_created: list[Callable[[TopicMetadata], None]] = []
+        self.on_deleted: list[Callable[[TopicMetadata], None]] = []
+        self.logs: dict[TopicPartition, MemoryLog] = {}
+        for name, partition_count in partition_counts.items():
+            self.add(name, partition_count)
+
+    def add(self, name: str, partition_count: int) -> TopicMetadata:
+        topic = TopicMetadata(name, name.encode().ljust(16, b"-")[:16], partition_count)
+        self.metadata.put(topic)
+        for partition in range(partition_count):
+            topic_partition = TopicPartition(name, partition)
+            self.logs[topic_partition] = MemoryLog(topic_partition)
+        for hook in self.on_created:
+            hook(topic)
+        return topic
+
+    def remove(self, name: str) -> None:
+        topic = self.metadata.get(name)
+        assert topic is not None
+        self.metadata.remove(name)
+        for hook in self.on_deleted:
+            hook(topic)
+        for topic_partition in [known for known in self.logs if known.topic == name]:
+            del self.logs[topic_partition]
+
+    def log(self, topic_partition: TopicPartition) -> MemoryLog | None:
+        return self.logs.get(topic_partition)
+
+    async def ensure_internal(self, name: str) -> TopicMetadata:
+        return self.metadata.get(name) or self.add(name, INTERNAL_PARTITION_COUNT)
