@@ -1,4 +1,4 @@
-"""The `.snapshot` file: what a partition knew of its producers up to an offset, so that a restart replays only the tail.
+"""The `.snapshot` file: what a partition knew of its producers up to an offset, so that only the tail is replayed.
 
 Layout: int16 version, uint32 CRC-32C of all that follows, int32 count, 46 bytes per producer; Kafka's, which keeps only
 the newest batch of each producer. Behind that, where Kafka's reader does not look though its checksum does, come the

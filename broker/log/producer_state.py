@@ -139,7 +139,7 @@ class ProducerState:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool
     ) -> VerificationGuard | ErrorCode | None:
-        """The guard to append a transactional batch with, once it is verified; None when the transaction is open here already.
+        """The guard to append a transactional batch with, once verified; None when its transaction is open here.
 
         Refuses with INVALID_PRODUCER_EPOCH.
         """

@@ -1,0 +1,106 @@
+"""The `.txnindex` file of a segment: the aborted transactions whose marker lies in the segment.
+
+A read_committed consumer is told of them, with the data, so that it leaves their records out. An entry is 34 bytes,
+big-endian: int16 version, producer id, first offset, last offset (the marker's), last stable offset (all int64). Last
+offsets rise.
+Source: Kafka's TransactionIndex and AbortedTxn.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from typing import Final, NamedTuple
+
+from broker.log.offset_index import CorruptIndexError
+from broker.log.results import AbortedTransaction
+
+ENTRY: Final = struct.Struct(">hqqqq")
+ENTRY_VERSION: Final = 0
+
+
+class TransactionIndexEntry(NamedTuple):
+    """One aborted transaction. `last_stable_offset` is that of the log as soon as the marker was there."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+    def to_bytes(self) -> bytes:
+        """The 34 bytes of the file."""
+        return ENTRY.pack(ENTRY_VERSION, *self)
+
+
+class TransactionIndex:
+    """The entries of one segment, four numbers side by side, in the order of the markers."""
+
+    __slots__ = ("_first_offsets", "_last_offsets", "_last_stable_offsets", "_producer_ids")
+
+    def __init__(self) -> None:
+        self._producer_ids = array("q")
+        self._first_offsets = array("q")
+        self._last_offsets = array("q")
+        self._last_stable_offsets = array("q")
+
+    @classmethod
+    def from_bytes(cls, content: bytes | memoryview, *, base_offset: int) -> TransactionIndex:
+        """Read the file of the segment that starts at `base_offset`. Raises CorruptIndexError if it cannot be right."""
+        if len(content) % ENTRY.size:
+            raise CorruptIndexError(f"{len(content)} bytes are not whole entries of {ENTRY.size}")
+        index = cls()
+        previous = base_offset - 1
+        for version, *fields in ENTRY.iter_unpack(content):
+            entry = TransactionIndexEntry._make(fields)
+            if version != ENTRY_VERSION:
+                raise CorruptIndexError(f"entry {len(index)} has version {version}")
+            if not 0 <= entry.first_offset < entry.last_offset:
+                raise CorruptIndexError(f"entry {len(index)} spans {entry.first_offset} to {entry.last_offset}")
+            if entry.last_offset <= previous:
+                raise CorruptIndexError(f"entry {len(index)} ends at {entry.last_offset}, not after {previous}")
+            previous = entry.last_offset
+            index.append(entry)
+        return index
+
+    def __len__(self) -> int:
+        return len(self._last_offsets)
+
+    def __getitem__(self, slot: int) -> TransactionIndexEntry:
+        return TransactionIndexEntry(
+            self._producer_ids[slot],
+            self._first_offsets[slot],
+            self._last_offsets[slot],
+            self._last_stable_offsets[slot],
+        )
+
+    def append(self, entry: TransactionIndexEntry) -> None:
+        """Add a transaction whose marker is after all before."""
+        self._producer_ids.append(entry.producer_id)
+        self._first_offsets.append(entry.first_offset)
+        self._last_offsets.append(entry.last_offset)
+        self._last_stable_offsets.append(entry.last_stable_offset)
+
+    def collect(self, fetch_offset: int, upper_offset: int, into: list[AbortedTransaction]) -> bool:
+        """Add the transactions that overlap the offsets from `fetch_offset` to before `upper_offset`.
+
+        Returns whether that is all of them: when False, the next segment's index is to be looked at as well.
+        """
+        for slot in range(bisect_left(self._last_offsets, fetch_offset), len(self._last_offsets)):
+            first_offset = self._first_offsets[slot]
+            if first_offset < upper_offset:
+                into.append(AbortedTransaction(self._producer_ids[slot], first_offset))
+            if self._last_stable_offsets[slot] >= upper_offset:
+                return True
+        return False
+
+    def truncate(self, log_end_offset: int) -> int:
+        """Drop the transactions whose marker is at or after `log_end_offset`; return how many bytes the file keeps."""
+        count = bisect_left(self._last_offsets, log_end_offset)
+        for column in (self._producer_ids, self._first_offsets, self._last_offsets, self._last_stable_offsets):
+            del column[count:]
+        return count * ENTRY.size
+
+    def to_bytes(self) -> bytes:
+        """The whole file."""
+        return b"".join(self[slot].to_bytes() for slot in range(len(self)))
