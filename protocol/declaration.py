@@ -1,8 +1,10 @@
-"""How a message is declared: one class for all its versions, with version ranges on the fields that not every version has.
+"""How a message is declared: one class for all its versions, with a version range on each field that not all have.
 
-`@message` and `@struct` turn a class body into a slotted class with a constructor, equality and a readable repr, and keep its fields as data
-(`schema_of`). Readers, writers, ApiVersions, the protocol-support page and the tests' strategies derive from that.
-Source: the semantics of Kafka's message definitions (clients/src/main/resources/common/message/README.md), KIP-482 for tagged fields.
+`@message` and `@struct` turn a class body into a slotted class with a constructor, equality and a readable repr, and
+keep its fields as data (`schema_of`). Readers, writers, ApiVersions, the protocol-support page and the tests'
+strategies derive from that.
+Source: the semantics of Kafka's message definitions (clients/src/main/resources/common/message/README.md); KIP-482 for
+tagged fields.
 """
 
 import inspect
@@ -108,7 +110,7 @@ def field(
 
 
 class StructSchema:
-    """The fields of a declared class. They are resolved on first use, so that modules may name classes defined further down."""
+    """The fields of a declared class, resolved on first use: a module may name classes defined further down."""
 
     def __init__(self, python_class: type[Any], options: dict[str, FieldOptions], annotations: dict[str, Any]) -> None:
         self.python_class = python_class

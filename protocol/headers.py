@@ -1,9 +1,9 @@
 """What stands in front of every request and reply.
 
-A request's header is version 1 or, with tagged fields, version 2 in the flexible versions of its API; version 0, without
-client id, was only ever used by ControlledShutdown 0. A reply's is version 0 or, with tagged fields, version 1. Two rules
-break the symmetry: `client_id` is never compact, and the reply to ApiVersions always has header version 0, because a client
-reads it before the two sides have agreed on anything (KIP-482, KIP-511).
+A request's header is version 1 or, with tagged fields, version 2 in the flexible versions of its API; version 0,
+without client id, was only ever used by ControlledShutdown 0. A reply's is version 0 or, with tagged fields, version 1.
+Two rules break the symmetry: `client_id` is never compact, and the reply to ApiVersions always has header version 0,
+because a client reads it before the two sides have agreed on anything (KIP-482, KIP-511).
 """
 
 from struct import Struct
@@ -82,7 +82,7 @@ def read_request_header(buffer: Buffer, header_version: int) -> RequestHeader:
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """The header version in front of a request; 1 for an API that is not declared, whose header is never read further."""
+    """The header version in front of a request; 1 for an API that is not declared."""
     request_type = REQUESTS.get(api_key)
     return 2 if request_type is not None and api_version in schema_of(request_type).flexible else 1
 

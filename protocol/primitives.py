@@ -1,8 +1,9 @@
 # ruff: noqa: PYI042  (int32 and its like are Kafka's own names of these types)
-"""The smallest parts of the wire format: primitive types, variable-length integers, and the error for bytes that are no message.
+"""The smallest parts of the wire format: primitive types, variable-length integers, the error for undecodable bytes.
 
-Type aliases such as `int32` are what message classes are annotated with. For a type checker they are plain `int`, `bytes` or `float`;
-the message compiler finds the wire type in their metadata. Integers are big-endian, everywhere in Kafka.
+Type aliases such as `int32` are what message classes are annotated with. For a type checker they are plain `int`,
+`bytes` or `float`; the message compiler finds the wire type in their metadata. Integers are big-endian, everywhere in
+Kafka.
 """
 
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class EncodeError(ValueError):
 
 
 class MalformedError(ValueError):
-    """Raised by readers where the bytes are there but make no sense; `decode` turns it into a `DecodeError` with position."""
+    """Raised by readers where bytes are there but make no sense; `decode` makes it a `DecodeError` with position."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Compiles one flat reader per (message, version).
 
-What makes it fast: consecutive fields of fixed width, with the length or the count that follows them, come out of one `Struct.unpack_from` straight
-into the slots; nested structs are loops in the same function; no object is made per field. A slice that reaches beyond the end is not checked
-where it happens: it moves the position beyond the end, and the next read, or the comparison at the very end, fails.
+What makes it fast: consecutive fields of fixed width, with the length or the count that follows them, come out of one
+`Struct.unpack_from` straight into the slots; nested structs are loops in the same function; no object is made per
+field. A slice that reaches beyond the end is not checked where it happens: it moves the position beyond the end, and the next
+read, or the comparison at the very end, fails.
 """
 
 from struct import Struct
@@ -76,12 +77,15 @@ class _Reader:
 
     def compile(self) -> tuple[FunctionType, list[str]]:
         source = self._source
+        # Slices of a view are views, which is what records should be; anything else is read faster from bytes.
+        carries_records = any(field.type is RECORDS for field in self._schema.all_fields())
+        source.add(f"buffer = {'memoryview' if carries_records else 'bytes'}(buffer)")
         source.add("limit = len(buffer)")
         self._struct(self._schema, "message", "", depth=0)
         self._flush()
         # Kafka does not look behind a request's last field, and librdkafka leaves bytes there: its Metadata request
         # for all topics reserves four bytes for the array's length and shortens only the arrays that are not null.
-        comparison = ">" if self._schema.name.endswith("Request") else "!="
+        comparison = ">" if self._schema.is_request else "!="
         source.add(f"if position {comparison} limit:", "the end")
         source.add("    raise MalformedError('the message ends before its bytes do, or behind them')")
         source.add("return message")
@@ -193,9 +197,7 @@ class _Reader:
         source.add(
             f"if {count} * {size_bytes} > limit - position:" if size_bytes > 1 else f"if {count} > limit - position:"
         )
-        source.add(
-            f"    raise MalformedError(f'{{{count}}} elements do not fit into the {{limit - position}} bytes that follow')"
-        )
+        source.add(f"    raise MalformedError(f'{{{count}}} elements do not fit into {{limit - position}} bytes')")
         if isinstance(element, FixedWidth) and len(element.code) == 1:
             source.add(f"{target} = list(Struct(f'>{{{count}}}{element.code}').unpack_from(buffer, position))")
             source.add(f"position += {count} * {element.size_bytes}")
@@ -248,9 +250,7 @@ class _Reader:
         source.add(f"if {count} > 127:")
         source.add(f"    {count}, position = continue_varint(buffer, position, {count})")
         source.add(f"if {count} * 2 > limit - position:")
-        source.add(
-            f"    raise MalformedError(f'{{{count}}} tagged fields do not fit into the {{limit - position}} bytes that follow')"
-        )
+        source.add(f"    raise MalformedError(f'{{{count}}} tagged fields do not fit into {{limit - position}} bytes')")
         source.add(f"for _ in range({count}):")
         source.indent()
         source.add(f"{tag}, position = read_varint(buffer, position)", about)

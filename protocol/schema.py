@@ -6,7 +6,7 @@
         error_code: int16 = 0
         producer_id: int64 = field(versions="5+", default=-1)
 
-A reader and a writer are compiled on the first use of a (message, version): see `protocol.reader` and `protocol.writer`.
+A reader and a writer are compiled on first use of a (message, version): see `protocol.reader` and `protocol.writer`.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,8 @@ from struct import error as struct_error
 from types import FunctionType, TracebackType
 from typing import Any, TypeVar
 
-from protocol.declaration import MessageSchema, field, message, schema_of, struct
+from protocol.declaration import field, message, schema_of, struct
 from protocol.primitives import (
-    RECORDS,
     ZERO_UUID,
     Buffer,
     DecodeError,
@@ -66,10 +65,10 @@ _abouts: dict[FunctionType, list[str]] = {}
 
 
 def decode(message_type: type[Message], buffer: Buffer, version: int, position: int = 0) -> Message:
-    """Read one message, which must end where the buffer ends. Only behind a request more bytes are allowed, and ignored.
+    """Read one message, which must end where the buffer ends; only behind a request more bytes may follow, unread.
 
     `records` fields are slices of the buffer, not copied: it has to stay as it is for as long as they are used.
-    Raises DecodeError for anything that is not such a message: truncated, malformed, too long, or of a version that is not declared.
+    Raises DecodeError for all that is not such a message: truncated, malformed, too long, of a version not declared.
     """
     read = _readers.get((message_type, version))
     if read is None:
@@ -83,7 +82,7 @@ def decode(message_type: type[Message], buffer: Buffer, version: int, position: 
 def encode(message_object: Any, version: int) -> bytearray:
     """Write a message as one piece.
 
-    Fields that the version does not have are left out. Raises EncodeError where a field holds a value that it cannot carry.
+    Fields that the version does not have are left out. Raises EncodeError where a field cannot carry its value.
     """
     chunks = encode_chunks(message_object, version)
     if len(chunks) == 1:
@@ -92,7 +91,7 @@ def encode(message_object: Any, version: int) -> bytearray:
 
 
 def encode_chunks(message_object: Any, version: int, out: bytearray | None = None) -> list[Buffer]:
-    """Write a message as chunks to be sent one after another; records, unless they are small, are chunks of their own, not copied.
+    """Write a message as chunks to send one after another; records, unless small, are chunks of their own, not copied.
 
     out: where the first chunk begins, e.g. a frame's header; written on at its end, and the first chunk returned.
     """
@@ -115,23 +114,8 @@ def _reader(message_type: type[Any], version: int) -> Callable[[Buffer, int], An
         raise DecodeError(f"{schema.name} has no version {version}")
     read, about = compile_reader(schema, version)
     _abouts[read] = about
-    ready = _over_memoryview(read) if _carries_records(schema) else _over_bytes(read)
-    _readers[message_type, version] = ready
-    return ready
-
-
-def _over_memoryview(read: Callable[[Buffer, int], Any]) -> Callable[[Buffer, int], Any]:
-    """Slices of a memoryview are views, which is what records should be."""
-    return lambda buffer, position: read(memoryview(buffer), position)
-
-
-def _over_bytes(read: Callable[[Buffer, int], Any]) -> Callable[[Buffer, int], Any]:
-    """Messages without records are small, and bytes are read faster than a view of them."""
-    return lambda buffer, position: read(bytes(buffer), position)
-
-
-def _carries_records(schema: MessageSchema) -> bool:
-    return any(field.type is RECORDS for field in schema.all_fields())
+    _readers[message_type, version] = read
+    return read
 
 
 def _writer(message_type: type[Any], version: int) -> Callable[[Any, bytearray, list[Buffer]], None]:
@@ -149,7 +133,8 @@ def _undecodable(message_type: type[Any], version: int, buffer: Buffer, error: E
     size_bytes = len(buffer)
     detail = str(error) if isinstance(error, MalformedError | UnicodeDecodeError) else "the bytes end too early"
     return DecodeError(
-        f"{message_type.__name__} v{version}: {detail}, at byte {min(position, size_bytes)} of {size_bytes}, expected {expected}",
+        f"{message_type.__name__} v{version}: {detail}, at byte {min(position, size_bytes)} of {size_bytes}, "
+        f"expected {expected}",
         position=position,
         expected=expected,
     )

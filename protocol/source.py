@@ -1,4 +1,4 @@
-"""Generated Python source: lines with what each of them is about, compiled into one function that tracebacks can show."""
+"""Generated Python source: lines with what each is about, compiled into one function that tracebacks can show."""
 
 import linecache
 from struct import Struct
@@ -11,8 +11,8 @@ from protocol.primitives import BOOL
 class Source:
     """Lines of one function under construction.
 
-    Each line remembers the part of the message that it reads or writes, so that an exception anywhere in the function tells which part it was
-    without any bookkeeping on the way there.
+    Each line remembers the part of the message that it reads or writes, so that an exception anywhere in the function
+    tells which part it was without any bookkeeping on the way there.
     """
 
     def __init__(self, header: str, name: str) -> None:

@@ -1,7 +1,7 @@
-"""Compiles one flat writer per (message, version): one bytearray written front to back, fields of fixed width packed together.
+"""Compiles one flat writer per (message, version): a bytearray written front to back, fixed widths packed together.
 
-Record batches are not copied into it. A writer for a message that carries them ends the current chunk, adds the batches as a chunk of their own and
-begins another, so that the reply goes to the socket as it lies on disk.
+Record batches are not copied into it. A writer for a message that carries them ends the current chunk, adds the batches
+as a chunk of their own and begins another, so that they go to the socket as they lie on disk.
 """
 
 from struct import Struct
@@ -97,7 +97,7 @@ class _Writer:
                 self._nested_struct(wire_type, nullable, value, path, depth)
 
     def _length(self, expression: str, code: str, about: str) -> None:
-        """Write a length or count together with all that is pending. In a flexible version the expression is one too high, 0 for null."""
+        """Write a length or count with all that is pending; in a flexible version it is one too high, 0 for null."""
         if not self._flexible:
             self._pend(code, expression, about)
             self._flush()

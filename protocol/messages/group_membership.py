@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: the classic protocol by which consumers share work (KIP-345, KIP-394)."""
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: the classic protocol of consumer groups (KIP-345, KIP-394)."""
 
 from protocol.schema import field, int16, int32, message, struct
 

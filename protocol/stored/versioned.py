@@ -1,4 +1,4 @@
-"""What the keys and values of Kafka's internal topics have in common: an int16 version, then a message of that version."""
+"""What the keys and values of Kafka's internal topics have in common: an int16 version, then a message of it."""
 
 from struct import Struct
 from typing import Any, TypeVar
