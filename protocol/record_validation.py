@@ -1,12 +1,10 @@
 """What a broker checks inside a batch from a producer before it takes it: that the records are what the header says.
 
-Consumers trust a batch's counts and offsets, and one that lies would break them for good or lead them past other
-producers' records.
-So every record's length and offset is looked at, and nothing else of it, except where the topic's settings ask for
-more.
-That costs about a quarter of a microsecond a record; bodies are skipped by length and never copied.
-Two things are taken from the header alone, other than by Apache Kafka: the greatest timestamp, and that keys, values
-and headers fill their record. Both can only mislead about the liar's own records.
+Consumers trust a batch's counts and offsets; one that lies would break them for good, or lead them past the records of
+others. So every record's length and offset is looked at, and nothing else of it unless the topic's settings ask for
+more. That costs about 0.3 microseconds a record, a quarter of it where records are equally long.
+Two things are taken on trust that Apache Kafka looks at: that the header's greatest timestamp is that of the records,
+and that keys, values and headers fill their record. Lies there mislead about the liar's own records only.
 Source: Kafka's LogValidator and DefaultRecordBatch; KIP-467 for the record errors.
 """
 
@@ -55,11 +53,10 @@ class RecordRules:
     maximum_decompressed_bytes: int = MAXIMUM_DECOMPRESSED_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class RecordRefusal:
-    """What is wrong with one record of a batch; `index` counts from its first."""
+class RecordRefusal(NamedTuple):
+    """What is wrong with one record of a batch; `record_index` counts from its first."""
 
-    index: int
+    record_index: int
     message: str
 
 
