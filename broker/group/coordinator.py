@@ -518,8 +518,9 @@ class GroupCoordinatorShard:
                 group.state = ClassicState.DEAD
                 del self._groups[group_id]
             return
-        group = self._groups.setdefault(group_id, ClassicGroup(group_id))
+        group = self._groups.get(group_id) or ClassicGroup(group_id)
         left = apply_group(group, value)
+        self._groups[group_id] = group
         if self._is_loaded:
             self._classic.settled(group, left, origin.timestamp_ms)
 
