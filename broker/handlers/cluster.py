@@ -107,7 +107,13 @@ def handle_describe_topic_partitions(
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(topic_name=name))
         topic = metadata.get(name)
         if topic is None:
-            topics.append(DescribeTopicPartitionsResponseTopic(error_code=missing_topic_error(name), name=name))
+            topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=missing_topic_error(name),
+                    name=name,
+                    topic_authorized_operations=topic_operations(asked_for=True),
+                )
+            )
             continue
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         end = min(topic.partition_count, start + left)

@@ -78,7 +78,7 @@ def _describe(
     wanted = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
-        error_message=None,
+        error_message="",
         resource_type=resource.resource_type,
         resource_name=name,
         configs=[_describe_value(request, value) for value in values if wanted is None or value.name in wanted],
