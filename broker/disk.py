@@ -81,6 +81,13 @@ class Disk(Protocol):
         """Remove a file, or a directory with all it holds; nothing happens when it is missing."""
         ...
 
+    def lock(self, path: str) -> bool:
+        """Take an exclusive lock on a file until `unlock` or the end of the process; False when another process has
+        it."""
+        ...
+
+    def unlock(self, path: str) -> None: ...
+
     def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
         """Make all bytes appended to `files` before this call, and the entries of `directories`, durable.
 

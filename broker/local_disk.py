@@ -1,7 +1,8 @@
 """`Disk` over the machine's own file system.
 
 Files are opened when they are first used and closed again when too many are open, so that ten thousand partitions fit
-into a normal limit of descriptors. Reads are plain `pread`s into fresh memory and not memory maps: a bad sector behind a
+into a normal limit of descriptors. Reads are plain `pread`s into fresh memory and not memory maps: a bad sector
+behind a
 map kills the process with SIGBUS, behind a read it is an error that takes one partition offline.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import resource
 import shutil
@@ -209,6 +211,7 @@ class LocalDisk:
         self._open_file_limit = open_file_limit
         self._open_files: deque[LocalFile] = deque()
         self._sync_jobs: SimpleQueue[tuple[_Sync, str, int] | None] = SimpleQueue()
+        self._locks: dict[str, int] = {}
         self._sync_threads: list[threading.Thread] = []
 
     # Files
@@ -306,6 +309,24 @@ class LocalDisk:
         except OSError as error:
             raise storage_error("delete", path, error) from error
 
+    def lock(self, path: str) -> bool:
+        descriptor = self.open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except OSError as error:
+            os.close(descriptor)
+            raise storage_error("lock", path, error) from error
+        self._locks[path] = descriptor
+        return True
+
+    def unlock(self, path: str) -> None:
+        descriptor = self._locks.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
     # Syncs
 
     def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
@@ -351,7 +372,7 @@ class LocalDisk:
             sync.part_ended(error)
 
     def close(self) -> None:
-        """End the sync threads, after what they were given, and close all files."""
+        """End the sync threads, after what they were given, close all files and give the locks back."""
         for _ in self._sync_threads:
             self._sync_jobs.put(None)
         for thread in self._sync_threads:
@@ -360,6 +381,8 @@ class LocalDisk:
         for file in self._open_files:
             file.release()
         self._open_files.clear()
+        for path in list(self._locks):
+            self.unlock(path)
 
 
 def _sync_directory(path: str) -> None:

@@ -22,7 +22,8 @@ class ScannedBatch(NamedTuple):
 def scan_batches(file: LogFile, position: int, end_position: int) -> Iterator[ScannedBatch]:
     """The batches between two positions, the first of which is the start of a batch.
 
-    Ends before a batch that does not lie wholly before `end_position` or whose header is not one. Checksums are not looked at.
+    Ends before a batch that does not lie wholly before `end_position` or whose header is not one. Checksums are not
+    looked at.
     """
     chunk = memoryview(b"")
     chunk_position = position

@@ -16,7 +16,8 @@ UNKNOWN_OFFSET = -1
 
 
 class LeaderEpochs:
-    """The epochs of one log with their first offsets, in order. `changed` since they were last written to their file."""
+    """The epochs of one log with their first offsets, in order. `changed` since they were last written to their
+    file."""
 
     __slots__ = ("_starts", "changed")
 
@@ -34,7 +35,8 @@ class LeaderEpochs:
         return self._starts[-1].leader_epoch if self._starts else UNKNOWN_EPOCH
 
     def assign(self, leader_epoch: int, start_offset: int) -> None:
-        """Take note that records from `start_offset` on are written in this epoch; nothing happens when it is not newer."""
+        """Take note that records from `start_offset` on are written in this epoch; nothing happens when it is not
+        newer."""
         if leader_epoch > self.latest:
             while self._starts and self._starts[-1].start_offset >= start_offset:
                 self._starts.pop()

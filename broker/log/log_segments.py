@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from broker.log.batch_scan import scan_batches
-from broker.log.results import TimestampedOffset
+from broker.log.results import AbortedTransaction, TimestampedOffset
 from broker.log.segment import Segment, SegmentRead
 from protocol.record_batch import RecordBatch, read_header, read_records
 
@@ -82,6 +82,21 @@ class LogSegments:
             if found is not None:
                 return segment, found
         return active, SegmentRead(EMPTY, 0)
+
+    def aborted_transactions(self, segment: Segment, offset: int, end_position: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records from `offset` to a position in the segment: by first offset and marker.
+
+        May name some that begin a little later. Raises CorruptIndexError.
+        """
+        aborted: list[AbortedTransaction] = []
+        upper_offset: int | None = None
+        for candidate in self.from_offset(segment.base_offset):
+            if candidate.has_transaction_index:
+                if upper_offset is None:
+                    upper_offset = segment.offset_bound_after(end_position)
+                if candidate.transaction_index.collect(offset, upper_offset, aborted):
+                    break
+        return aborted
 
     def offset_for_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
         """The first record from `start_offset` on whose timestamp is `timestamp_ms` or later."""

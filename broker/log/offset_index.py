@@ -1,7 +1,8 @@
 """The `.index` file of a segment: which batch stands at which position of the log file, one entry every few kilobytes.
 
 An entry is 8 bytes, big-endian: the last offset of a batch relative to the segment's base offset (int32), and the
-position of that batch's first byte (int32). Entries are kept in memory once they are needed and written to the file when
+position of that batch's first byte (int32). Entries are kept in memory once they are needed and written to the file
+when
 the segment is rolled, swept or closed: an index is never needed to recover, it is rebuilt from the log.
 Source: Kafka's OffsetIndex.
 """
@@ -74,7 +75,8 @@ class OffsetIndex:
         return self.positions[slot - 1] if slot else 0
 
     def last_position_below(self, offset: int) -> int:
-        """The position of the last indexed batch whose last offset is below `offset` (relative); 0 when there is none."""
+        """The position of the last indexed batch whose last offset is below `offset` (relative); 0 when there is
+        none."""
         slot = bisect_left(self.last_offsets, offset)
         return self.positions[slot - 1] if slot else 0
 

@@ -1,11 +1,27 @@
-"""One partition's log: append, read, transactions' effect on what is stable, and the watchers that wait for it."""
+"""One partition's log: appends, what is durable and stable of it, reads, and the watchers that wait for more.
+
+An append is one synchronous step: check, give offsets, write, take in. Nothing of it waits; what waits is `flushed`.
+Source: Kafka's UnifiedLog.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+import structlog
 
+from broker.disk import StorageError
+from broker.log import retention
+from broker.log.batch_preparation import (
+    BatchRules,
+    PreparedBatch,
+    prepare_client_batch,
+    prepare_marker,
+    prepare_own_batch,
+)
+from broker.log.durable_log import DurableLog
 from broker.log.log_config import LogConfig
+from broker.log.log_segments import EMPTY
+from broker.log.producer_state import CompletedTransaction, Duplicate
+from broker.log.producer_replay import rebuild_transaction_index
 from broker.log.results import (
     AbortedTransaction,
     ActiveProducer,
@@ -18,11 +34,11 @@ from broker.log.results import (
     RecordError,
     TimestampedOffset,
 )
-from broker.topic_partition import TopicPartition
+from broker.log.segment import CorruptTransactionIndexError, Segment
+from broker.log.transaction_index import TransactionIndexEntry
+from broker.log.verification import VerificationGuard
 from protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from broker.log.verification import VerificationGuard
+from protocol.record_batch import BatchHeader, build_end_transaction_marker, patched_prefix
 
 __all__ = [
     "AbortedTransaction",
@@ -38,27 +54,71 @@ __all__ = [
     "TimestampedOffset",
 ]
 
+PRODUCER_SWEEP_INTERVAL_MS = 600_000
+log = structlog.get_logger(__name__)
 
-class PartitionLog:
-    """The log of one partition."""
+TO_HIGH_WATERMARK = -1
 
-    topic_partition: TopicPartition
-    topic_id: bytes
-    config: LogConfig
-    leader_epoch: int
-    observer: MarkerObserver | None
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-    last_stable_offset: int
-    is_offline: bool
-    is_deleted: bool
+
+class PartitionLog(DurableLog):
+    """The log of one partition. Made by `LogDirectory`.
+
+    observer: is told of every marker, in the step that appends it.
+    """
+
+    observer: MarkerObserver | None = None
+    _rules: BatchRules | None = None
+    _producers_swept_ms = 0
+
+    # Append
 
     def append(
         self, batch: memoryview, *, origin: AppendOrigin, now_ms: int, guard: VerificationGuard | None = None
     ) -> AppendResult:
-        """Append one record batch. Raises StorageError."""
-        raise NotImplementedError
+        """Append one record batch at the end of the log and give its records their offsets.
+
+        batch:  exactly one v2 batch, as sent; offset and leader epoch are overwritten, the rest is written as it is.
+        origin: a coordinator's batch is its own work: neither its checksum nor its sequence is looked at.
+        guard:  from `begin_verification`, where the batch had to be verified.
+        Returns the offsets given; for a retry among the producer's last five batches, those given before. Durable only
+        after `flushed`.
+        Refuses, as a value: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
+        INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. A refused batch
+        leaves nothing behind.
+        Raises StorageError if the file cannot be written; the partition is then offline.
+        Source: KIP-98; Kafka's UnifiedLog.append and LogValidator.
+        """
+        self._insist_on_online()
+        rules = self._batch_rules()
+        is_client = origin is AppendOrigin.CLIENT
+        prepare = prepare_client_batch if is_client else prepare_own_batch
+        prepared = prepare(batch, rules, now_ms)
+        if isinstance(prepared, AppendResult):
+            return prepared
+        header = prepared.header
+        if header.producer_id >= 0:
+            verdict = self._producers.check_data_batch(
+                header,
+                origin=origin,
+                guard=guard,
+                verification_is_enabled=rules.config.transaction_partition_verification_enable
+                and (is_client or guard is not None),
+            )
+            if verdict is not ErrorCode.NONE:
+                return self._not_appended(header, verdict)
+        base_offset = self._write(prepared, now_ms)
+        if header.producer_id >= 0:
+            self._producers.apply_data_batch(
+                header, base_offset=base_offset, max_timestamp_ms=header.max_timestamp_ms, now_ms=now_ms
+            )
+        self._appended()
+        return AppendResult(
+            ErrorCode.NONE,
+            base_offset,
+            self.log_end_offset - 1,
+            header.max_timestamp_ms if header.is_log_append_time else -1,
+            self.log_start_offset,
+        )
 
     def append_marker(
         self,
@@ -70,46 +130,309 @@ class PartitionLog:
         transaction_version: int,
         now_ms: int,
     ) -> AppendResult:
-        """Append the marker that ends a transaction. Raises StorageError."""
-        raise NotImplementedError
+        """Append the marker that ends a producer's transaction in this partition, and tell the observer.
 
-    def flushed(self, offset: int | None = None) -> Awaitable[None]:
-        """Wait until the log is durable. Raises StorageError."""
-        raise NotImplementedError
+        A repeated marker is appended again and ends nothing.
+        Refuses, as a value: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED. Raises StorageError.
+        Source: Kafka's ProducerAppendInfo.appendEndTxnMarker; KIP-98, KIP-890.
+        """
+        self._insist_on_online()
+        error = self._producers.check_marker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+        )
+        if error is not ErrorCode.NONE:
+            return AppendResult(error, log_start_offset=self.log_start_offset)
+        marker = build_end_transaction_marker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            committed=committed,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=now_ms,
+        )
+        offset = self._write(prepare_marker(memoryview(marker), self._batch_rules(), now_ms), now_ms)
+        completed = self._producers.apply_marker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            committed=committed,
+            coordinator_epoch=coordinator_epoch,
+            offset=offset,
+            timestamp_ms=now_ms,
+            now_ms=now_ms,
+        )
+        if completed is not None and completed.is_aborted:
+            self._index_aborted(completed)
+        self._appended()
+        if self.observer is not None:
+            self.observer.marker_appended(producer_id, producer_epoch, committed=committed, offset=offset)
+        return AppendResult(ErrorCode.NONE, offset, offset, -1, self.log_start_offset)
+
+    def _batch_rules(self) -> BatchRules:
+        rules = self._rules
+        if rules is None or rules.config is not self.config:
+            rules = self._rules = BatchRules(self.config)
+        return rules
+
+    def _write(self, prepared: PreparedBatch, now_ms: int) -> int:
+        """Write a batch that has passed all checks, in one call, and return its base offset."""
+        header = prepared.header
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        leader_epoch = self.leader_epoch
+        config = self.config
+        try:
+            active = self.segments.active
+            if active.size_bytes and self._is_full(active, config, header, last_offset):
+                active = self.roll(now_ms)
+            active.append(
+                (
+                    patched_prefix(
+                        base_offset=base_offset,
+                        batch_length=header.batch_length,
+                        partition_leader_epoch=leader_epoch,
+                    ),
+                    *prepared.rest,
+                ),
+                last_offset,
+                header.max_timestamp_ms,
+            )
+        except StorageError as error:
+            self.give_up(error)
+            raise
+        if leader_epoch > self._epochs.latest:
+            self._epochs.assign(leader_epoch, base_offset)
+        self.log_end_offset = last_offset + 1
+        return base_offset
+
+    def _is_full(self, active: Segment, config: LogConfig, header: BatchHeader, last_offset: int) -> bool:
+        if not active.has_room_for(header.size_bytes, last_offset, config.segment_bytes, config.segment_index_bytes):
+            return True
+        first_timestamp_ms = active.first_timestamp_ms
+        if first_timestamp_ms is None or header.max_timestamp_ms < 0:
+            return False
+        return header.max_timestamp_ms - first_timestamp_ms > retention.roll_age_ms(self.topic_partition, config)
+
+    def _appended(self) -> None:
+        if self.config.is_durable:
+            self._flusher.request(self)
+            self._update_stable()
+        else:
+            self.high_watermark = self.log_end_offset
+            self._update_stable()
+            self._watchers.notify()
+
+    def _not_appended(self, header: BatchHeader, verdict: Duplicate | ErrorCode) -> AppendResult:
+        if isinstance(verdict, Duplicate):
+            return AppendResult(
+                ErrorCode.NONE,
+                verdict.base_offset,
+                verdict.last_offset,
+                verdict.max_timestamp_ms if self.config.uses_log_append_time else -1,
+                self.log_start_offset,
+                is_duplicate=True,
+            )
+        log.info(
+            "batch_refused",
+            topic=self.topic_partition.topic,
+            partition=self.topic_partition.partition,
+            error=verdict.name,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+        )
+        return AppendResult(verdict, log_start_offset=self.log_start_offset)
+
+    def _index_aborted(self, completed: CompletedTransaction) -> None:
+        """Without its entry read_committed consumers would see the aborted records, so a failure is one of the log."""
+        try:
+            self.segments.active.append_aborted(
+                TransactionIndexEntry(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    completed.last_stable_offset,
+                )
+            )
+        except StorageError as error:
+            self.give_up(error)
+            raise
+
+    # Read
 
     def read(self, offset: int, max_bytes: int, *, isolation: Isolation, minimum_one_batch: bool = True) -> LogRead:
-        raise NotImplementedError
+        """Whole batches of one segment as they lie on disk, from the one that holds `offset`, below the isolation's
+        bound.
 
-    def add_watcher(self, callback: Callable[[], None]) -> None:
-        raise NotImplementedError
+        Nothing to read is no error; `records` is then empty. With `minimum_one_batch` the first batch comes whole even
+        if it alone is above `max_bytes`.
+        Refuses, as a value: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR. With LOG_END a log that cannot be read raises
+        StorageError instead: whoever replays it must not take a part for the whole.
+        Source: Kafka's UnifiedLog.read and LocalLog.collectAbortedTransactions.
+        """
+        bound = self.bound(isolation)
+        is_committed = isolation is Isolation.READ_COMMITTED
+        result = LogRead(
+            EMPTY,
+            self.high_watermark,
+            self.last_stable_offset,
+            self.log_start_offset,
+            [] if is_committed else None,
+        )
+        if self.offline_reason is not None:
+            if isolation is Isolation.LOG_END:
+                self._insist_on_online()
+            result.error = ErrorCode.KAFKA_STORAGE_ERROR
+        elif offset < self.log_start_offset or offset > self.log_end_offset:
+            result.error = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif offset < bound:
+            try:
+                segment, found = self.segments.read(offset, max_bytes, bound, minimum_one_batch=minimum_one_batch)
+                result.records = found.records
+                if is_committed and found.records:
+                    result.aborted_transactions = self._aborted_transactions(segment, offset, found.end_position)
+            except StorageError as error:
+                self.give_up(error)
+                if isolation is Isolation.LOG_END:
+                    raise
+                result.error = ErrorCode.KAFKA_STORAGE_ERROR
+        return result
 
-    def remove_watcher(self, callback: Callable[[], None]) -> None:
-        raise NotImplementedError
+    def _aborted_transactions(self, segment: Segment, offset: int, end_position: int) -> list[AbortedTransaction]:
+        while True:
+            try:
+                return self.segments.aborted_transactions(segment, offset, end_position)
+            except CorruptTransactionIndexError as error:
+                log.warning("index_rebuilt", path=error.segment.path(".txnindex"), reason=str(error))
+                rebuild_transaction_index(self.files, list(self.segments), error.segment)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, isolation: Isolation) -> TimestampedOffset | None:
-        raise NotImplementedError
+        """The first record whose timestamp is `timestamp_ms` or later; None when there is none below the bound.
+
+        Raises StorageError.
+        """
+        self._insist_on_online()
+        return self._below_bound(self.segments.offset_for_timestamp(timestamp_ms, self.log_start_offset), isolation)
 
     def offset_of_max_timestamp(self, isolation: Isolation) -> TimestampedOffset | None:
-        raise NotImplementedError
+        """The first record with the greatest timestamp; None when that is not below the bound. Raises StorageError."""
+        self._insist_on_online()
+        return self._below_bound(self.segments.offset_of_max_timestamp(self.log_start_offset), isolation)
+
+    def _below_bound(self, found: TimestampedOffset | None, isolation: Isolation) -> TimestampedOffset | None:
+        return found if found is not None and found.offset < self.bound(isolation) else None
 
     def end_offset_for_leader_epoch(self, epoch: int) -> EpochEndOffset:
-        raise NotImplementedError
+        """Where the largest leader epoch that is not above `epoch` ends; (-1, -1) when unknown."""
+        return self._epochs.end_offset_for(epoch, self.leader_epoch, self.log_end_offset)
+
+    # Producers
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool
     ) -> VerificationGuard | ErrorCode | None:
-        raise NotImplementedError
+        """What a transactional batch needs before it may be appended: a guard, to be verified with the coordinator.
+
+        None when its transaction is already open here, or verification is switched off. Refuses with
+        INVALID_PRODUCER_EPOCH. Source: KIP-890.
+        """
+        if not self.config.transaction_partition_verification_enable and not transaction_version_2:
+            return None
+        return self._producers.begin_verification(
+            producer_id, producer_epoch, base_sequence, transaction_version_2=transaction_version_2
+        )
 
     def active_producers(self, now_ms: int) -> list[ActiveProducer]:
-        raise NotImplementedError
+        """All producers that the partition remembers, as DescribeProducers shows them."""
+        self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        return list(self._producers.active_producers())
+
+    # Housekeeping
+
+    # Housekeeping
 
     def delete_records(self, before_offset: int) -> ErrorCode:
-        """Move the log start offset up; -1 means to the high watermark. OFFSET_OUT_OF_RANGE beyond it."""
-        raise NotImplementedError
+        """Let nothing below `before_offset` be read any more; TO_HIGH_WATERMARK (-1) for all that is durable.
 
-    @property
-    def size_bytes(self) -> int:
-        raise NotImplementedError
+        The files go with the next sweep. OFFSET_OUT_OF_RANGE above the high watermark. Raises StorageError.
+        """
+        self._insist_on_online()
+        if before_offset == TO_HIGH_WATERMARK:
+            before_offset = self.high_watermark
+        if not 0 <= before_offset <= self.high_watermark:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if before_offset > self.log_start_offset:
+            self._move_log_start(before_offset)
+            if self.log_start_moved is not None:
+                self.log_start_moved()
+        return ErrorCode.NONE
 
     def sweep(self, now_ms: int) -> None:
-        raise NotImplementedError
+        """What time alone brings: roll old segments, delete expired ones, forget silent producers, write what may wait.
+
+        A failing disk takes the log offline; nothing is raised.
+        """
+        if self.is_offline or self.is_deleted:
+            return
+        try:
+            self._roll_by_time(now_ms)
+            self._delete_expired(now_ms)
+            if now_ms - self._producers_swept_ms >= PRODUCER_SWEEP_INTERVAL_MS:
+                self._producers_swept_ms = now_ms
+                self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+            for segment in self.segments.sealed:
+                segment.forget_indexes()
+            if self.segments.active.has_unwritten_entries:
+                for file in self.segments.active.write_indexes():
+                    file.close()
+            self.files.write_epochs(self._epochs)
+        except StorageError as error:
+            self.give_up(error)
+
+    def _roll_by_time(self, now_ms: int) -> None:
+        """Kafka rolls by time only when something is appended; then the last records of a quiet topic stay for ever."""
+        active = self.segments.active
+        first_timestamp_ms = active.first_timestamp_ms
+        if first_timestamp_ms is None:
+            return
+        # The age counts from when the segment was begun too, or every sweep would roll segments of backdated records.
+        age_ms = now_ms - max(first_timestamp_ms, self._segment_opened_ms)
+        if age_ms > retention.roll_age_ms(self.topic_partition, self.config):
+            self.roll(now_ms)
+
+    def _delete_expired(self, now_ms: int) -> None:
+        count = retention.expired_count(
+            self.segments,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            stable_offset=self.high_watermark,
+            now_ms=now_ms,
+        )
+        if not count:
+            return
+        if count == len(self.segments):
+            self.roll(now_ms)
+        deleted_bytes = 0
+        for _ in range(count):
+            segment = self.segments.remove_first()
+            deleted_bytes += segment.size_bytes
+            segment.delete()
+        self._move_log_start(max(self.log_start_offset, self.segments.first.base_offset))
+        self.files.keep_snapshots([segment.base_offset for segment in self.segments])
+        log.info(
+            "segments_deleted",
+            topic=self.topic_partition.topic,
+            partition=self.topic_partition.partition,
+            segments=count,
+            size_bytes=deleted_bytes,
+            log_start_offset=self.log_start_offset,
+        )
+
+    def _move_log_start(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self._epochs.truncate_from_start(offset)
+        before = self.last_stable_offset
+        self._update_stable()
+        if self.last_stable_offset != before:
+            self._watchers.notify()

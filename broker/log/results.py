@@ -10,7 +10,8 @@ from protocol.errors import ErrorCode
 
 
 class AppendOrigin(Enum):
-    """Who wrote a batch. COORDINATOR batches (offset commits, transaction states) carry no sequence and skip the duplicate and sequence checks."""
+    """Who wrote a batch. COORDINATOR batches (offset commits, transaction states) carry no sequence and skip the
+    duplicate and sequence checks."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -52,7 +53,8 @@ class AppendResult:
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction whose records a read_committed consumer must leave out, from `first_offset` to its marker."""
+    """An aborted transaction whose records a read_committed consumer must leave out, from `first_offset` to its
+    marker."""
 
     producer_id: int
     first_offset: int
@@ -83,7 +85,8 @@ class TimestampedOffset(NamedTuple):
 
 
 class EpochEndOffset(NamedTuple):
-    """The largest leader epoch not above the one asked for, and the offset after its last record; (-1, -1) when unknown."""
+    """The largest leader epoch not above the one asked for, and the offset after its last record; (-1, -1) when
+    unknown."""
 
     leader_epoch: int
     end_offset: int

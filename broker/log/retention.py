@@ -15,7 +15,9 @@ from broker.topic_partition import TopicPartition
 UNLIMITED = -1
 
 
-def expired_count(segments: LogSegments, config: LogConfig, *, log_start_offset: int, stable_offset: int, now_ms: int) -> int:
+def expired_count(
+    segments: LogSegments, config: LogConfig, *, log_start_offset: int, stable_offset: int, now_ms: int
+) -> int:
     """How many of the oldest segments may go: below the log start, too old, or too much.
 
     stable_offset: nothing that reaches beyond it goes (the high watermark).

@@ -1,6 +1,7 @@
 """One segment of a partition's log: the `.log` file and the indexes that belong to it.
 
-Index files are read when they are first needed, and written when the segment is sealed, swept or closed. What is missing
+Index files are read when they are first needed, and written when the segment is sealed, swept or closed. What is
+missing
 or cannot be right is rebuilt from the log file, with a warning.
 Source: Kafka's LogSegment.
 """
@@ -16,6 +17,7 @@ from broker.disk import Disk, LogFile
 from broker.log.batch_scan import scan_batches
 from broker.log.offset_index import ENTRY_BYTES, CorruptIndexError, OffsetIndex
 from broker.log.time_index import TimeIndex
+from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +33,14 @@ def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
+class CorruptTransactionIndexError(Exception):
+    """A segment's `.txnindex` cannot be right."""
+
+    def __init__(self, segment: Segment, reason: str) -> None:
+        super().__init__(reason)
+        self.segment = segment
+
+
 class SegmentRead(NamedTuple):
     """Whole batches, and the position after the last of them."""
 
@@ -43,7 +53,9 @@ class Segment:
 
     base_offset: of the first record it may hold; its files are named after it.
     next_offset: after the last record it holds; `base_offset` when empty.
-    max_timestamp_ms, offset_of_max_timestamp: the greatest record timestamp and the last offset of the batch that has it.
+    was_changed: since it was opened, so that its index files may not be on the disk.
+    max_timestamp_ms, offset_of_max_timestamp: the greatest record timestamp and the last offset of the batch that has
+    it.
     """
 
     __slots__ = (
@@ -51,17 +63,19 @@ class Segment:
         "_directory",
         "_disk",
         "_first_timestamp_ms",
-        "_index_files",
         "_index_interval_bytes",
         "_max_timestamp_ms",
         "_offset_index",
         "_offset_of_max_timestamp",
         "_time_index",
+        "_transaction_index",
+        "_transaction_index_file",
         "base_offset",
         "has_transaction_index",
         "indexes_used",
         "log",
         "next_offset",
+        "was_changed",
     )
 
     def __init__(
@@ -87,7 +101,9 @@ class Segment:
         self._offset_of_max_timestamp = base_offset
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
-        self._index_files: dict[str, LogFile] = {}
+        self._transaction_index: TransactionIndex | None = None if has_transaction_index else TransactionIndex()
+        self._transaction_index_file: LogFile | None = None
+        self.was_changed = False
         self.indexes_used = True
         if self.log.size_bytes == 0:
             self._offset_index = OffsetIndex()
@@ -109,6 +125,7 @@ class Segment:
         """Write one batch, given in pieces, at the end. Raises StorageError; the segment is then as it was."""
         position = self.log.size_bytes
         self.log.append(*buffers)
+        self.was_changed = True
         if not position:
             self._first_timestamp_ms = max_timestamp_ms
         if max_timestamp_ms > self.max_timestamp_ms:
@@ -260,7 +277,8 @@ class Segment:
         self.write_indexes_anew()
 
     def reset_indexes(self) -> None:
-        """Forget all that is known from the log file's content, before its batches are given to `index_scanned` again."""
+        """Forget all that is known from the log file's content, before its batches are given to `index_scanned`
+        again."""
         self._offset_index = OffsetIndex()
         self._time_index = TimeIndex()
         self._max_timestamp_ms = NO_TIMESTAMP
@@ -301,37 +319,85 @@ class Segment:
         self._bytes_since_index_entry = end - start
         return end == size_bytes
 
+    # Aborted transactions
+
+    @property
+    def transaction_index(self) -> TransactionIndex:
+        """Raises CorruptTransactionIndexError: this index cannot be rebuilt from its own segment alone."""
+        index = self._transaction_index
+        if index is None:
+            content = self._disk.read_file(self.path(".txnindex"))
+            if content is None:
+                raise CorruptTransactionIndexError(self, "the file is missing")
+            try:
+                index = self._transaction_index = TransactionIndex.from_bytes(content, base_offset=self.base_offset)
+            except CorruptIndexError as error:
+                raise CorruptTransactionIndexError(self, str(error)) from error
+        return index
+
+    def append_aborted(self, entry: TransactionIndexEntry) -> None:
+        """Take note of a transaction whose abort marker has just been appended. Raises StorageError."""
+        index = self.transaction_index
+        if self._transaction_index_file is None:
+            self._transaction_index_file = self._disk.open(self.path(".txnindex"))
+        self._transaction_index_file.append(entry.to_bytes())
+        index.append(entry)
+        self.has_transaction_index = True
+
+    def replace_transaction_index(self, index: TransactionIndex) -> None:
+        """Put a rebuilt index in the place of the one there is, durably."""
+        self._close_transaction_index_file()
+        if len(index):
+            self._disk.write_file(self.path(".txnindex"), index.to_bytes(), durable=True)
+        elif self.has_transaction_index:
+            self._disk.delete(self.path(".txnindex"))
+        self._transaction_index = index
+        self.has_transaction_index = len(index) > 0
+
+    def _close_transaction_index_file(self) -> None:
+        if self._transaction_index_file is not None:
+            self._transaction_index_file.close()
+            self._transaction_index_file = None
+
+    # Writing
+
     def write_indexes(self) -> list[LogFile]:
-        """Bring the index files up to date; returns the files that were written, to be synced by the caller."""
-        written: list[LogFile] = []
-        for suffix, index in ((".index", self._offset_index), (".timeindex", self._time_index)):
-            if index is None:
-                continue
-            file = self._index_files.get(suffix)
-            if file is None:
-                file = self._index_files[suffix] = self._disk.open(self.path(suffix))
+        """Bring the index files up to date, in the page cache; returns all of them, for the caller to sync and
+        close."""
+        index_files = []
+        for suffix, index in ((".index", self.offset_index), (".timeindex", self.time_index)):
+            file = self._disk.open(self.path(suffix))
             if index.written_count < len(index):
                 file.append(index.unwritten_bytes())
                 index.written_count = len(index)
-                written.append(file)
-        return written
+            index_files.append(file)
+        if self.has_transaction_index:
+            index_files.append(self._disk.open(self.path(".txnindex")))
+        return index_files
 
-    def write_indexes_anew(self) -> None:
-        """Replace the index files by what is in memory, durably."""
+    @property
+    def has_unwritten_entries(self) -> bool:
+        index = self._offset_index
+        return index is not None and index.written_count < len(index)
+
+    def write_indexes_anew(self, *, durable: bool = True) -> None:
+        """Replace the index files by what is in memory."""
         for suffix, index in ((".index", self.offset_index), (".timeindex", self.time_index)):
-            file = self._index_files.pop(suffix, None)
-            if file is not None:
-                file.close()
             index.written_count = 0
-            self._disk.write_file(self.path(suffix), index.unwritten_bytes(), durable=True)
+            self._disk.write_file(self.path(suffix), index.unwritten_bytes(), durable=durable)
             index.written_count = len(index)
+        self.was_changed = True
 
     def seal(self) -> list[LogFile]:
-        """End appending: the last timestamp goes into the time index, both indexes to their files. Returns the files."""
+        """End appending: the last timestamp goes into the time index, the indexes into their files.
+
+        Returns the index files, for the caller to sync together with the log file, and to close.
+        """
         if self.max_timestamp_ms >= 0:
             self.time_index.append(self.max_timestamp_ms, self.offset_of_max_timestamp - self.base_offset)
-        self.write_indexes()
-        return [self.log, *self._index_files.values()]
+        index_files = self.write_indexes()
+        self._close_transaction_index_file()
+        return index_files
 
     def forget_indexes(self) -> None:
         """Give the memory of a sealed segment's indexes back, unless they were used since the last call."""
@@ -350,9 +416,7 @@ class Segment:
 
     def close(self) -> None:
         self.log.close()
-        for file in self._index_files.values():
-            file.close()
-        self._index_files.clear()
+        self._close_transaction_index_file()
 
     def delete(self) -> None:
         """Remove the files, the log first: indexes without a log are removed at the next start."""

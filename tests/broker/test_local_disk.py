@@ -1,4 +1,5 @@
-"""The machine's file system behind the seam: appends that fail leave nothing behind, descriptors are bounded, syncs tell who failed."""
+"""The machine's file system behind the seam: appends that fail leave nothing behind, descriptors are bounded, syncs
+tell who failed."""
 
 from __future__ import annotations
 

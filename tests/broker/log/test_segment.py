@@ -125,7 +125,9 @@ def test_an_index_that_cannot_be_right_is_rebuilt_from_the_log(
         assert file.read() == good
 
 
-def test_an_active_segment_goes_on_where_a_clean_stop_left_it(segment: Segment, disk: LocalDisk, directory: str) -> None:
+def test_an_active_segment_goes_on_where_a_clean_stop_left_it(
+    segment: Segment, disk: LocalDisk, directory: str
+) -> None:
     fill(segment, 25)
     segment.write_indexes()
     segment.close()

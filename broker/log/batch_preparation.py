@@ -1,0 +1,148 @@
+"""From a batch as it was sent to the bytes that go into the log: the checks that need no log, and what a topic changes.
+
+Source: Kafka's UnifiedLog.analyzeAndValidateRecords and LogValidator.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.log.log_config import LogConfig
+from broker.log.results import AppendResult, RecordError
+from protocol.compression import Codec
+from protocol.errors import ErrorCode
+from protocol.primitives import DecodeError
+from protocol.record_batch import (
+    CODEC_MASK,
+    CURRENT_MAGIC,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    PREFIX_BYTES,
+    BatchHeader,
+    RecordBatch,
+    check_crc,
+    read_header,
+    recompress,
+    rewritten_header,
+)
+from protocol.record_validation import RecordRules, validate_batch
+
+
+class PreparedBatch(NamedTuple):
+    """A batch that may be written as soon as it has its offset.
+
+    header: as it will be stored, but for base offset and leader epoch.
+    rest:   the bytes after the first 16, in one or two pieces.
+    """
+
+    header: BatchHeader
+    rest: tuple[bytes | bytearray | memoryview, ...]
+
+
+class BatchRules:
+    """What a topic's config asks of batches, worked out once per config."""
+
+    __slots__ = ("codec", "config", "maximum_bytes", "record_rules", "segment_bytes", "uses_log_append_time")
+
+    def __init__(self, config: LogConfig) -> None:
+        self.config = config
+        self.maximum_bytes = config.max_message_bytes
+        self.segment_bytes = config.segment_bytes
+        self.uses_log_append_time = config.uses_log_append_time
+        self.codec = _CODECS[config.compression_type]  # None: as the producer sent it
+        self.record_rules = RecordRules(
+            requires_keys=config.is_compacted,
+            uses_log_append_time=config.uses_log_append_time,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        )
+
+
+_CODECS: dict[str, Codec | None] = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+def prepare_client_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> PreparedBatch | AppendResult:
+    """Check a producer's batch, in the order in which Kafka does, and give it the topic's time and compression.
+
+    Refuses: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
+    RECORD_LIST_TOO_LARGE.
+    """
+    try:
+        header = read_header(batch)
+    except DecodeError as error:
+        return AppendResult(ErrorCode.CORRUPT_MESSAGE, message=str(error))
+    size_bytes = len(batch)
+    if header.magic != CURRENT_MAGIC:
+        return AppendResult(ErrorCode.INVALID_RECORD, message=f"record format {header.magic} is not {CURRENT_MAGIC}")
+    if header.size_bytes != size_bytes:
+        message = f"{size_bytes} bytes are not one batch of {header.size_bytes}"
+        return AppendResult(ErrorCode.INVALID_RECORD, message=message)
+    if header.base_offset != 0:
+        message = f"the base offset of a batch to be appended is 0, not {header.base_offset}"
+        return AppendResult(ErrorCode.INVALID_RECORD, message=message)
+    if size_bytes > rules.maximum_bytes:
+        message = f"a batch of {size_bytes} bytes is above the topic's max.message.bytes of {rules.maximum_bytes}"
+        return AppendResult(ErrorCode.MESSAGE_TOO_LARGE, message=message)
+    if not check_crc(batch):
+        return AppendResult(ErrorCode.CORRUPT_MESSAGE, message="the checksum of the batch does not match")
+    refusal = validate_batch(batch, header, rules.record_rules, now_ms=now_ms)
+    if refusal is not None:
+        record_errors = tuple(RecordError(index, message) for index, message in refusal.record_errors)
+        return AppendResult(refusal.error, record_errors=record_errors, message=refusal.message)
+    if rules.codec is not None and header.attributes & CODEC_MASK != rules.codec:
+        batch = memoryview(recompress(RecordBatch(header, batch), rules.codec))
+        header = read_header(batch)
+    if len(batch) > rules.segment_bytes:
+        return _too_large_for_segment(batch, rules)
+    return _with_topic_time(batch, header, rules, now_ms)
+
+
+def prepare_own_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> PreparedBatch | AppendResult:
+    """A batch that the broker itself has built: only its size is checked. MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE."""
+    if len(batch) > rules.maximum_bytes:
+        message = f"a batch of {len(batch)} bytes is above the topic's max.message.bytes of {rules.maximum_bytes}"
+        return AppendResult(ErrorCode.MESSAGE_TOO_LARGE, message=message)
+    if len(batch) > rules.segment_bytes:
+        return _too_large_for_segment(batch, rules)
+    return _with_topic_time(batch, read_header(batch), rules, now_ms)
+
+
+def prepare_marker(batch: memoryview, rules: BatchRules, now_ms: int) -> PreparedBatch:
+    """A marker, which no limit of the topic may hold up: its transaction would stay open for ever."""
+    return _with_topic_time(batch, read_header(batch), rules, now_ms)
+
+
+def _too_large_for_segment(batch: memoryview, rules: BatchRules) -> AppendResult:
+    message = f"a batch of {len(batch)} bytes is above the topic's segment.bytes of {rules.segment_bytes}"
+    return AppendResult(ErrorCode.RECORD_LIST_TOO_LARGE, message=message)
+
+
+def _with_topic_time(batch: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> PreparedBatch:
+    if rules.uses_log_append_time:
+        head = rewritten_header(
+            batch,
+            base_offset=header.base_offset,
+            partition_leader_epoch=header.partition_leader_epoch,
+            max_timestamp_ms=now_ms,
+            is_log_append_time=True,
+        )
+        return PreparedBatch(read_header(head), (head[PREFIX_BYTES:], batch[HEADER_BYTES:]))
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        # The bit is refused where it would count; elsewhere it would make consumers see the batch's time for all
+        # records.
+        head = rewritten_header(
+            batch,
+            base_offset=header.base_offset,
+            partition_leader_epoch=header.partition_leader_epoch,
+            max_timestamp_ms=header.max_timestamp_ms,
+            is_log_append_time=False,
+        )
+        return PreparedBatch(read_header(head), (head[PREFIX_BYTES:], batch[HEADER_BYTES:]))
+    return PreparedBatch(header, (batch[PREFIX_BYTES:],))

@@ -1,0 +1,234 @@
+"""What of a log is on the disk, who waits for it, and what happens when it cannot be written.
+
+Source: Kafka's UnifiedLog; the high watermark of a log without replicas is where the disk has caught up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from broker.disk import LogFile, StorageError
+from broker.log.flusher import Flusher, SyncWork
+from broker.log.leader_epochs import LeaderEpochs
+from broker.log.log_config import LogConfig
+from broker.log.log_segments import LogSegments
+from broker.log.partition_files import PartitionFiles
+from broker.log.producer_state import ProducerState
+from broker.log.results import Isolation
+from broker.log.segment import Segment
+from broker.log.waiters import DONE, DurabilityWaiters, Watchers
+from broker.topic_partition import TopicPartition
+
+log = structlog.get_logger(__name__)
+
+
+class DurableLog:
+    """The segments of one partition, with what is known of their durability.
+
+    config:             replaceable at any time; what it changes counts from the next call on.
+    leader_epoch:       is written into every batch; may only rise.
+    log_start_offset:   of the first record that may be read.
+    log_end_offset:     that the next record will get.
+    high_watermark:     up to which the log is durable; its end where the page cache is enough.
+    last_stable_offset: up to which every transaction is decided; never above the high watermark.
+    recovery_point:     up to which the log is known to be on the disk, whatever the config asks for.
+    offline_reason:     why it has been given up, after a failed write or because it could not be recovered; else None.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        config: LogConfig,
+        *,
+        files: PartitionFiles,
+        flusher: Flusher,
+        segments: LogSegments,
+        producers: ProducerState,
+        epochs: LeaderEpochs,
+        leader_epoch: int,
+        log_start_offset: int,
+        now_ms: int,
+        recovery_point: int,
+        offline_reason: str | None = None,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self.leader_epoch = leader_epoch
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = segments.active.next_offset
+        self.high_watermark = self.log_end_offset
+        self.recovery_point = recovery_point
+        self.offline_reason = offline_reason
+        self.is_deleted = False
+        self.segments = segments
+        self.files = files
+        self.log_start_moved: Callable[[], None] | None = None
+        self._is_closing = False
+        self._flusher = flusher
+        self._producers = producers
+        self._epochs = epochs
+        self._segment_opened_ms = now_ms
+        self._waiters = DurabilityWaiters()
+        self._watchers = Watchers()
+        self._sync_target = self.log_end_offset
+        self._unsynced_files: list[LogFile] = []
+        self._unsynced_directories: list[str] = []
+        self._side_files: list[LogFile] = []
+        self._syncing_side_files: list[LogFile] = []
+        self.last_stable_offset = producers.last_stable_offset(self.high_watermark, log_start_offset)
+
+    @property
+    def is_offline(self) -> bool:
+        return self.offline_reason is not None
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes
+
+    # Durability
+
+    def flushed(self, offset: int | None = None) -> Awaitable[None]:
+        """Return when the log is durable up to `offset` (exclusive), by default all that has been appended.
+
+        At once when it is already, or where the page cache is enough. Raises StorageError.
+        """
+        end_offset = self.log_end_offset if offset is None else offset
+        if self.high_watermark >= end_offset:
+            return DONE
+        self._insist_on_online()
+        if not self.config.is_durable:
+            return DONE
+        self._flusher.request(self)
+        return self._waiters.wait_for(end_offset)
+
+    def begin_sync(self) -> SyncWork:
+        """For the flusher: what is not on the disk yet."""
+        files, self._unsynced_files = self._unsynced_files, []
+        directories, self._unsynced_directories = self._unsynced_directories, []
+        self._syncing_side_files, self._side_files = self._side_files, []
+        files.extend(self._syncing_side_files)
+        if self.config.is_durable or self._is_closing:
+            files.append(self.segments.active.log)
+            self._sync_target = self.log_end_offset
+        else:
+            self._sync_target = self.segments.active.base_offset
+        return SyncWork(files, directories)
+
+    def end_sync(self, error: StorageError | None) -> None:
+        """For the flusher: what `begin_sync` returned is on the disk, or never will be.
+
+        After a failed sync the system may have dropped the bytes, and a second sync would not tell: the log is given
+        up.
+        """
+        for file in self._syncing_side_files:
+            file.close()
+        self._syncing_side_files = []
+        if self.is_offline or self.is_deleted:
+            return
+        if error is not None:
+            self.give_up(error)
+            return
+        target = self._sync_target
+        self.recovery_point = max(self.recovery_point, target)
+        if target > self.high_watermark:
+            self.high_watermark = target
+            self._update_stable()
+            self._waiters.durable_up_to(target)
+            self._watchers.notify()
+
+    def sync_with_next(self, side_files: Sequence[LogFile], directories: Sequence[str] = ()) -> None:
+        """Have files beside the log, closed afterwards, and directory entries synced before what is appended from
+        now on."""
+        self._side_files.extend(side_files)
+        self._unsynced_directories.extend(directories)
+
+    def prepare_close(self) -> None:
+        """Write what a clean start will want, and have it synced with everything else. Nothing may be appended any
+        more."""
+        if self.is_offline or self.is_deleted:
+            return
+        self._is_closing = True
+        end_offset = self.log_end_offset
+        try:
+            active = self.segments.active
+            side_files = active.write_indexes() if active.was_changed else []
+            self.files.write_epochs(self._epochs)
+            if end_offset and end_offset not in self.files.snapshot_offsets:
+                side_files.append(self.files.write_snapshot(end_offset, self._producers.snapshot()))
+                self.files.keep_snapshots([segment.base_offset for segment in self.segments])
+        except StorageError as error:
+            self.give_up(error)
+            return
+        if side_files or self._side_files or self.recovery_point < end_offset:
+            self.sync_with_next(side_files, [self.files.directory])
+            self._flusher.request(self)
+
+    def close(self) -> None:
+        """Close the files; what was not synced before stays in the page cache."""
+        for segment in self.segments:
+            segment.close()
+
+    def mark_deleted(self) -> None:
+        """The partition is no more: its files are closed, whoever waits for it is told."""
+        self.is_deleted = True
+        self.offline_reason = self.offline_reason or "the partition has been deleted"
+        self.close()
+        self._waiters.fail(StorageError(f"{self.topic_partition} has been deleted"))
+        self._watchers.notify()
+
+    def _update_stable(self) -> None:
+        self.last_stable_offset = self._producers.last_stable_offset(self.high_watermark, self.log_start_offset)
+
+    def _insist_on_online(self) -> None:
+        if self.offline_reason is not None:
+            raise StorageError(f"{self.topic_partition} is offline: {self.offline_reason}")
+
+    def give_up(self, error: StorageError) -> None:
+        """Take the log offline: nothing is appended or read any more, and whoever waits for it is told."""
+        if self.offline_reason is None:
+            self.offline_reason = str(error.strerror or error)
+            log.error(
+                "partition_went_offline",
+                topic=self.topic_partition.topic,
+                partition=self.topic_partition.partition,
+                reason=str(error),
+                high_watermark=self.high_watermark,
+                log_end_offset=self.log_end_offset,
+            )
+            self._waiters.fail(StorageError(f"{self.topic_partition} is offline: {error}"))
+            self._watchers.notify()
+
+    # Watchers
+
+    def add_watcher(self, callback: Callable[[], None]) -> None:
+        """Call back when the high watermark or the last stable offset moved, or the log went offline or was deleted."""
+        self._watchers.add(callback)
+
+    def remove_watcher(self, callback: Callable[[], None]) -> None:
+        self._watchers.remove(callback)
+
+    def bound(self, isolation: Isolation) -> int:
+        """The offset that a reader of this isolation does not reach."""
+        if isolation is Isolation.READ_COMMITTED:
+            return self.last_stable_offset
+        return self.high_watermark if isolation is Isolation.READ_UNCOMMITTED else self.log_end_offset
+
+    # Rolling
+
+    def roll(self, now_ms: int) -> Segment:
+        """Seal the active segment, keep the producers' state beside it, and start a new one. Raises StorageError."""
+        sealed = self.segments.active
+        base_offset = self.log_end_offset
+        index_files = sealed.seal()
+        snapshot = self.files.write_snapshot(base_offset, self._producers.snapshot())
+        self.files.write_epochs(self._epochs)
+        self.segments.add(self.files.new_segment(base_offset, self.config.index_interval_bytes))
+        self._segment_opened_ms = now_ms
+        self._unsynced_files.append(sealed.log)
+        self.sync_with_next([*index_files, snapshot], [self.files.directory])
+        self._flusher.request(self)
+        return self.segments.active

@@ -1,0 +1,313 @@
+"""All logs of this broker, in one directory: opened, created, deleted, swept and closed.
+
+Beside the partitions' directories it holds Kafka's files: `.lock` while a broker runs on it, `.kafka_cleanshutdown`
+after a
+clean stop, and two checkpoints. Deleting the latter costs time at the next start and, for what DeleteRecords hid, its
+effect.
+Source: Kafka's LogManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from broker.clock import Clock
+from broker.disk import Disk, StorageError
+from broker.log.checkpoints import ZERO_TOPIC_ID, CorruptCheckpointError, decode_offsets, encode_offsets
+from broker.log.flusher import Flusher
+from broker.log.leader_epochs import LeaderEpochs
+from broker.log.log_config import LogConfig
+from broker.log.log_segments import LogSegments
+from broker.log.partition_files import PartitionFiles
+from broker.log.partition_log import PartitionLog
+from broker.log.producer_state import ProducerState
+from broker.log.recovery import LoadedLog, LogLoader
+from broker.topic_partition import TopicPartition
+
+log = structlog.get_logger(__name__)
+
+LOCK_FILE = ".lock"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
+LOG_START_FILE = "log-start-offset-checkpoint"
+CHECKPOINT_INTERVAL_MS = 60_000
+LOADS_PER_TURN = 16
+LOGS_PER_SYNC = 64
+SWEPT_LOGS_PER_TURN = 100
+LONGEST_NAME_BYTES = 255
+_PARTITION_NAME = re.compile(r"(.+)-(\d+)")
+_DELETED_NAME = re.compile(r".+\.[0-9a-f]{32}-delete")
+
+
+class LogDirectory:
+    """The logs under `path`. Use begins with `open` and ends with `close`."""
+
+    def __init__(self, path: str, *, disk: Disk, clock: Clock, flusher: Flusher | None = None) -> None:
+        self._path = path
+        self._disk = disk
+        self._clock = clock
+        self._flusher = flusher or Flusher(disk)
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_start_offsets: dict[TopicPartition, int] = {}
+        self._doomed: list[str] = []
+        self._unswept: list[PartitionLog] = []
+        self._checkpointed_ms = 0
+        self._is_locked = False
+        self._is_open = False
+
+    def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        return self._logs.get(topic_partition)
+
+    def logs(self) -> Iterable[PartitionLog]:
+        return self._logs.values()
+
+    # Open
+
+    async def open(self, config_for_topic: Callable[[str], LogConfig]) -> None:
+        """Take the directory and open all logs in it; after an unclean stop, recover them.
+
+        A partition that cannot be recovered is there, but offline. Raises StorageError when the directory itself cannot
+        be used, also because another process has it.
+        """
+        self._disk.make_directory(self._path)
+        if not self._disk.lock(self._join(LOCK_FILE)):
+            raise StorageError(
+                f"{self._path} is in use by another broker: it holds a lock on {self._join(LOCK_FILE)}. Stop that one,
+                or "
+                "give this one a directory of its own"
+            )
+        self._is_locked = True
+        is_clean = self._disk.exists(self._join(CLEAN_SHUTDOWN_FILE))
+        # From here on a crash is a crash, whatever the last stop was: the mark must be gone from the disk too.
+        self._disk.delete(self._join(CLEAN_SHUTDOWN_FILE))
+        await self._disk.sync((), (self._path,))
+        recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
+        log_start_offsets = self._read_checkpoint(LOG_START_FILE)
+        if recovery_points is None or log_start_offsets is None:
+            is_clean = False
+        self._recovery_points = recovery_points or {}
+        self._log_start_offsets = log_start_offsets or {}
+        found = self._partition_directories()
+        if found and not is_clean:
+            log.warning("unclean_stop_found", path=self._path, partitions=len(found))
+        recovered: list[tuple[PartitionLog, LoadedLog]] = []
+        for count, topic_partition in enumerate(found):
+            if count % LOADS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            self._load(topic_partition, config_for_topic(topic_partition.topic), recovered, is_clean=is_clean)
+        await self._sync_recovered(recovered)
+        self._checkpointed_ms = self._clock.now_ms()
+        self._is_open = True
+        if found:
+            offline_count = sum(1 for partition_log in self._logs.values() if partition_log.is_offline)
+            log.info("logs_opened", path=self._path, partitions=len(self._logs), offline=offline_count, clean=is_clean)
+
+    def _partition_directories(self) -> list[TopicPartition]:
+        found = []
+        for name in self._disk.list(self._path):
+            if _DELETED_NAME.fullmatch(name):
+                self._doomed.append(self._join(name))
+                continue
+            match = _PARTITION_NAME.fullmatch(name)
+            if match is not None and str(int(match[2])) == match[2]:
+                found.append(TopicPartition(match[1], int(match[2])))
+        return found
+
+    def _load(
+        self,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        recovered: list[tuple[PartitionLog, LoadedLog]],
+        *,
+        is_clean: bool,
+    ) -> None:
+        files = PartitionFiles(self._disk, self._join(str(topic_partition)))
+        now_ms = self._clock.now_ms()
+        loaded = LogLoader(
+            files,
+            config,
+            is_clean=is_clean,
+            recovery_point=self._recovery_points.get(topic_partition, 0),
+            log_start_offset=self._log_start_offsets.get(topic_partition, 0),
+            now_ms=now_ms,
+        ).load()
+        topic_id = files.read_topic_id()
+        if topic_id == ZERO_TOPIC_ID and loaded.segments.size_bytes == 0 and loaded.offline_reason is None:
+            # Created just before the power went: nothing is in it, and it will be created again if its topic exists.
+            for segment in loaded.segments:
+                segment.close()
+            self._disk.delete(files.directory)
+            return
+        latest_epoch = max(loaded.epochs.latest, 0)
+        partition_log = self._add(
+            PartitionLog(
+                topic_partition,
+                topic_id,
+                config,
+                files=files,
+                flusher=self._flusher,
+                segments=loaded.segments,
+                producers=loaded.producers,
+                epochs=loaded.epochs,
+                # Offsets that were read before the cut may be given to other records now; clients must be able to tell.
+                leader_epoch=latest_epoch + 1 if loaded.was_cut else latest_epoch,
+                log_start_offset=loaded.log_start_offset,
+                recovery_point=loaded.recovery_point,
+                now_ms=now_ms,
+                offline_reason=loaded.offline_reason,
+            )
+        )
+        if loaded.unsynced or loaded.side_files:
+            recovered.append((partition_log, loaded))
+
+    def _add(self, partition_log: PartitionLog) -> PartitionLog:
+        self._logs[partition_log.topic_partition] = partition_log
+        partition_log.log_start_moved = self._write_log_starts
+        return partition_log
+
+    async def _sync_recovered(self, recovered: Sequence[tuple[PartitionLog, LoadedLog]]) -> None:
+        """Recovered records were in the page cache, perhaps nowhere else: they count when they are on the disk."""
+        for start in range(0, len(recovered), LOGS_PER_SYNC):
+            share = recovered[start : start + LOGS_PER_SYNC]
+            files = [file for _, loaded in share for file in (*loaded.unsynced, *loaded.side_files)]
+            try:
+                await self._disk.sync(files, [partition_log.files.directory for partition_log, _ in share])
+            except StorageError as error:
+                for partition_log, _ in share:
+                    partition_log.give_up(error)
+            for _, loaded in share:
+                for file in loaded.side_files:
+                    file.close()
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int] | None:
+        """What the file says, nothing if there is none; None if it cannot be read."""
+        content = self._disk.read_file(self._join(name))
+        if content is None:
+            return {}
+        try:
+            return decode_offsets(content)
+        except CorruptCheckpointError as error:
+            log.error("checkpoint_corrupt", path=self._join(name), reason=str(error))  # noqa: TRY400  # says all
+            return None
+
+    # Create and delete
+
+    def create(self, topic_partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        """Make a new, empty log. Raises StorageError, also when there is a directory of that name already."""
+        directory = self._join(str(topic_partition))
+        if topic_partition in self._logs or self._disk.exists(directory):
+            raise StorageError(f"{directory} exists already")
+        self._disk.make_directory(directory)
+        files = PartitionFiles(self._disk, directory)
+        metadata_file = files.write_topic_id(topic_id)
+        partition_log = PartitionLog(
+            topic_partition,
+            topic_id,
+            config,
+            files=files,
+            flusher=self._flusher,
+            segments=LogSegments([files.new_segment(0, config.index_interval_bytes)]),
+            producers=ProducerState(),
+            epochs=LeaderEpochs(),
+            leader_epoch=0,
+            log_start_offset=0,
+            recovery_point=0,
+            now_ms=self._clock.now_ms(),
+        )
+        # Synced together with the first records; until then there is nothing to lose.
+        partition_log.sync_with_next([metadata_file], [directory, self._path])
+        return self._add(partition_log)
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Let a log go: at once for everybody, its files with one of the next sweeps. Raises StorageError."""
+        partition_log = self._logs.pop(topic_partition, None)
+        if partition_log is None:
+            return
+        self._recovery_points.pop(topic_partition, None)
+        self._log_start_offsets.pop(topic_partition, None)
+        partition_log.mark_deleted()
+        ending = f".{partition_log.topic_id.hex()}-delete"
+        doomed = self._join(str(topic_partition)[: LONGEST_NAME_BYTES - len(ending)] + ending)
+        self._disk.delete(doomed)
+        self._disk.rename(self._join(str(topic_partition)), doomed)
+        self._doomed.append(doomed)
+
+    # Sweep and close
+
+    def sweep(self, now_ms: int) -> None:
+        """Do what time asks for: retention, rolling, expiry, checkpoints, and remove what was deleted. Raises
+        StorageError.
+
+        Many logs are gone through in shares, between which the event loop does other things.
+        """
+        if not self._unswept:
+            self._unswept = list(self._logs.values())
+            self._sweep_share(now_ms)
+        if now_ms - self._checkpointed_ms >= CHECKPOINT_INTERVAL_MS:
+            self._checkpointed_ms = now_ms
+            self._write_recovery_points(durable=False)
+
+    def _sweep_share(self, now_ms: int) -> None:
+        for _ in range(min(SWEPT_LOGS_PER_TURN, len(self._unswept))):
+            self._unswept.pop().sweep(now_ms)
+        if self._doomed:
+            doomed = self._doomed.pop()
+            try:
+                self._disk.delete(doomed)
+            except StorageError as error:
+                log.error("deletion_failed", path=doomed, reason=str(error))  # noqa: TRY400  # the reason says it all
+        if self._unswept or self._doomed:
+            asyncio.get_running_loop().call_soon(self._sweep_share, now_ms)
+
+    async def close(self) -> None:
+        """Bring everything to the disk, mark the directory as cleanly closed, and let it go. Raises StorageError.
+
+        With a partition offline the stop is not clean: what was on its way to the disk is judged by the next start.
+        """
+        if not self._is_locked:
+            return
+        try:
+            if not self._is_open:
+                return  # opening failed half-way: what the checkpoints say stays true
+            for count, partition_log in enumerate(self._logs.values()):
+                if count % LOADS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+                partition_log.prepare_close()
+            await self._flusher.drain()
+            self._write_recovery_points(durable=True)
+            self._write_log_starts()
+            if not any(partition_log.is_offline for partition_log in self._logs.values()):
+                self._disk.write_file(self._join(CLEAN_SHUTDOWN_FILE), CLEAN_SHUTDOWN_CONTENT, durable=True)
+        finally:
+            for partition_log in self._logs.values():
+                partition_log.close()
+            self._logs.clear()
+            self._unswept.clear()
+            self._is_open = self._is_locked = False
+            self._disk.unlock(self._join(LOCK_FILE))
+
+    def _write_recovery_points(self, *, durable: bool) -> None:
+        points = {name: partition_log.recovery_point for name, partition_log in self._logs.items()}
+        if durable or points != self._recovery_points:
+            self._disk.write_file(self._join(RECOVERY_POINT_FILE), encode_offsets(points), durable=durable)
+            self._recovery_points = points
+
+    def _write_log_starts(self) -> None:
+        """Only those that the files do not say by themselves. At once, or deleted records would come back."""
+        offsets = {
+            name: partition_log.log_start_offset
+            for name, partition_log in self._logs.items()
+            if partition_log.log_start_offset > partition_log.segments.first.base_offset
+        }
+        if offsets != self._log_start_offsets:
+            self._disk.write_file(self._join(LOG_START_FILE), encode_offsets(offsets), durable=True)
+            self._log_start_offsets = offsets
+
+    def _join(self, name: str) -> str:
+        return f"{self._path}/{name}"

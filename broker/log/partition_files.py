@@ -1,0 +1,143 @@
+"""The directory of one partition: what is in it besides the segments, and the names of everything.
+
+Source: Kafka's LogFileUtils, ProducerStateManager (which snapshots are kept) and LeaderEpochFileCache.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import structlog
+
+from broker.disk import Disk, LogFile
+from broker.log.checkpoints import (
+    ZERO_TOPIC_ID,
+    CorruptCheckpointError,
+    decode_epochs,
+    decode_partition_metadata,
+    encode_epochs,
+    encode_partition_metadata,
+)
+from broker.log.leader_epochs import LeaderEpochs
+from broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot, encode_snapshot
+from broker.log.segment import Segment, file_name
+
+log = structlog.get_logger(__name__)
+
+LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
+METADATA_FILE = "partition.metadata"
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+_NUMBERED = re.compile(r"(\d{20})(\..+)")
+
+
+class SnapshotAt(NamedTuple):
+    """The producers' state after all records below `offset`."""
+
+    offset: int
+    producers: list[ProducerSnapshot]
+
+
+class PartitionFiles:
+    """One partition's directory. `snapshot_offsets` are those of the snapshot files in it, rising."""
+
+    __slots__ = ("directory", "disk", "snapshot_offsets")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.snapshot_offsets: list[int] = []
+
+    def path(self, name: str) -> str:
+        return f"{self.directory}/{name}"
+
+    def numbered(self) -> dict[str, list[int]]:
+        """The offsets that files are named after, by suffix (`.log`), rising."""
+        offsets: dict[str, list[int]] = {}
+        for name in self.disk.list(self.directory):
+            match = _NUMBERED.fullmatch(name)
+            if match is not None:
+                offsets.setdefault(match[2], []).append(int(match[1]))
+        return offsets
+
+    def new_segment(self, base_offset: int, index_interval_bytes: int) -> Segment:
+        return Segment(
+            self.disk,
+            self.directory,
+            base_offset,
+            next_offset=base_offset,
+            index_interval_bytes=index_interval_bytes,
+        )
+
+    # Producer snapshots
+
+    def snapshot_path(self, offset: int) -> str:
+        return self.path(file_name(offset, ".snapshot"))
+
+    def write_snapshot(self, offset: int, producers: Sequence[ProducerSnapshot]) -> LogFile:
+        """Write the state after all records below `offset`; the file returned is to be synced and closed."""
+        path = self.snapshot_path(offset)
+        self.disk.write_file(path, encode_snapshot(producers), durable=False)
+        if offset not in self.snapshot_offsets:
+            self.snapshot_offsets.append(offset)
+            self.snapshot_offsets.sort()
+        return self.disk.open(path)
+
+    def latest_snapshot(self, at_most: int) -> SnapshotAt | None:
+        """The newest readable snapshot of `at_most` or less. One that cannot be read is deleted, with a warning."""
+        for offset in reversed(self.snapshot_offsets):
+            if offset > at_most:
+                continue
+            content = self.disk.read_file(self.snapshot_path(offset))
+            decoded = CorruptSnapshot("the file is missing") if content is None else decode_snapshot(content)
+            if not isinstance(decoded, CorruptSnapshot):
+                return SnapshotAt(offset, decoded)
+            log.warning("producer_snapshot_corrupt", path=self.snapshot_path(offset), reason=decoded.reason)
+            self.delete_snapshot(offset)
+        return None
+
+    def delete_snapshot(self, offset: int) -> None:
+        self.disk.delete(self.snapshot_path(offset))
+        self.snapshot_offsets.remove(offset)
+
+    def keep_snapshots(self, base_offsets: Sequence[int]) -> None:
+        """Delete all snapshots but those at the base of a segment and the newest."""
+        bases = set(base_offsets)
+        for offset in self.snapshot_offsets[:-1]:
+            if offset not in bases:
+                self.delete_snapshot(offset)
+
+    # Leader epochs, partition metadata
+
+    def read_epochs(self) -> LeaderEpochs:
+        content = self.disk.read_file(self.path(LEADER_EPOCH_FILE))
+        if content is None:
+            return LeaderEpochs()
+        try:
+            return LeaderEpochs(decode_epochs(content))
+        except CorruptCheckpointError as error:
+            log.warning("leader_epochs_corrupt", path=self.path(LEADER_EPOCH_FILE), reason=str(error))
+            return LeaderEpochs()
+
+    def write_epochs(self, epochs: LeaderEpochs) -> None:
+        if epochs.changed:
+            self.disk.write_file(self.path(LEADER_EPOCH_FILE), encode_epochs(epochs.starts), durable=False)
+            epochs.changed = False
+
+    def read_topic_id(self) -> bytes:
+        """The id of the topic that the directory belongs to; all zeros when that cannot be told."""
+        content = self.disk.read_file(self.path(METADATA_FILE))
+        if content is None:
+            return ZERO_TOPIC_ID
+        try:
+            return decode_partition_metadata(content)
+        except CorruptCheckpointError as error:
+            log.warning("partition_metadata_corrupt", path=self.path(METADATA_FILE), reason=str(error))
+            return ZERO_TOPIC_ID
+
+    def write_topic_id(self, topic_id: bytes) -> LogFile:
+        """Write the topic id; the file returned is to be synced and closed."""
+        path = self.path(METADATA_FILE)
+        self.disk.write_file(path, encode_partition_metadata(topic_id), durable=False)
+        return self.disk.open(path)

@@ -1,0 +1,88 @@
+"""Taking into the producers' state what a log already holds: for recovery, and to rebuild transaction indexes.
+
+Nothing is refused here: what is in the log has happened.
+Source: Kafka's UnifiedLog.rebuildProducerState and ProducerStateManager.update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from broker.log.batch_scan import scan_batches
+from broker.log.partition_files import PartitionFiles
+from broker.log.producer_state import ProducerState
+from broker.log.segment import Segment
+from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
+from protocol.record_batch import BatchHeader, RecordBatch, read_end_transaction_marker, read_header
+
+NEVER_EXPIRE_MS = 2**63 - 1
+
+
+def replay_batch(
+    producers: ProducerState, header: BatchHeader, read_batch: Callable[[], RecordBatch], *, now_ms: int
+) -> TransactionIndexEntry | None:
+    """Take in one batch; `read_batch` is called only for markers. Returns the transaction that it aborted, if any."""
+    if header.is_control:
+        marker = read_end_transaction_marker(read_batch())
+        if marker is None:
+            return None
+        completed = producers.apply_marker(
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            committed=marker.committed,
+            coordinator_epoch=marker.coordinator_epoch,
+            offset=header.last_offset,
+            timestamp_ms=header.max_timestamp_ms,
+            now_ms=now_ms,
+        )
+        if completed is not None and completed.is_aborted:
+            return TransactionIndexEntry(
+                completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
+            )
+    elif header.producer_id >= 0:
+        producers.apply_data_batch(
+            header, base_offset=header.base_offset, max_timestamp_ms=header.max_timestamp_ms, now_ms=now_ms
+        )
+    return None
+
+
+def replay(
+    segments: Sequence[Segment], producers: ProducerState, start_offset: int, end_offset: int, *, now_ms: int
+) -> Iterator[TransactionIndexEntry]:
+    """Take in the batches between two offsets; yields the transactions aborted there."""
+    for segment in segments:
+        if segment.next_offset <= start_offset or segment.base_offset >= end_offset:
+            continue
+        position = segment.offset_index.position_before(max(start_offset - segment.base_offset, 0))
+        for batch_position, header in scan_batches(segment.log, position, segment.size_bytes):
+            if header.last_offset < start_offset:
+                continue
+            if header.base_offset >= end_offset:
+                return
+            entry = replay_batch(producers, header, _reader(segment, batch_position, header), now_ms=now_ms)
+            if entry is not None:
+                yield entry
+
+
+def _reader(segment: Segment, position: int, header: BatchHeader) -> Callable[[], RecordBatch]:
+    def read_batch() -> RecordBatch:
+        buffer = segment.log.read(position, header.size_bytes)
+        return RecordBatch(read_header(buffer), buffer)
+
+    return read_batch
+
+
+def rebuild_transaction_index(files: PartitionFiles, segments: Sequence[Segment], segment: Segment) -> None:
+    """Make the index of one segment anew, from the log and the state before it, and put it in place. Raises
+    StorageError."""
+    producers = ProducerState()
+    start_offset = segments[0].base_offset
+    snapshot = files.latest_snapshot(segment.base_offset)
+    if snapshot is not None:
+        producers.restore(snapshot.producers, now_ms=0, expiration_ms=NEVER_EXPIRE_MS)
+        start_offset = max(start_offset, snapshot.offset)
+    rebuilt = TransactionIndex()
+    for entry in replay(segments, producers, start_offset, segment.next_offset, now_ms=0):
+        if entry.last_offset >= segment.base_offset:
+            rebuilt.append(entry)
+    segment.replace_transaction_index(rebuilt)

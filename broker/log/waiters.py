@@ -1,0 +1,74 @@
+"""Who waits for a log: replies for durability, long polls for anything that moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+
+from broker.disk import StorageError
+
+
+class _Done:
+    """An awaitable that has nothing to wait for."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+DONE = _Done()
+
+
+class DurabilityWaiters:
+    """Futures that wait for the log to be durable up to an offset. Each waiter has its own, so that one may be
+    cancelled."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def wait_for(self, end_offset: int) -> Awaitable[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((end_offset, future))
+        return future
+
+    def durable_up_to(self, offset: int) -> None:
+        """All that wait for this offset or a lower one go on."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        for end_offset, future in waiting:
+            if end_offset > offset:
+                self._waiting.append((end_offset, future))
+            elif not future.done():
+                future.set_result(None)
+
+    def fail(self, error: StorageError) -> None:
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+
+class Watchers:
+    """Callbacks without arguments; quick ones, for they run inside the step that moved the log."""
+
+    __slots__ = ("_callbacks",)
+
+    def __init__(self) -> None:
+        self._callbacks: dict[Callable[[], None], None] = {}
+
+    def add(self, callback: Callable[[], None]) -> None:
+        self._callbacks[callback] = None
+
+    def remove(self, callback: Callable[[], None]) -> None:
+        """Nothing happens when it is not there."""
+        self._callbacks.pop(callback, None)
+
+    def notify(self) -> None:
+        if self._callbacks:
+            for callback in tuple(self._callbacks):
+                callback()

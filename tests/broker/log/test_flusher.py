@@ -1,0 +1,127 @@
+"""Group commit: who shares a sync, who waits for the next, and who learns that a sync failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import cast
+
+from broker.disk import Disk, LogFile, StorageError
+from broker.log.flusher import LOGS_PER_SYNC, Flusher, SyncWork
+
+
+class NamedFile:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+class SteppedDisk:
+    """Syncs end when the test says so."""
+
+    def __init__(self) -> None:
+        self.syncs: list[tuple[list[str], list[str], asyncio.Future[None]]] = []
+
+    def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.syncs.append(([file.path for file in files], list(directories), future))
+        return future
+
+
+class DirtyLog:
+    def __init__(self, name: str) -> None:
+        self.file = cast(LogFile, NamedFile(name))
+        self.ended: list[StorageError | None] = []
+
+    def begin_sync(self) -> SyncWork:
+        return SyncWork([self.file], ["directory"])
+
+    def end_sync(self, error: StorageError | None) -> None:
+        self.ended.append(error)
+
+
+async def turn() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_logs_that_became_dirty_in_one_turn_share_a_sync() -> None:
+    disk = SteppedDisk()
+    flusher = Flusher(cast(Disk, disk))
+    first, second = DirtyLog("first"), DirtyLog("second")
+    flusher.request(first)
+    flusher.request(second)
+    flusher.request(first)
+    assert disk.syncs == []
+    await turn()
+    ((files, directories, future),) = disk.syncs
+    assert files == ["first", "second"]
+    assert directories == ["directory"]
+    future.set_result(None)
+    await flusher.drain()
+    assert first.ended == second.ended == [None]
+
+
+async def test_what_becomes_dirty_during_a_sync_waits_for_the_next_one() -> None:
+    disk = SteppedDisk()
+    flusher = Flusher(cast(Disk, disk))
+    first, second = DirtyLog("first"), DirtyLog("second")
+    flusher.request(first)
+    await turn()
+    flusher.request(second)
+    flusher.request(first)
+    await turn()
+    assert len(disk.syncs) == 1
+    disk.syncs[0][2].set_result(None)
+    await turn()
+    assert first.ended == [None]
+    assert disk.syncs[1][0] == ["second", "first"]
+    disk.syncs[1][2].set_result(None)
+    await flusher.drain()
+    assert flusher.sync_count == 2
+    assert first.ended == [None, None]
+
+
+async def test_a_failed_file_concerns_only_its_own_log() -> None:
+    disk = SteppedDisk()
+    flusher = Flusher(cast(Disk, disk))
+    good, bad = DirtyLog("good"), DirtyLog("bad")
+    flusher.request(good)
+    flusher.request(bad)
+    await turn()
+    error = StorageError("broken", paths=["bad"])
+    disk.syncs[0][2].set_exception(error)
+    await flusher.drain()
+    assert good.ended == [None]
+    assert bad.ended == [error]
+
+
+async def test_a_failure_that_names_no_file_concerns_everybody() -> None:
+    disk = SteppedDisk()
+    flusher = Flusher(cast(Disk, disk))
+    logs = [DirtyLog("first"), DirtyLog("second")]
+    for dirty in logs:
+        flusher.request(dirty)
+    await turn()
+    disk.syncs[0][2].set_exception(StorageError("gone"))
+    await flusher.drain()
+    assert all(isinstance(dirty.ended[0], StorageError) for dirty in logs)
+
+
+async def test_many_logs_are_synced_in_shares_the_longest_waiting_first() -> None:
+    disk = SteppedDisk()
+    flusher = Flusher(cast(Disk, disk))
+    logs = [DirtyLog(str(number)) for number in range(LOGS_PER_SYNC + 5)]
+    for dirty in logs:
+        flusher.request(dirty)
+    await turn()
+    assert disk.syncs[0][0] == [str(number) for number in range(LOGS_PER_SYNC)]
+    disk.syncs[0][2].set_result(None)
+    await turn()
+    assert disk.syncs[1][0] == [str(number) for number in range(LOGS_PER_SYNC, LOGS_PER_SYNC + 5)]
+    disk.syncs[1][2].set_result(None)
+    await flusher.drain()
+    assert all(dirty.ended == [None] for dirty in logs)
+
+
+async def test_an_idle_flusher_is_drained_at_once() -> None:
+    await asyncio.wait_for(Flusher(cast(Disk, SteppedDisk())).drain(), 1)
