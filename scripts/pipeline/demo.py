@@ -124,21 +124,24 @@ class Demonstration:
         """The whole of it; returns whether everything that must hold does."""
         try:
             with self._progress:
-                self._load()
-                self.timeline.start()
-                self._run_application()
-                self.timeline.stop()
+                self.load()
+                self.run_application()
                 spark = self._run_spark()
         finally:
-            self.timeline.stop()
-            self._application.kill()
+            self.stop()
         draw(self.timeline, self._output / "timeline.png")
         return self._judge(spark)
+
+    def stop(self) -> None:
+        """Ends what still runs of it; the broker is the caller's."""
+        self.timeline.stop()
+        self._application.kill()
 
     def _say(self, text: str) -> None:
         self._console.print(f"[dim]{self.timeline.now_s:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True)
 
-    def _load(self) -> None:
+    def load(self) -> None:
+        """Makes the topics and writes the flights into theirs."""
         task = self._progress.add_task("loading flights", total=self._flight_count)
         began_at_s = time.monotonic()
         create_topics(self._bootstrap_servers)
@@ -149,9 +152,11 @@ class Demonstration:
         self.durations_s["loading"] = time.monotonic() - began_at_s
         self._say(f"{count:,} flights loaded into the topic {FLIGHTS_TOPIC}")
 
-    def _run_application(self) -> None:
+    def run_application(self) -> None:
+        """Runs the application until it is through, killing it once and the broker once. Raises DemonstrationError."""
         task = self._progress.add_task("consume, transform, produce", total=self._flight_count)
         began_at_s = time.monotonic()
+        self.timeline.start()
         self._start_application("application started")
         is_application_killed, is_broker_killed = False, self._broker is None
         restarts_count = 0
@@ -176,6 +181,7 @@ class Demonstration:
         self._progress.update(task, completed=self._application.flights)
         self.durations_s["consume, transform, produce"] = time.monotonic() - began_at_s
         self.timeline.mark("application done")
+        self.timeline.stop()
         self._say(f"the application has committed its way through {self._application.flights:,} flights")
         if not (is_application_killed and is_broker_killed):
             raise DemonstrationError("the application was through before anything could be killed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from scripts.pipeline.flights import ARRIVALS_TOPIC, DEPARTURES_TOPIC, PARTITION_COUNTS
 
 INTERVAL_S = 0.2
+GAP_S = 5 * INTERVAL_S
 REQUEST_TIMEOUT_MS = 2_000
 
 
@@ -34,9 +36,9 @@ class Sample:
     """
 
     at_s: float
-    log_end_offset: int
-    last_stable_offset: int
-    open_transactions: int
+    log_end_offset: float
+    last_stable_offset: float
+    open_transactions: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,16 @@ def connected(bootstrap_servers: str) -> Iterator[Any]:
         administration.close()
 
 
+def with_gaps(samples: Sequence[Sample]) -> list[Sample]:
+    """The samples with one that holds no number wherever the broker did not answer, so that no line is drawn across."""
+    broken = list(samples[:1])
+    for sooner, later in itertools.pairwise(samples):
+        if later.at_s - sooner.at_s > GAP_S:
+            broken.append(Sample(sooner.at_s + INTERVAL_S, math.nan, math.nan, math.nan))
+        broken.append(later)
+    return broken
+
+
 def draw(timeline: Timeline, path: Path) -> None:
     """The run as one PNG: events per second, how far committed readers lag behind the log's end, and open transactions,
     over time."""
@@ -122,12 +134,19 @@ def draw(timeline: Timeline, path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    samples = timeline.samples
+    samples = with_gaps(timeline.samples)
     times = [sample.at_s for sample in samples]
     figure, (offsets, rate, undecided, transactions) = plt.subplots(
         4, 1, figsize=(11, 9.5), sharex=True, height_ratios=(3, 2, 2, 1), layout="constrained"
     )
-    offsets.plot(times, [sample.log_end_offset for sample in samples], color="#c44e52", label="log end offset")
+    offsets.plot(
+        times,
+        [sample.log_end_offset for sample in samples],
+        color="#c44e52",
+        linewidth=4,
+        alpha=0.4,
+        label="log end offset",
+    )
     offsets.plot(times, [sample.last_stable_offset for sample in samples], color="#4c72b0", label="last stable offset")
     offsets.set_ylabel("records, all partitions")
     offsets.yaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")

@@ -1,0 +1,45 @@
+"""One broker process for the tests of a module, and one Spark session for all of them: each costs seconds to start."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+with warnings.catch_warnings():
+    # kafka-python reads its schemas through functions of importlib.resources that are deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka  # noqa: F401
+
+    from scripts.pipeline.flights_summary import spark_session
+    from tests.support.broker_process import BrokerProcess
+
+# py4j and kafka-python leave sockets to the garbage collector, which then warns in whatever test is running.
+UNCLOSED_SOCKETS = ("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/pipeline/" in item.path.as_posix():
+            item.add_marker(pytest.mark.spark)
+            for unclosed in UNCLOSED_SOCKETS:
+                item.add_marker(pytest.mark.filterwarnings(unclosed))
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    session = spark_session("pipeline-tests")
+    yield session
+    session.stop()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

@@ -1,0 +1,86 @@
+"""A slice of the demonstration: flights through the application and Spark, with everything killed on the way."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from scripts.pipeline import verdict
+from scripts.pipeline.demo import Demonstration
+from scripts.pipeline.flights import create_topics, load, read_flights, reference_figures
+from scripts.pipeline.flights_summary import count_events, newest_figures, summarize
+from tests.support.broker_process import ROOT, BrokerProcess
+
+FLIGHTS = 3_000
+# Small transactions, so that the slice takes long enough for something to be killed in the middle of it.
+FLIGHTS_PER_TRANSACTION = 10
+
+
+@pytest.fixture
+def demonstration(broker: BrokerProcess, tmp_path: Path) -> Iterator[Demonstration]:
+    prepared = Demonstration(
+        Console(file=io.StringIO()),
+        output=tmp_path,
+        limit=FLIGHTS,
+        flights_per_transaction=FLIGHTS_PER_TRANSACTION,
+        broker=broker,
+        bootstrap_servers=broker.bootstrap,
+    )
+    yield prepared
+    prepared.stop()
+
+
+def run_application(bootstrap: str) -> None:
+    command = [sys.executable, "-m", "scripts.pipeline.flights_application", "--bootstrap", bootstrap]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+
+def test_spark_counts_every_flight_once_though_application_and_broker_were_killed(
+    broker: BrokerProcess, demonstration: Demonstration, spark: Any, tmp_path: Path
+) -> None:
+    demonstration.load()
+    demonstration.run_application()
+    flights = list(read_flights(FLIGHTS))
+    counts = {level: count_events(spark, broker.bootstrap, level) for level in ("read_committed", "read_uncommitted")}
+    checks = verdict.check(
+        expected=reference_figures(flights),
+        parquet=verdict.read_parquet(summarize(spark, broker.bootstrap, tmp_path / "spark")),
+        topic=verdict.read_topic(broker.bootstrap),
+        counts=counts,
+        cancelled_count=sum(flight.is_cancelled for flight in flights),
+    )
+    assert [one for one in checks if not one.holds] == []
+
+
+def test_figures_grow_from_the_checkpoint_and_a_micro_batch_run_again_changes_nothing(
+    spark: Any, tmp_path: Path
+) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        create_topics(broker.bootstrap)
+        flights = list(read_flights(2_000))
+        load(broker.bootstrap, flights[:1_200])
+        run_application(broker.bootstrap)
+        first = verdict.read_parquet(summarize(spark, broker.bootstrap, tmp_path / "spark"))
+        assert first == reference_figures(flights[:1_200])
+
+        load(broker.bootstrap, flights[1_200:])
+        run_application(broker.bootstrap)
+        second = verdict.read_parquet(summarize(spark, broker.bootstrap, tmp_path / "spark"))
+        assert second == reference_figures(flights)
+
+        # As if the job had been killed after writing its results and before noting that the micro-batch was done.
+        newest = newest_figures(tmp_path / "spark" / "figures")
+        batch_id = newest.name.removeprefix("batch=")
+        (tmp_path / "spark" / "checkpoint" / "commits" / batch_id).unlink()
+        (tmp_path / "spark" / "checkpoint" / "commits" / f".{batch_id}.crc").unlink()
+        again = summarize(spark, broker.bootstrap, tmp_path / "spark")
+        assert again == newest
+        assert verdict.read_parquet(again) == second
+        assert verdict.read_topic(broker.bootstrap) == second
