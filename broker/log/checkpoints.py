@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from broker.topic_partition import TopicPartition
@@ -52,7 +53,7 @@ def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:
 def decode_epochs(content: bytes) -> list[EpochStart]:
     """Raises CorruptCheckpointError, also when epochs or offsets do not rise."""
     epochs = [EpochStart(*map(_number, _fields(line, 2))) for line in _decode(content)]
-    for before, after in zip(epochs, epochs[1:], strict=False):
+    for before, after in pairwise(epochs):
         if after.leader_epoch <= before.leader_epoch or after.start_offset < before.start_offset:
             raise CorruptCheckpointError(f"epoch {after.leader_epoch} does not follow {before.leader_epoch}")
     return epochs

@@ -78,9 +78,8 @@ class LogDirectory:
         self._disk.make_directory(self._path)
         if not self._disk.lock(self._join(LOCK_FILE)):
             raise StorageError(
-                f"{self._path} is in use by another broker: it holds a lock on {self._join(LOCK_FILE)}. Stop that one,
-                or "
-                "give this one a directory of its own"
+                f"{self._path} is in use by another broker: it holds a lock on {self._join(LOCK_FILE)}. "
+                "Stop that one, or give this one a directory of its own"
             )
         self._is_locked = True
         is_clean = self._disk.exists(self._join(CLEAN_SHUTDOWN_FILE))

@@ -20,8 +20,8 @@ from broker.log.batch_preparation import (
 from broker.log.durable_log import DurableLog
 from broker.log.log_config import LogConfig
 from broker.log.log_segments import EMPTY
-from broker.log.producer_state import CompletedTransaction, Duplicate
 from broker.log.producer_replay import rebuild_transaction_index
+from broker.log.producer_state import CompletedTransaction, Duplicate
 from broker.log.results import (
     AbortedTransaction,
     ActiveProducer,

@@ -30,15 +30,11 @@ def expired_count(
     for segment in segments:
         is_active = segment is segments.active
         end_offset = segment.next_offset if is_active else segments.next_base_offset(segment) or segment.next_offset
-        if end_offset > stable_offset or segment.size_bytes == 0 and is_active:
+        if end_offset > stable_offset or (is_active and segment.size_bytes == 0):
             break
-        if end_offset <= log_start_offset and not is_active:
-            pass
-        elif deletes and is_too_old(segment, config, now_ms):
-            pass
-        elif deletes and not is_active and excess_bytes >= segment.size_bytes > 0:
-            pass
-        else:
+        is_below_start = end_offset <= log_start_offset and not is_active
+        is_too_much = deletes and not is_active and excess_bytes >= segment.size_bytes > 0
+        if not (is_below_start or is_too_much or (deletes and is_too_old(segment, config, now_ms))):
             break
         excess_bytes -= segment.size_bytes
         count += 1

@@ -29,7 +29,7 @@ class SteppedDisk:
 
 class DirtyLog:
     def __init__(self, name: str) -> None:
-        self.file = cast(LogFile, NamedFile(name))
+        self.file = cast("LogFile", NamedFile(name))
         self.ended: list[StorageError | None] = []
 
     def begin_sync(self) -> SyncWork:
@@ -46,7 +46,7 @@ async def turn() -> None:
 
 async def test_logs_that_became_dirty_in_one_turn_share_a_sync() -> None:
     disk = SteppedDisk()
-    flusher = Flusher(cast(Disk, disk))
+    flusher = Flusher(cast("Disk", disk))
     first, second = DirtyLog("first"), DirtyLog("second")
     flusher.request(first)
     flusher.request(second)
@@ -63,7 +63,7 @@ async def test_logs_that_became_dirty_in_one_turn_share_a_sync() -> None:
 
 async def test_what_becomes_dirty_during_a_sync_waits_for_the_next_one() -> None:
     disk = SteppedDisk()
-    flusher = Flusher(cast(Disk, disk))
+    flusher = Flusher(cast("Disk", disk))
     first, second = DirtyLog("first"), DirtyLog("second")
     flusher.request(first)
     await turn()
@@ -83,7 +83,7 @@ async def test_what_becomes_dirty_during_a_sync_waits_for_the_next_one() -> None
 
 async def test_a_failed_file_concerns_only_its_own_log() -> None:
     disk = SteppedDisk()
-    flusher = Flusher(cast(Disk, disk))
+    flusher = Flusher(cast("Disk", disk))
     good, bad = DirtyLog("good"), DirtyLog("bad")
     flusher.request(good)
     flusher.request(bad)
@@ -97,7 +97,7 @@ async def test_a_failed_file_concerns_only_its_own_log() -> None:
 
 async def test_a_failure_that_names_no_file_concerns_everybody() -> None:
     disk = SteppedDisk()
-    flusher = Flusher(cast(Disk, disk))
+    flusher = Flusher(cast("Disk", disk))
     logs = [DirtyLog("first"), DirtyLog("second")]
     for dirty in logs:
         flusher.request(dirty)
@@ -109,7 +109,7 @@ async def test_a_failure_that_names_no_file_concerns_everybody() -> None:
 
 async def test_many_logs_are_synced_in_shares_the_longest_waiting_first() -> None:
     disk = SteppedDisk()
-    flusher = Flusher(cast(Disk, disk))
+    flusher = Flusher(cast("Disk", disk))
     logs = [DirtyLog(str(number)) for number in range(LOGS_PER_SYNC + 5)]
     for dirty in logs:
         flusher.request(dirty)
@@ -124,4 +124,4 @@ async def test_many_logs_are_synced_in_shares_the_longest_waiting_first() -> Non
 
 
 async def test_an_idle_flusher_is_drained_at_once() -> None:
-    await asyncio.wait_for(Flusher(cast(Disk, SteppedDisk())).drain(), 1)
+    await asyncio.wait_for(Flusher(cast("Disk", SteppedDisk())).drain(), 1)
