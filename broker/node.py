@@ -29,6 +29,8 @@ from broker.transaction.verification import TransactionVerifier
 
 log = structlog.get_logger(__name__)
 
+LONGEST_SWEEP_INTERVAL_S = 5.0
+
 
 class Node:
     """One broker. Several may live in one process, each with its own data directory and ports.
@@ -151,9 +153,11 @@ class Node:
         await asyncio.gather(*(server.stop(drain_s) for server in self._servers))
 
     def _sweep_regularly(self, logs: LogDirectory) -> None:
-        """Retention, rolling by time and expiry of producers, every `log.retention.check.interval.ms`."""
+        """Retention, rolling by time and expiry of producers. Each sweep takes a share of the logs and of deleted files,
+        so it comes round more often than `log.retention.check.interval.ms`, within which all have had their turn.
+        """
         loop = asyncio.get_running_loop()
-        interval_s = self.settings.log_retention_check_interval_ms / 1000
+        interval_s = min(self.settings.log_retention_check_interval_ms / 1000, LONGEST_SWEEP_INTERVAL_S)
         timer: asyncio.TimerHandle
 
         def sweep() -> None:

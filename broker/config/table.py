@@ -205,7 +205,10 @@ class LogSettings:
         LONG, -1, "How many bytes of a partition are kept; -1 for no limit.", at_least(-1)
     )
     log_retention_check_interval_ms: int = declare(
-        LONG, 300_000, "How often logs are swept: retention, rolling by time, expiry of idle producers.", at_least(1)
+        LONG,
+        300_000,
+        "Within this time every log is looked at: retention, rolling by time, expiry of idle producers.",
+        at_least(1),
     )
     log_segment_bytes: int = declare(
         INT, 1_073_741_824, "The size at which a segment is closed and a new one begun.", at_least(14)

@@ -17,6 +17,7 @@ from broker.metadata.store import new_cluster_id
 
 FILE_NAME = "metadata.sqlite"
 SCHEMA_VERSION = 1
+LOCK_TIMEOUT_S = 0.5  # nobody else has business in this file; waiting would only delay the message
 APPLICATION_ID = 0x46504D44  # "FPMD": tells this file from any other SQLite file
 
 T = TypeVar("T")
@@ -128,7 +129,9 @@ class SqliteMetadataStore:
         try:
             is_new = not os.path.exists(self.path)
             # The connection is opened and closed on the store's only thread, but it may be collected on another.
-            self._database = database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            self._database = database = sqlite3.connect(
+                self.path, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
@@ -173,7 +176,10 @@ class SqliteMetadataStore:
     def _storage_error(self, error: sqlite3.Error) -> StorageError:
         code = getattr(error, "sqlite_errorname", "")
         if code in ("SQLITE_BUSY", "SQLITE_LOCKED"):
-            return StorageError(f"{self.path} is in use by another process; stop it first")
+            return StorageError(
+                f"{os.path.dirname(self.path)} is in use by another broker: it holds a lock on {self.path}. "
+                "Stop that one, or give this one a directory of its own"
+            )
         if isinstance(error, sqlite3.OperationalError):
             return StorageError(
                 f"{self.path} cannot be used: {error}; check the disk and the permissions of its directory"

@@ -1,0 +1,78 @@
+"""docs/configuration.md, made from the settings table. `python -m broker.config.documentation` writes it anew."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from broker.config.setting import Setting, declared_settings
+from broker.config.settings import Settings
+from broker.config.table import SECTIONS
+from broker.config.topic_settings import TOPIC_SETTINGS
+
+PATH = "docs/configuration.md"
+
+_INTRODUCTION = """\
+<!-- Generated from broker/config/table.py by `python -m broker.config.documentation`; a test keeps it current. -->
+# Configuration
+
+Settings have Kafka's names, units and, unless the text says otherwise, Kafka's defaults. Names that start with `fencepost.`
+are this broker's own. They are read, the later the stronger, from
+
+1. a properties file: `fencepost serve --config server.properties`;
+2. the environment: `FENCEPOST_NUM_PARTITIONS=3` sets `num.partitions`, `FENCEPOST_LOG_FORMAT=json` sets `fencepost.log.format`;
+3. the command line: `--set num.partitions=3`, and the options that `fencepost serve --help` lists.
+
+A name that is unknown stops the start, with the nearest known one in the message. Settings of Kafka for parts that do not
+exist here (ZooKeeper, KRaft, replication, quotas, threads) are ignored with a warning, so that an existing
+`server.properties` works; those that promise protection (`ssl.*`, `sasl.*`, `authorizer.*`) are refused.
+"""
+
+_TOPIC_INTRODUCTION = """\
+Set for one topic when it is created: `fencepost topics create orders --config retention.ms=3600000`. The default of each is
+the value of the broker setting beside it; where there are several, the first that is set.
+"""
+
+
+def configuration_page() -> str:
+    """The whole page, ending in a newline."""
+    return "\n".join(_page()) + "\n"
+
+
+def _page() -> Iterator[str]:
+    yield _INTRODUCTION
+    for section in SECTIONS:
+        yield f"## {(section.__doc__ or '').strip()}\n"
+        yield "| Setting | Default | Values | Meaning |"
+        yield "|---|---|---|---|"
+        for setting in declared_settings(section).values():
+            yield _row(setting, setting.format(setting.default))
+        yield ""
+    yield "## Topic configs\n"
+    yield _TOPIC_INTRODUCTION
+    yield "| Config | Default | Broker setting | Values | Meaning |"
+    yield "|---|---|---|---|---|"
+    settings = Settings()
+    for name, row in sorted(TOPIC_SETTINGS.items()):
+        default = _code(row.setting.format(row.default(settings)))
+        brokers = ", ".join(_code(broker_name) for broker_name in row.broker_names) or "–"
+        yield f"| {_code(name)} | {default} | {brokers} | {row.setting.expected} | {row.documentation} |"
+
+
+def _row(setting: Setting, default: str | None) -> str:
+    names = ", also ".join(_code(name) for name in (setting.name, *setting.aliases))
+    return f"| {names} | {_code(default)} | {setting.expected} | {setting.documentation} |"
+
+
+def _code(text: str | None) -> str:
+    return f"`{text}`" if text else "unset"
+
+
+def main() -> None:
+    with open(PATH, "w", encoding="utf-8") as page:
+        page.write(configuration_page())
+    sys.stdout.write(f"wrote {PATH}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Settings from files, variables and the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.config import ConfigurationError, Settings, load_settings
+from broker.config.loading import parse_properties
+
+
+def problems_of(**sources: object) -> tuple[str, ...]:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(**sources)  # type: ignore[arg-type]
+    return caught.value.problems
+
+
+def test_without_any_source_everything_is_default() -> None:
+    assert load_settings().settings == Settings()
+
+
+def test_the_later_source_is_the_stronger(tmp_path: Path) -> None:
+    path = tmp_path / "broker.properties"
+    path.write_text("num.partitions=2\nnode.id=2\nmessage.max.bytes=2\nfetch.max.bytes=2222\n")
+    loaded = load_settings(
+        properties_path=str(path),
+        environment={"FENCEPOST_NODE_ID": "3", "FENCEPOST_MESSAGE_MAX_BYTES": "3", "FENCEPOST_FETCH_MAX_BYTES": "3333"},
+        assignments=["message.max.bytes=4", "fetch.max.bytes=4444"],
+        overrides={"fetch.max.bytes": "5555"},
+    )
+    settings = loaded.settings
+    assert (settings.num_partitions, settings.node_id, settings.message_max_bytes) == (2, 3, 4)
+    assert settings.fetch_max_bytes == 5555
+    assert settings.origins["num.partitions"] == "broker.properties:1"
+    assert "FENCEPOST_NODE_ID" in settings.origins["node.id"]
+
+
+def test_own_settings_are_set_by_variables_without_the_name_twice() -> None:
+    assert load_settings(environment={"FENCEPOST_LOG_FORMAT": "json"}).settings.fencepost_log_format == "json"
+
+
+def test_other_variables_are_not_looked_at() -> None:
+    environment = {"PATH": "/bin", "FENCEPOST_BOOTSTRAP": "host:1", "FENCEPOST_PYTHON": "python3"}
+    assert load_settings(environment=environment).settings == Settings()
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("num.partition", "num.partitions"), ("broker.ids", "broker.id")])
+def test_an_unknown_name_is_refused_with_the_nearest_one(name: str, nearest: str) -> None:
+    (problem,) = problems_of(assignments=[f"{name}=3"])
+    assert problem == f"--set: unknown setting {name!r}; did you mean {nearest!r}?"
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_one() -> None:
+    (problem,) = problems_of(environment={"FENCEPOST_NUM_PARTITION": "3"})
+    assert problem == "environment: FENCEPOST_NUM_PARTITION: did you mean FENCEPOST_NUM_PARTITIONS?"
+
+
+def test_a_bad_value_is_refused_with_where_it_stands_and_what_is_expected(tmp_path: Path) -> None:
+    path = tmp_path / "broker.properties"
+    path.write_text("# comment\n\nnum.partitions = many\n")
+    (problem,) = problems_of(properties_path=str(path))
+    assert problem == "broker.properties:3: num.partitions: expected whole number, 1 or more; got 'many'"
+
+
+def test_all_problems_are_told_at_once() -> None:
+    problems = problems_of(
+        assignments=["num.partitions=0", "nonsense", "log.cleanup.policy=shred", "auto.create.topics.enable=yes"],
+        environment={"FENCEPOST_NODE_ID": "-1"},
+    )
+    assert len(problems) == 5
+
+
+@pytest.mark.parametrize("text", ["1_000", "٣", "1.5", "", "3000000000", "0x10"])
+def test_what_is_not_a_whole_number_of_the_type_is_refused(text: str) -> None:
+    (problem,) = problems_of(assignments=[f"num.partitions={text}"])
+    assert repr(text) in problem
+
+
+def test_settings_of_kafka_without_meaning_here_are_ignored_with_a_warning() -> None:
+    loaded = load_settings(
+        assignments=["zookeeper.connect=localhost:2181", "process.roles=broker,controller", "num.io.threads=8"]
+    )
+    assert loaded.settings == Settings()
+    assert len(loaded.warnings) == 3
+    assert "zookeeper.connect" in loaded.warnings[0]
+
+
+@pytest.mark.parametrize("name", ["ssl.keystore.location", "sasl.enabled.mechanisms", "authorizer.class.name"])
+def test_settings_that_promise_protection_are_refused(name: str) -> None:
+    (problem,) = problems_of(assignments=[f"{name}=x"])
+    assert "not served" in problem
+
+
+def test_a_topic_config_is_refused_with_its_broker_setting() -> None:
+    (problem,) = problems_of(assignments=["retention.ms=1"])
+    assert "config of single topics" in problem
+    assert "log.retention.ms" in problem
+
+
+def test_kafkas_other_names_are_understood() -> None:
+    settings = load_settings(assignments=["broker.id=9", "log.dir=somewhere"]).settings
+    assert (settings.node_id, settings.log_dirs) == (9, "somewhere")
+
+
+def test_more_than_one_log_directory_is_refused() -> None:
+    (problem,) = problems_of(assignments=["log.dirs=a,b"])
+    assert problem == "--set: log.dirs: expected one directory; got 'a,b'"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (problem,) = problems_of(properties_path=str(tmp_path / "missing.properties"))
+    assert "missing.properties: the settings file cannot be read: No such file or directory" in problem
+
+
+@pytest.mark.parametrize(
+    ("assignment", "part"),
+    [
+        ("listeners=localhost:9092", "expected NAME://host:port"),
+        ("listeners=SSL://localhost:9092", "only PLAINTEXT is served"),
+        ("listeners=INSIDE://localhost:9092", "add INSIDE:PLAINTEXT to listener.security.protocol.map"),
+        ("listeners=PLAINTEXT://:1,PLAINTEXT://:2", "used more than once"),
+        ("listeners=PLAINTEXT://host:70000", "the port must be 0 to 65535"),
+        ("listeners=PLAINTEXT://::1:9092", "must stand in brackets"),
+        ("listeners=", "at least one listener"),
+        ("advertised.listeners=OUTSIDE://host:1", "there is no listener OUTSIDE"),
+        ("advertised.listeners=PLAINTEXT://0.0.0.0:9092", "clients cannot connect"),
+    ],
+)
+def test_impossible_listeners_are_refused(assignment: str, part: str) -> None:
+    (problem,) = problems_of(assignments=[assignment])
+    assert part in problem
+    assert problem.startswith("--set: ")
+
+
+def test_a_properties_file_is_read_as_java_reads_it() -> None:
+    text = r"""
+# a comment
+! another
+plain=value
+spaced  =  value with blanks  
+colon: value
+blank value
+empty=
+continued=one,\
+    two,\
+    three
+escaped\:key=tab\there \u00e4 \\ end
+backslash=ends\\
+last=x"""
+    assert parse_properties(text) == [
+        ("plain", "value", 4),
+        ("spaced", "value with blanks", 5),
+        ("colon", "value", 6),
+        ("blank", "value", 7),
+        ("empty", "", 8),
+        ("continued", "one,two,three", 9),
+        ("escaped:key", "tab\there ä \\ end", 12),
+        ("backslash", "ends\\", 13),
+        ("last", "x", 14),
+    ]

@@ -1,0 +1,83 @@
+"""The settings table, and what is made from it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from broker.config import SETTINGS, TOPIC_SETTINGS, Settings, describe_broker_configs
+from broker.config.documentation import PATH, configuration_page
+from broker.config.loading import IGNORED_NAMES, IGNORED_PREFIXES, REFUSED_PREFIXES
+from broker.log.log_config import LogConfig
+from broker.topic_rules import log_config
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_configuration_page_is_current() -> None:
+    assert (ROOT / PATH).read_text() == configuration_page(), "run: python -m broker.config.documentation"
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_default_is_a_value_that_the_setting_takes(name: str) -> None:
+    setting = SETTINGS[name]
+    text = setting.format(setting.default)
+    if text is not None and setting.default != ():
+        assert setting.parse(text) == setting.default
+
+
+@pytest.mark.parametrize("name", [name for name, setting in SETTINGS.items() if setting.has_effect])
+def test_every_setting_is_used_somewhere(name: str) -> None:
+    attribute = re.compile(rf"\b{SETTINGS[name].attribute}\b|\"{re.escape(name)}\"")
+    users = [
+        path
+        for path in (ROOT / "broker").rglob("*.py")
+        if path.name != "table.py" and attribute.search(path.read_text(encoding="utf-8"))
+    ]
+    assert users, f"nothing reads {name}; say has_effect=False or take it out"
+
+
+def test_no_setting_is_both_known_and_ignored() -> None:
+    for name in SETTINGS:
+        assert name not in IGNORED_NAMES
+        assert not name.startswith((*IGNORED_PREFIXES, *REFUSED_PREFIXES))
+
+
+def test_every_topic_config_that_has_an_effect_reaches_the_log() -> None:
+    own_names = {"flush.messages": "flush_interval_messages"}
+    for name, row in TOPIC_SETTINGS.items():
+        if row.has_effect:
+            assert hasattr(LogConfig(), own_names.get(name, row.log_config_field)), name
+
+
+def test_a_topic_without_configs_has_kafkas_defaults() -> None:
+    assert log_config({}, Settings()) == LogConfig()
+
+
+def test_a_setting_in_hours_gives_a_topic_config_in_milliseconds() -> None:
+    assert log_config({}, Settings(log_retention_hours=2)).retention_ms == 7_200_000
+    assert log_config({}, Settings(log_retention_hours=-1)).retention_ms == -1
+
+
+def test_the_finer_unit_is_the_stronger() -> None:
+    settings = Settings(log_retention_hours=2, log_retention_minutes=3)
+    assert log_config({}, settings).retention_ms == 180_000
+    assert log_config({}, Settings(log_retention_minutes=3, log_retention_ms=5)).retention_ms == 5
+
+
+def test_a_topics_own_config_is_stronger_than_the_brokers() -> None:
+    settings = Settings(log_segment_bytes=2_000_000, log_cleanup_policy=("compact",))
+    config = log_config({"segment.bytes": "3000000"}, settings)
+    assert config.segment_bytes == 3_000_000
+    assert config.cleanup_policy == frozenset({"compact"})
+
+
+def test_broker_configs_are_described_with_where_they_come_from() -> None:
+    described = {config.name: config for config in describe_broker_configs(Settings(num_partitions=3))}
+    assert described["num.partitions"].value == "3"
+    assert described["num.partitions"].source.name == "STATIC_BROKER"
+    assert described["auto.create.topics.enable"].value == "true"
+    assert described["auto.create.topics.enable"].source.name == "DEFAULT"
+    assert described["log.retention.ms"].value is None

@@ -1,0 +1,157 @@
+"""Both metadata stores keep what they are given; the one on disk across restarts and accidents, too."""
+
+from __future__ import annotations
+
+import base64
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker.disk import StorageError
+from broker.metadata.image import TopicMetadata
+from broker.metadata.in_memory import InMemoryMetadataStore
+from broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
+from broker.metadata.store import MetadataStore
+
+ORDERS = TopicMetadata("orders", b"o" * 16, 3, {"retention.ms": "1000"})
+PAYMENTS = TopicMetadata("payments", b"p" * 16, 1)
+
+
+@pytest.fixture(params=["sqlite", "in memory"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MetadataStore]:
+    made: MetadataStore = (
+        SqliteMetadataStore(str(tmp_path / FILE_NAME)) if request.param == "sqlite" else InMemoryMetadataStore()
+    )
+    await made.open()
+    yield made
+    await made.close()
+
+
+async def reopen(store: MetadataStore) -> None:
+    await store.close()
+    await store.open()
+
+
+async def test_the_cluster_id_is_a_url_safe_uuid_and_stays(store: MetadataStore) -> None:
+    cluster_id = await store.cluster_id()
+    assert len(cluster_id) == 22
+    assert len(base64.urlsafe_b64decode(cluster_id + "==")) == 16
+    await reopen(store)
+    assert await store.cluster_id() == cluster_id
+
+
+async def test_topics_are_found_again(store: MetadataStore) -> None:
+    assert await store.create_topic(ORDERS)
+    assert await store.create_topic(PAYMENTS)
+    await reopen(store)
+    topics = sorted(await store.load_topics(), key=lambda topic: topic.name)
+    assert topics == [ORDERS, PAYMENTS]
+
+
+async def test_a_name_is_taken_once(store: MetadataStore) -> None:
+    assert await store.create_topic(ORDERS)
+    assert not await store.create_topic(TopicMetadata("orders", b"x" * 16, 1))
+    assert await store.load_topics() == [ORDERS]
+
+
+async def test_a_topic_grows_and_its_configs_are_replaced(store: MetadataStore) -> None:
+    await store.create_topic(ORDERS)
+    assert await store.set_partition_count("orders", 5)
+    assert await store.set_topic_configs("orders", {"cleanup.policy": "compact"})
+    await reopen(store)
+    assert await store.load_topics() == [TopicMetadata("orders", b"o" * 16, 5, {"cleanup.policy": "compact"})]
+
+
+async def test_what_is_not_there_cannot_be_changed(store: MetadataStore) -> None:
+    assert not await store.set_partition_count("orders", 5)
+    assert not await store.set_topic_configs("orders", {})
+    assert not await store.delete_topic("orders")
+
+
+async def test_a_deletion_is_remembered_until_it_is_finished(store: MetadataStore) -> None:
+    await store.create_topic(ORDERS)
+    assert await store.delete_topic("orders")
+    await reopen(store)
+    assert await store.load_topics() == []
+    assert await store.load_deletions() == [ORDERS]
+    assert await store.create_topic(TopicMetadata("orders", b"n" * 16, 1)), "the name is free at once"
+    await store.finish_deletion(ORDERS.topic_id)
+    await reopen(store)
+    assert await store.load_deletions() == []
+
+
+async def test_a_versioned_value_is_written_only_over_the_version_that_was_read(store: MetadataStore) -> None:
+    assert await store.read_versioned("block") == (None, 0)
+    assert await store.compare_and_set("block", b"first", 0)
+    assert not await store.compare_and_set("block", b"other", 0)
+    assert await store.read_versioned("block") == (b"first", 1)
+    assert await store.compare_and_set("block", b"second", 1)
+    assert not await store.compare_and_set("block", b"other", 1)
+    await reopen(store)
+    assert await store.read_versioned("block") == (b"second", 2)
+
+
+async def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    path.write_bytes(b"this is not a database, though it is long enough to be taken for one" * 20)
+    with pytest.raises(StorageError, match=r"metadata\.sqlite is damaged.*Restore the file from a backup"):
+        await SqliteMetadataStore(str(path)).open()
+
+
+async def test_damage_inside_the_file_is_found_on_opening(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(str(tmp_path / FILE_NAME))
+    await store.open()
+    for index in range(200):
+        await store.create_topic(TopicMetadata(f"topic-{index:03}", index.to_bytes(16, "big"), 1))
+    await store.close()
+    path = tmp_path / FILE_NAME
+    content = bytearray(path.read_bytes())
+    for page in range(1, len(content) // 4096):
+        content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match="is damaged"):
+        await SqliteMetadataStore(str(path)).open()
+
+
+async def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE theirs (value)")
+    database.commit()
+    database.close()
+    with pytest.raises(StorageError, match="not a metadata file of this broker"):
+        await SqliteMetadataStore(str(path)).open()
+
+
+async def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    store = SqliteMetadataStore(str(path))
+    await store.open()
+    await store.close()
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(StorageError, match="format 99"):
+        await SqliteMetadataStore(str(path)).open()
+
+
+async def test_a_file_in_use_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / FILE_NAME)
+    first = SqliteMetadataStore(path)
+    await first.open()
+    with pytest.raises(StorageError, match="in use by another broker"):
+        await SqliteMetadataStore(path).open()
+    await first.close()
+
+
+async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(str(tmp_path / FILE_NAME))
+    with pytest.raises(StorageError, match="is not open"):
+        await store.load_topics()
+
+
+async def test_a_directory_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be used"):
+        await SqliteMetadataStore(str(tmp_path / "missing" / FILE_NAME)).open()

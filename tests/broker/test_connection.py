@@ -1,0 +1,359 @@
+"""Connections: what becomes of bytes, in which order, and where the bounds are. The transport is played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from broker.connection import Connection, Reply
+from broker.handlers.api import CloseConnection
+from broker.receive_buffer import BufferPool
+
+
+@dataclass
+class Limits:
+    socket_request_max_bytes: int = 1_000_000
+    fencepost_connection_max_in_flight: int = 4
+    fencepost_connection_write_buffer_bytes: int = 1_000
+    fencepost_connection_write_stall_ms: int = 60_000
+
+
+class PlayedTransport(asyncio.Transport):
+    """Takes what is written; `stuck_bytes` of it count as not sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.protocol: Connection | None = None
+        self.writes: list[bytes] = []
+        self.is_reading = True
+        self.ended: str | None = None
+        self.high_bytes = 0
+        self.stuck_bytes = 0
+        self.is_stuck = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("192.0.2.1", 50_000) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high is not None
+        self.high_bytes = high
+
+    def get_write_buffer_size(self) -> int:
+        return self.stuck_bytes
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        assert self.ended is None
+        written = b"".join(list_of_data)
+        self.writes.append(written)
+        if self.is_stuck:
+            self.stuck_bytes += len(written)
+            if self.stuck_bytes > self.high_bytes:
+                assert self.protocol is not None
+                self.protocol.pause_writing()
+
+    def unstick(self) -> None:
+        self.is_stuck, self.stuck_bytes = False, 0
+        assert self.protocol is not None
+        self.protocol.resume_writing()
+
+    def pause_reading(self) -> None:
+        assert self.is_reading
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.is_reading
+        self.is_reading = True
+
+    def is_closing(self) -> bool:
+        return self.ended is not None
+
+    def close(self) -> None:
+        self.ended = self.ended or "closed"
+
+    def abort(self) -> None:
+        self.ended = "aborted"
+
+
+Answer = Callable[[memoryview], "Reply | asyncio.Future[Reply]"]
+
+
+@dataclass
+class Client:
+    """A connection with the two sides of it that a test plays: the client's bytes and the dispatcher's answers."""
+
+    answer: Answer = lambda frame: [bytes(frame)]
+    limits: Limits = field(default_factory=Limits)
+    has_room: bool = True
+    started: list[bytes] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    is_gone: bool = False
+
+    def __post_init__(self) -> None:
+        self.transport = PlayedTransport()
+        self.connection = Connection(
+            1,
+            dispatcher=self,  # type: ignore[arg-type]
+            owner=self,
+            limits=self.limits,
+            pool=BufferPool(),
+            loop=asyncio.get_running_loop(),
+        )
+        self.transport.protocol = self.connection
+        self.connection.connection_made(self.transport)
+
+    def dispatch(self, frame: memoryview, connection: Connection) -> Reply | asyncio.Future[Reply]:
+        self.started.append(bytes(frame))
+        return self.answer(frame)
+
+    def connection_opened(self, connection: Connection) -> bool:
+        return self.has_room
+
+    def connection_closed(self, connection: Connection) -> None:
+        self.is_gone = True
+
+    def connection_refused(self, connection: Connection, reason: str) -> None:
+        self.refusals.append(reason)
+
+    def send(self, *contents: bytes) -> None:
+        self.send_bytes(b"".join(len(content).to_bytes(4, "big") + content for content in contents))
+
+    def send_bytes(self, stream: bytes) -> None:
+        while stream:
+            room = self.connection.get_buffer(65_536)
+            byte_count = min(len(room), len(stream))
+            room[:byte_count] = stream[:byte_count]
+            stream = stream[byte_count:]
+            self.connection.buffer_updated(byte_count)
+
+    @property
+    def received(self) -> bytes:
+        return b"".join(self.transport.writes)
+
+
+class Waiting:
+    """A dispatcher whose answers come when the test says so."""
+
+    def __init__(self) -> None:
+        self.futures: list[asyncio.Future[Reply]] = []
+        self.frames: list[memoryview] = []
+
+    def __call__(self, frame: memoryview) -> asyncio.Future[Reply]:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.futures.append(future)
+        self.frames.append(frame)
+        return future
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_request_in_pieces_is_started_when_it_is_whole() -> None:
+    client = Client()
+    stream = b"\x00\x00\x00\x0arequest-01"
+    for position in range(len(stream)):
+        assert client.started == []
+        client.send_bytes(stream[position : position + 1])
+    assert client.started == [b"request-01"]
+    assert client.received == b"request-01"
+
+
+async def test_replies_that_are_ready_together_leave_in_one_write() -> None:
+    client = Client()
+    client.send(b"request-1", b"request-2", b"request-3")
+    assert client.transport.writes == [b"request-1request-2request-3"]
+
+
+async def test_replies_leave_in_the_order_of_the_requests() -> None:
+    waiting = Waiting()
+    client = Client(answer=lambda frame: waiting(frame) if b"wait" in bytes(frame) else [bytes(frame)])
+    client.send(b"wait-one", b"at-once!", b"wait-two")
+    waiting.futures[1].set_result([b"two"])
+    await settle()
+    assert client.received == b""
+    waiting.futures[0].set_result([b"one"])
+    await settle()
+    assert client.received == b"oneat-once!two"
+
+
+async def test_a_request_without_reply_does_not_hold_up_the_next() -> None:
+    client = Client(answer=lambda frame: None if frame[0] == 0 else [bytes(frame)])
+    client.send(b"\x00" * 8, b"answered")
+    assert client.received == b"answered"
+
+
+async def test_a_waiting_request_keeps_its_frame_while_others_come_and_go() -> None:
+    waiting = Waiting()
+    client = Client(answer=lambda frame: waiting(frame) if frame[0] == 1 else [b""])
+    client.send(b"\x01" + b"held" * 20)
+    for index in range(300):
+        client.send(bytes([2 + index % 200]) * 4_000)
+    assert waiting.frames[0] == b"\x01" + b"held" * 20
+    waiting.futures[0].set_result([b""])
+    await settle()
+    assert client.connection.in_flight_count == 0
+
+
+async def test_at_the_bound_of_requests_in_flight_reading_stops_until_replies_leave() -> None:
+    waiting = Waiting()
+    client = Client(answer=waiting)
+    client.send(*(f"request{index}".encode() for index in range(6)))
+    assert len(client.started) == 4
+    assert not client.transport.is_reading
+    waiting.futures[0].set_result([b"reply"])
+    await settle()
+    assert len(client.started) == 5
+    assert not client.transport.is_reading
+    for future in waiting.futures[1:]:
+        future.set_result([b"reply"])
+    await settle()
+    assert len(client.started) == 6
+    assert client.transport.is_reading
+
+
+async def test_a_long_pipeline_of_quick_requests_is_answered_to_its_end() -> None:
+    client = Client()
+    client.send(*(f"request{index:03}".encode() for index in range(100)))
+    assert len(client.started) == client.limits.fencepost_connection_max_in_flight, "others get their turn first"
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert client.received == b"".join(f"request{index:03}".encode() for index in range(100))
+    assert client.transport.is_reading
+
+
+async def test_a_client_that_does_not_read_is_not_read_from() -> None:
+    client = Client(answer=lambda frame: [bytes(2_000)])
+    client.transport.is_stuck = True
+    client.send(b"request1", b"request2", b"request3")
+    assert client.started == [b"request1"]
+    assert not client.transport.is_reading
+    client.transport.unstick()
+    await settle()
+    assert client.started == [b"request1", b"request2", b"request3"]
+    assert client.transport.is_reading
+
+
+async def test_replies_that_come_while_the_client_does_not_read_wait() -> None:
+    waiting = Waiting()
+    client = Client(answer=waiting)
+    client.transport.is_stuck = True
+    client.send(b"request1", b"request2")
+    waiting.futures[0].set_result([bytes(2_000)])
+    await settle()
+    waiting.futures[1].set_result([b"second"])
+    await settle()
+    assert client.transport.writes == [bytes(2_000)]
+    client.transport.unstick()
+    assert client.transport.writes == [bytes(2_000), b"second"]
+
+
+async def test_a_client_that_never_reads_is_cut_off() -> None:
+    client = Client(answer=lambda frame: [bytes(2_000)], limits=Limits(fencepost_connection_write_stall_ms=1))
+    client.transport.is_stuck = True
+    client.send(b"request1")
+    while client.transport.ended is None:
+        await asyncio.sleep(0.001)
+    assert client.transport.ended == "aborted"
+    assert client.refusals == ["the client does not read its replies"]
+
+
+async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
+    client = Client(answer=lambda frame: [bytes(2_000)], limits=Limits(fencepost_connection_write_stall_ms=1))
+    client.transport.is_stuck = True
+    client.send(b"request1")
+    for _ in range(10):
+        client.transport.stuck_bytes -= 1
+        client.connection._check_stall()
+    assert client.transport.ended is None
+    client.transport.unstick()
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 0, 7, 1_000_001, 2**31 - 1])
+async def test_an_impossible_frame_length_closes_the_connection(length: int) -> None:
+    client = Client()
+    client.send_bytes(length.to_bytes(4, "big", signed=True))
+    assert client.transport.ended == "closed"
+    assert len(client.refusals) == 1
+    assert str(length) in client.refusals[0]
+    assert client.started == []
+
+
+async def test_what_cannot_be_answered_closes_the_connection_after_earlier_replies() -> None:
+    def answer(frame: memoryview) -> Reply:
+        if frame == b"nonsense":
+            raise CloseConnection("undecodable")
+        return [bytes(frame)]
+
+    client = Client(answer=answer)
+    client.send(b"sensible", b"nonsense", b"too late")
+    assert client.received == b"sensible"
+    assert client.transport.ended == "closed"
+    assert client.refusals == ["undecodable"]
+    assert client.started == [b"sensible", b"nonsense"]
+
+
+async def test_a_waiting_request_that_cannot_be_answered_closes_the_connection() -> None:
+    waiting = Waiting()
+    client = Client(answer=waiting)
+    client.send(b"request1")
+    waiting.futures[0].set_exception(CloseConnection("no reply could carry this"))
+    await settle()
+    assert client.transport.ended == "closed"
+    assert client.refusals == ["no reply could carry this"]
+
+
+async def test_a_reply_for_a_client_that_is_gone_is_dropped() -> None:
+    waiting = Waiting()
+    client = Client(answer=waiting)
+    client.send(b"request1", b"request2")
+    client.connection.connection_lost(None)
+    waiting.futures[0].set_result([b"reply"])
+    waiting.futures[1].set_exception(ValueError("late"))
+    await settle()
+    assert client.transport.writes == []
+    assert client.is_gone
+
+
+async def test_whoever_waits_for_a_client_hears_that_it_is_gone() -> None:
+    client = Client()
+    heard: list[str] = []
+
+    def kept() -> None:
+        heard.append("kept")
+
+    def removed() -> None:
+        heard.append("removed")
+
+    client.connection.add_close_callback(kept)
+    client.connection.add_close_callback(removed)
+    client.connection.remove_close_callback(removed)
+    client.connection.connection_lost(None)
+    assert heard == ["kept"]
+
+
+async def test_a_draining_connection_answers_what_it_has_started_and_closes() -> None:
+    waiting = Waiting()
+    client = Client(answer=waiting)
+    client.send(b"request1")
+    client.connection.drain()
+    assert not client.transport.is_reading
+    assert client.transport.ended is None
+    waiting.futures[0].set_result([b"reply"])
+    await settle()
+    assert client.received == b"reply"
+    assert client.transport.ended == "closed"
+
+
+async def test_an_idle_connection_that_is_drained_closes_at_once() -> None:
+    client = Client()
+    client.connection.drain()
+    assert client.transport.ended == "closed"
+
+
+async def test_a_connection_that_there_is_no_room_for_is_ended_at_once() -> None:
+    assert Client(has_room=False).transport.ended == "aborted"
