@@ -6,7 +6,7 @@ between the two, where a network fits in when a partition lives elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -120,8 +120,14 @@ def _append(partition_log: PartitionLog, marker: TransactionMarker, now_ms: int)
 
 async def _flush(logs: dict[TopicPartition, PartitionLog]) -> set[TopicPartition]:
     """Wait for all logs together; returns those that could not be made durable."""
-    waits = [(topic_partition, partition_log.flushed()) for topic_partition, partition_log in logs.items()]
     failed: set[TopicPartition] = set()
+    waits: list[tuple[TopicPartition, Awaitable[None]]] = []
+    for topic_partition, partition_log in logs.items():
+        try:
+            waits.append((topic_partition, partition_log.flushed()))
+        except StorageError as error:
+            _note_failure(topic_partition, error)
+            failed.add(topic_partition)
     for topic_partition, flushed in waits:
         try:
             await flushed

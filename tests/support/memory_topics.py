@@ -44,6 +44,8 @@ class MemoryLog:
     flush_gate: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: ErrorCode = ErrorCode.NONE
     disk_failed: bool = False
+    verification: object | None = None
+    guards: list[object | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.flush_gate.set()
@@ -51,7 +53,13 @@ class MemoryLog:
     def append(
         self, batch: memoryview, *, origin: AppendOrigin, now_ms: int, guard: object | None = None
     ) -> AppendResult:
+        self.guards.append(guard)
         return self._append(bytearray(batch))
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool
+    ) -> object | None:
+        return self.verification
 
     def append_marker(
         self,

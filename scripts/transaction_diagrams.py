@@ -1,6 +1,6 @@
-"""Draws the transaction tables as Mermaid diagrams into `docs/transactions.md`, in place of those that are there.
+"""Draws the tables of transaction states into docs/transactions.md, in place of the diagrams that are there.
 
-`python -m broker.transaction.state_diagram` brings the page up to date; a test proves that it is.
+.venv/bin/python -m scripts.transaction_diagrams
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from broker.transaction.state_machine import TABLES, Event, Outcome, TransactionState, TransactionVersion
 
-PAGE = Path(__file__).parents[2] / "docs" / "transactions.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "transactions.md"
 _DIAGRAM = re.compile(r"(### Version (\d)\n\n```mermaid\n).*?(\n```)", re.DOTALL)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from broker.transaction.state_diagram import PAGE, state_diagram, with_current_diagrams
 from broker.transaction.state_machine import TransactionVersion
+from scripts.transaction_diagrams import PAGE, state_diagram, with_current_diagrams
 
 
 def test_the_page_shows_the_tables_as_they_are() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert page == with_current_diagrams(page), "run: python -m broker.transaction.state_diagram"
+    assert page == with_current_diagrams(page), "run: python -m scripts.transaction_diagrams"
     for version in TransactionVersion:
         assert state_diagram(version) in page
 

@@ -1,0 +1,88 @@
+"""WriteTxnMarkers: every marker and partition has its own outcome, and the reply waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from tests.support.transaction_handlers import TransactionHandlers, transaction_handlers
+
+OUT_0 = TopicPartition("out", 0)
+
+
+@pytest.fixture
+async def handlers() -> AsyncIterator[TransactionHandlers]:
+    async with transaction_handlers(out=2) as handlers:
+        yield handlers
+
+
+def marker(producer_id: int, *partitions: int, topic: str = "out", committed: bool = True) -> WritableTxnMarker:
+    return WritableTxnMarker(
+        producer_id=producer_id,
+        producer_epoch=3,
+        transaction_result=committed,
+        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=list(partitions))],
+        coordinator_epoch=5,
+    )
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_every_marker_and_partition_has_its_own_outcome(handlers: TransactionHandlers, version: int) -> None:
+    request = WriteTxnMarkersRequest(
+        markers=[marker(7, 0, 1), marker(8, 1, 2, committed=False), marker(9, 0, topic="x")]
+    )
+    response = await handlers.call(request, version)
+    outcomes = [
+        (
+            result.producer_id,
+            topic.name,
+            [(partition.partition_index, partition.error_code) for partition in topic.partitions],
+        )
+        for result in response.markers
+        for topic in result.topics
+    ]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert outcomes == [(7, "out", [(0, 0), (1, 0)]), (8, "out", [(1, 0), (2, unknown)]), (9, "x", [(0, unknown)])]
+    written = [
+        (seen.producer_id, seen.marker.committed) for seen in handlers.topics.logs[TopicPartition("out", 1)].markers
+    ]
+    assert written == [(7, True), (8, False)]
+
+
+async def test_no_markers_are_answered_with_none(handlers: TransactionHandlers) -> None:
+    assert (await handlers.call(WriteTxnMarkersRequest(), 2)).markers == []
+
+
+async def test_the_reply_waits_until_all_partitions_are_durable(handlers: TransactionHandlers) -> None:
+    handlers.topics.logs[OUT_0].flush_gate.clear()
+    writing = asyncio.create_task(handlers.call(WriteTxnMarkersRequest(markers=[marker(7, 0, 1)]), 2))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not writing.done()
+    handlers.topics.logs[OUT_0].flush_gate.set()
+    assert (await writing).markers[0].topics[0].partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize("fails_at", ["append", "flush"])
+async def test_a_failed_disk_is_told_for_its_partition_only(handlers: TransactionHandlers, fails_at: str) -> None:
+    log = handlers.topics.logs[OUT_0]
+    log.disk_failed = fails_at == "append"
+    log.flush_gate.clear()
+    writing = asyncio.create_task(handlers.call(WriteTxnMarkersRequest(markers=[marker(7, 0, 1)]), 2))
+    await asyncio.sleep(0)
+    log.disk_failed = True
+    log.flush_gate.set()
+    outcome = [partition.error_code for partition in (await writing).markers[0].topics[0].partitions]
+    assert outcome == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+
+
+async def test_a_request_that_failed_as_a_whole_names_every_partition(handlers: TransactionHandlers) -> None:
+    request = WriteTxnMarkersRequest(markers=[marker(7, 0, 1)])
+    response = handlers.failed(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 2)
+    codes = [partition.error_code for partition in response.markers[0].topics[0].partitions]
+    assert codes == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 2

@@ -1,0 +1,82 @@
+"""DescribeTransactions and ListTransactions: what administrators see, and the filters."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker.topic_partition import TopicPartition
+from broker.transaction.metadata import Producer
+from broker.transaction.state_machine import TransactionVersion
+from protocol.errors import ErrorCode
+from protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
+from tests.support.transaction_handlers import TransactionHandlers, transaction_handlers
+
+
+@pytest.fixture
+async def handlers() -> AsyncIterator[TransactionHandlers]:
+    """`open-1` has an open transaction in two partitions, `idle-1` has none."""
+    async with transaction_handlers(out=3) as handlers:
+        transactions = handlers.services.transactions
+        await transactions.init_producer_id("idle-1", timeout_ms=1000)
+        reply = await transactions.init_producer_id("open-1", timeout_ms=60_000)
+        error = await transactions.add_partitions(
+            "open-1",
+            Producer(reply.producer_id, reply.producer_epoch),
+            [TopicPartition("out", 2), TopicPartition("out", 0)],
+            version=TransactionVersion.V1,
+        )
+        assert error is ErrorCode.NONE
+        yield handlers
+
+
+async def test_an_open_transaction_is_described_with_its_partitions(handlers: TransactionHandlers) -> None:
+    response = await handlers.call(DescribeTransactionsRequest(transactional_ids=["open-1", "idle-1"]), 0)
+    opened, idle = response.transaction_states
+    assert (opened.error_code, opened.transaction_state, opened.transaction_timeout_ms) == (0, "Ongoing", 60_000)
+    assert (opened.producer_id, opened.producer_epoch) == (1, 0)
+    assert opened.transaction_start_time_ms > 0
+    assert [(topic.topic, topic.partitions) for topic in opened.topics] == [("out", [0, 2])]
+    assert (idle.transaction_state, idle.transaction_start_time_ms, idle.topics) == ("Empty", -1, [])
+
+
+async def test_an_unknown_or_empty_id_has_an_error_of_its_own(handlers: TransactionHandlers) -> None:
+    response = await handlers.call(DescribeTransactionsRequest(transactional_ids=["", "x"]), 0)
+    codes = [state.error_code for state in response.transaction_states]
+    assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND]
+
+
+@pytest.mark.parametrize(
+    ("version", "filters", "shown"),
+    [
+        (0, {}, {"open-1", "idle-1"}),
+        (0, {"state_filters": ["Ongoing"]}, {"open-1"}),
+        (0, {"state_filters": ["CompleteAbort", "Dead"]}, set()),
+        (0, {"producer_id_filters": [0]}, {"idle-1"}),
+        (0, {"producer_id_filters": [0], "state_filters": ["Ongoing"]}, set()),
+        (1, {"duration_filter": 3_600_000}, set()),
+        (1, {"duration_filter": -1}, {"open-1", "idle-1"}),
+        (2, {"transactional_id_pattern": "open-.*"}, {"open-1"}),
+        (2, {"transactional_id_pattern": "open"}, set()),
+        (2, {"transactional_id_pattern": ""}, {"open-1", "idle-1"}),
+    ],
+)
+async def test_transactions_are_listed_by_what_all_filters_let_through(
+    handlers: TransactionHandlers, version: int, filters: dict[str, object], shown: set[str]
+) -> None:
+    response = await handlers.call(ListTransactionsRequest(**filters), version)
+    assert response.error_code == 0
+    assert response.unknown_state_filters == []
+    assert {state.transactional_id for state in response.transaction_states} == shown
+
+
+async def test_state_names_that_do_not_exist_are_named_in_the_reply(handlers: TransactionHandlers) -> None:
+    response = await handlers.call(ListTransactionsRequest(state_filters=["Ongoing", "Sleeping"]), 2)
+    assert response.unknown_state_filters == ["Sleeping"]
+    assert [state.transaction_state for state in response.transaction_states] == ["Ongoing"]
+
+
+async def test_a_pattern_that_is_none_is_refused(handlers: TransactionHandlers) -> None:
+    response = await handlers.call(ListTransactionsRequest(transactional_id_pattern="("), 2)
+    assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION

@@ -1,0 +1,90 @@
+"""The handlers of transactions as a client meets them, through the bytes of requests and responses, over logs in
+memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import broker.handlers.markers
+import broker.handlers.transaction_admin
+import broker.handlers.transactions  # noqa: F401  # all for what they put into APIS
+from broker.clock import SystemClock
+from broker.config import Settings
+from broker.handlers.api import APIS, RequestContext, Services
+from broker.metadata.in_memory import InMemoryMetadataStore
+from broker.transaction.producer_ids import ProducerIds
+from broker.transaction.service import TransactionService
+from broker.transaction.verification import TransactionVerifier
+from protocol.schema import decode, encode
+from tests.support.memory_topics import MemoryTopics
+
+
+@dataclass
+class TransactionHandlers:
+    """The services behind the handlers, and how to call one."""
+
+    services: Services
+    topics: MemoryTopics
+
+    async def call(self, request: Any, version: int) -> Any:
+        """The response as the client decodes it."""
+        api = APIS[request.api_key]
+        assert api.minimum_version <= version <= api.maximum_version
+        context = RequestContext(
+            services=self.services,
+            api_key=api.key,
+            api_version=version,
+            correlation_id=1,
+            client_id="test",
+            client_host="127.0.0.1",
+            connection_id=1,
+        )
+        outcome = api.handler(context, decode(api.request, bytes(encode(request, version)), version))
+        response = await outcome if inspect.isawaitable(outcome) else outcome
+        return decode(api.response, bytes(encode(response, version)), version)
+
+    def failed(self, request: Any, error: int, version: int) -> Any:
+        """What a client gets when the request failed as a whole."""
+        api = APIS[request.api_key]
+        return decode(api.response, bytes(encode(api.failed(request, cast("Any", error), version), version)), version)
+
+    async def settled(self) -> None:
+        """Let what was prepared become complete."""
+        for _ in range(1000):
+            if not any(transaction.state.is_prepared for transaction in self.services.transactions.transactions()):
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("a transaction stays prepared")
+
+
+@asynccontextmanager
+async def transaction_handlers(**partition_counts: int) -> AsyncIterator[TransactionHandlers]:
+    """Handlers over topics in memory with these partition counts."""
+    topics = MemoryTopics(**partition_counts)
+    settings = Settings()
+    clock = SystemClock()
+    transactions = TransactionService(cast("Any", topics), ProducerIds(InMemoryMetadataStore()), settings, clock)
+    await transactions.start()
+    services = Services(
+        settings=settings,
+        clock=clock,
+        topics=cast("Any", topics),
+        transactions=transactions,
+        verifier=TransactionVerifier(transactions),
+        groups=cast("Any", None),
+        fetch_sessions=cast("Any", None),
+        node_id=0,
+        host="localhost",
+        port=9092,
+        cluster_id="test",
+    )
+    try:
+        yield TransactionHandlers(services, topics)
+    finally:
+        await transactions.close()
