@@ -37,7 +37,7 @@ def _join_group_response(response: JoinGroupResponse, version: int) -> JoinGroup
     return response
 
 
-@api(JoinGroupRequest, JoinGroupResponse, versions="0-9", failed=join_group_failed)
+@api(JoinGroupRequest, JoinGroupResponse, versions="0-9", failed=join_group_failed, is_cancelled_on_disconnect=True)
 async def handle_join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     """Become, or stay, a member; answered when all members have joined."""
     version = context.api_version
@@ -58,7 +58,7 @@ def sync_group_failed(request: SyncGroupRequest, error: ErrorCode, version: int)
     return refuse_sync(error)
 
 
-@api(SyncGroupRequest, SyncGroupResponse, versions="0-5", failed=sync_group_failed)
+@api(SyncGroupRequest, SyncGroupResponse, versions="0-5", failed=sync_group_failed, is_cancelled_on_disconnect=True)
 async def handle_sync_group(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Give (the leader) or get (everybody) the assignment of a generation; answered when it is known."""
     if context.api_version >= SYNC_NAMES_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
