@@ -257,7 +257,7 @@ class ShardHarness:
 
     def sync_all(self, group_id: str = "g") -> None:
         group = self.group(group_id)
-        assert group.state is ClassicState.COMPLETING_REBALANCE
+        assert group.state_name == "CompletingRebalance"
         for member_id in [m for m in group.members if m != group.leader_id]:
             self.sync(member_id, group.generation_id, group_id=group_id)
         assert group.leader_id is not None
@@ -265,4 +265,4 @@ class ShardHarness:
             group.leader_id, group.generation_id, {name: name.encode() for name in group.members}, group_id=group_id
         )
         assert isinstance(response, SyncGroupResponse)
-        assert group.state is ClassicState.STABLE
+        assert group.state_name == "Stable"

@@ -46,7 +46,7 @@ def commit_request(
     broker: GroupBroker, version: int, *partitions: tuple[str, int], **fields: object
 ) -> OffsetCommitRequest:
     """Offset 5 for each; by id from version 10 on. A topic that does not exist has an id that no topic has."""
-    topics = {}
+    topics: dict[str, OffsetCommitRequestTopic] = {}
     for name, partition in partitions or (("orders", 0),):
         metadata = broker.topics.metadata.get(name)
         topic = topics.setdefault(
@@ -162,9 +162,9 @@ async def test_a_fetch_by_an_id_that_no_topic_has_is_refused_for_that_topic(brok
 
 async def test_many_groups_are_fetched_in_one_request(broker: GroupBroker) -> None:
     for group_id in ("a", "b"):
-        request = commit_request(broker, 9)
-        request.group_id = group_id
-        await broker.call(request, 9)
+        commit = commit_request(broker, 9)
+        commit.group_id = group_id
+        await broker.call(commit, 9)
     request = OffsetFetchRequest(
         groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in ("a", "b", "unknown")]
     )
