@@ -252,8 +252,7 @@ class LogLoader:
                 position=position,
                 lost_bytes=lost_bytes,
                 kept_as=self._lost_path(segment, position),
-                reason="batches that had not been synced reached the disk only in part; none was acknowledged as
-                durable",
+                reason="batches that had not been synced reached the disk only in part",
             )
         else:
             log.warning(
