@@ -1,0 +1,127 @@
+"""DescribeConfigs: values, where they come from, and what else is shown of them when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResult,
+)
+from tests.support.handler_context import NODE_ID, HandlerBroker, open_broker
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+DYNAMIC_TOPIC, STATIC_BROKER, DEFAULT = 1, 4, 5
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[HandlerBroker]:
+    async with open_broker(tmp_path, log_retention_bytes=123_456) as opened:
+        await opened.create_topic("orders", 1, {"cleanup.policy": "compact", "retention.ms": "5000"})
+        yield opened
+
+
+async def describe(
+    broker: HandlerBroker,
+    resource_type: int,
+    name: str,
+    *keys: str,
+    synonyms: bool = False,
+    documentation: bool = False,
+    version: int = 4,
+) -> DescribeConfigsResult:
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=resource_type, resource_name=name, configuration_keys=list(keys) or None
+            )
+        ],
+        include_synonyms=synonyms,
+        include_documentation=documentation,
+    )
+    result: DescribeConfigsResult
+    (result,) = (await broker.call(request, version)).results
+    assert (result.resource_type, result.resource_name) == (resource_type, name)
+    return result
+
+
+def by_name(result: DescribeConfigsResult) -> dict[str, DescribeConfigsResourceResult]:
+    assert (result.error_code, result.error_message) == (0, "")
+    return {config.name: config for config in result.configs}
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+async def test_topic_shows_its_own_values_and_the_defaults(broker: HandlerBroker, version: int) -> None:
+    configs = by_name(await describe(broker, TOPIC, "orders", version=version))
+    assert {name: (configs[name].value, configs[name].config_source) for name in configs} | {
+        "cleanup.policy": ("compact", DYNAMIC_TOPIC),
+        "retention.ms": ("5000", DYNAMIC_TOPIC),
+        "retention.bytes": ("123456", STATIC_BROKER),
+        "max.message.bytes": ("1048588", DEFAULT),
+    } == {name: (configs[name].value, configs[name].config_source) for name in configs}
+    assert not any(config.read_only or config.is_sensitive for config in configs.values())
+
+
+async def test_keys_choose_what_is_shown(broker: HandlerBroker) -> None:
+    configs = by_name(await describe(broker, TOPIC, "orders", "retention.ms", "no.such.key"))
+    assert list(configs) == ["retention.ms"]
+
+
+async def test_synonyms_are_shown_when_asked_for_strongest_first(broker: HandlerBroker) -> None:
+    silent = by_name(await describe(broker, TOPIC, "orders", "retention.bytes"))
+    assert silent["retention.bytes"].synonyms == []
+    asked = by_name(await describe(broker, TOPIC, "orders", "cleanup.policy", synonyms=True))
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in asked["cleanup.policy"].synonyms] == [
+        ("cleanup.policy", "compact", DYNAMIC_TOPIC),
+        ("log.cleanup.policy", "delete", DEFAULT),
+    ]
+
+
+async def test_documentation_is_shown_when_asked_for(broker: HandlerBroker) -> None:
+    assert by_name(await describe(broker, TOPIC, "orders", "retention.ms"))["retention.ms"].documentation is None
+    asked = by_name(await describe(broker, TOPIC, "orders", "retention.ms", documentation=True))
+    assert asked["retention.ms"].documentation
+
+
+async def test_types_are_shown_with_kafkas_numbers(broker: HandlerBroker) -> None:
+    configs = by_name(await describe(broker, TOPIC, "orders"))
+    types = {name: configs[name].config_type for name in ("preallocate", "retention.ms", "cleanup.policy")}
+    assert types == {"preallocate": 1, "retention.ms": 5, "cleanup.policy": 7}
+
+
+async def test_broker_shows_its_settings_as_read_only(broker: HandlerBroker) -> None:
+    configs = by_name(await describe(broker, BROKER, str(NODE_ID)))
+    assert (configs["log.retention.bytes"].value, configs["log.retention.bytes"].config_source) == (
+        "123456",
+        STATIC_BROKER,
+    )
+    assert configs["num.partitions"].config_source == DEFAULT
+    assert all(config.read_only for config in configs.values())
+
+
+async def test_defaults_of_all_brokers_are_empty(broker: HandlerBroker) -> None:
+    assert by_name(await describe(broker, BROKER, "")) == {}
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "error"),
+    [
+        (TOPIC, "nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "99", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, str(NODE_ID), ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_resource_without_configs_is_refused_with_a_reason(
+    broker: HandlerBroker, resource_type: int, name: str, error: ErrorCode
+) -> None:
+    result = await describe(broker, resource_type, name)
+    assert (ErrorCode(result.error_code), result.configs) == (error, [])
+    assert result.error_message

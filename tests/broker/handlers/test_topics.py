@@ -1,0 +1,306 @@
+"""CreateTopics, DeleteTopics and CreatePartitions: what is done, and what is refused in which words."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from tests.support.handler_context import NODE_ID, HandlerBroker, open_broker
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[HandlerBroker]:
+    async with open_broker(tmp_path, num_partitions=4) as opened:
+        await opened.create_topic("orders", 2)
+        yield opened
+
+
+# CreateTopics
+
+
+def topic(
+    name: str,
+    partition_count: int = 1,
+    replication_factor: int = 1,
+    *,
+    assignments: dict[int, list[int]] | None = None,
+    **configs: str | None,
+) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partition_count,
+        replication_factor=replication_factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=partition, broker_ids=brokers)
+            for partition, brokers in (assignments or {}).items()
+        ],
+        configs=[CreatableTopicConfig(name=config.replace("_", "."), value=value) for config, value in configs.items()],
+    )
+
+
+async def created(
+    broker: HandlerBroker, wanted: CreatableTopic, version: int = 7, *, validate_only: bool = False
+) -> CreatableTopicResult:
+    result: CreatableTopicResult
+    (result,) = (await broker.call(CreateTopicsRequest(topics=[wanted], validate_only=validate_only), version)).topics
+    return result
+
+
+async def test_created_topic_can_be_used_when_the_answer_leaves(broker: HandlerBroker) -> None:
+    result = await created(broker, topic("new", 3, retention_ms="1000"))
+    assert (result.error_code, result.error_message, result.topic_id) == (0, None, broker.topic_id("new"))
+    assert (result.num_partitions, result.replication_factor, result.topic_config_error_code) == (3, 1, 0)
+    assert broker.log("new", 2).config.retention_ms == 1000
+
+
+async def test_answer_holds_the_effective_configs(broker: HandlerBroker) -> None:
+    result = await created(broker, topic("new", cleanup_policy="compact"))
+    configs = {config.name: config for config in result.configs or []}
+    assert (configs["cleanup.policy"].value, configs["cleanup.policy"].config_source) == ("compact", 1)
+    assert (configs["max.message.bytes"].value, configs["max.message.bytes"].config_source) == ("1048588", 5)
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+async def test_every_create_version_is_served(broker: HandlerBroker, version: int) -> None:
+    assert (await created(broker, topic("new"), version)).error_code == 0
+
+
+async def test_defaults_stand_for_missing_numbers(broker: HandlerBroker) -> None:
+    result = await created(broker, topic("new", -1, -1))
+    assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 4, 1)
+
+
+async def test_validation_alone_creates_nothing(broker: HandlerBroker) -> None:
+    result = await created(broker, topic("new", -1), validate_only=True)
+    assert (result.error_code, result.num_partitions, result.topic_id) == (0, 4, bytes(16))
+    assert broker.topics.metadata.get("new") is None
+    refused = await created(broker, topic("orders"), validate_only=True)
+    assert refused.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        pytest.param(topic("orders"), ErrorCode.TOPIC_ALREADY_EXISTS, id="existing"),
+        pytest.param(topic("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION, id="impossible name"),
+        pytest.param(topic("__consumer_offsets"), ErrorCode.INVALID_TOPIC_EXCEPTION, id="internal"),
+        pytest.param(topic("new", 0), ErrorCode.INVALID_PARTITIONS, id="no partitions"),
+        pytest.param(topic("new", -2), ErrorCode.INVALID_PARTITIONS, id="negative partitions"),
+        pytest.param(topic("new", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR, id="more copies than brokers"),
+        pytest.param(topic("new", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, id="no copies"),
+        pytest.param(topic("new", retention_ms="soon"), ErrorCode.INVALID_CONFIG, id="unreadable config"),
+        pytest.param(topic("new", no_such="1"), ErrorCode.INVALID_CONFIG, id="unknown config"),
+        pytest.param(
+            topic("new", 1, -1, assignments={0: [NODE_ID]}), ErrorCode.INVALID_REQUEST, id="a number and assignments"
+        ),
+        pytest.param(
+            topic("new", -1, 1, assignments={0: [NODE_ID]}), ErrorCode.INVALID_REQUEST, id="a factor and assignments"
+        ),
+        pytest.param(
+            topic("new", -1, -1, assignments={0: [NODE_ID], 2: [NODE_ID]}),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            id="assignments with a gap",
+        ),
+        pytest.param(
+            topic("new", -1, -1, assignments={0: [99]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, id="unknown broker"
+        ),
+        pytest.param(
+            topic("new", -1, -1, assignments={0: [NODE_ID, NODE_ID]}),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            id="the same broker twice",
+        ),
+    ],
+)
+async def test_topic_that_cannot_be_is_refused_with_a_reason(
+    broker: HandlerBroker, wanted: CreatableTopic, error: ErrorCode
+) -> None:
+    result = await created(broker, wanted)
+    assert ErrorCode(result.error_code) is error
+    assert result.error_message
+    assert (result.num_partitions, result.replication_factor, result.topic_id) == (-1, -1, bytes(16))
+    assert len(broker.topics.metadata) == 1
+
+
+async def test_assignment_gives_the_number_of_partitions(broker: HandlerBroker) -> None:
+    result = await created(broker, topic("new", -1, -1, assignments={1: [NODE_ID], 0: [NODE_ID]}))
+    assert (result.error_code, result.num_partitions) == (0, 2)
+
+
+async def test_topic_created_twice_in_one_request_is_refused_once(broker: HandlerBroker) -> None:
+    response = await broker.call(CreateTopicsRequest(topics=[topic("new"), topic("other"), topic("new")]))
+    assert {result.name: result.error_code for result in response.topics} == {
+        "new": ErrorCode.INVALID_REQUEST,
+        "other": 0,
+    }
+    assert len(response.topics) == 2
+
+
+# DeleteTopics
+
+
+def by_name(*names: str) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(
+        topics=[DeleteTopicState(name=name) for name in names], topic_names=list(names), timeout_ms=1000
+    )
+
+
+async def deleted(broker: HandlerBroker, request: DeleteTopicsRequest, version: int = 6) -> DeletableTopicResult:
+    # Fields of the other versions must be left out on the wire.
+    if version >= 6:
+        request.topic_names = []
+    else:
+        request.topics = []
+    result: DeletableTopicResult
+    (result,) = (await broker.call(request, version)).responses
+    return result
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_topic_is_deleted_by_name(broker: HandlerBroker, version: int) -> None:
+    assert (await deleted(broker, by_name("orders"), version)).error_code == 0
+    assert broker.topics.metadata.get("orders") is None
+
+
+async def test_topic_is_deleted_by_id(broker: HandlerBroker) -> None:
+    topic_id = broker.topic_id("orders")
+    result = await deleted(broker, DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)]))
+    assert (result.error_code, result.name, result.topic_id) == (0, "orders", topic_id)
+    assert broker.topics.metadata.get("orders") is None
+
+
+async def test_deleted_topic_is_answered_with_its_id(broker: HandlerBroker) -> None:
+    topic_id = broker.topic_id("orders")
+    assert (await deleted(broker, by_name("orders"))).topic_id == topic_id
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        pytest.param({"name": "nowhere"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, id="unknown name"),
+        pytest.param({"name": None, "topic_id": b"no such topic id"}, ErrorCode.UNKNOWN_TOPIC_ID, id="unknown id"),
+        pytest.param({"name": None}, ErrorCode.INVALID_REQUEST, id="neither"),
+        pytest.param({"name": "orders", "topic_id": b"no such topic id"}, ErrorCode.INVALID_REQUEST, id="both"),
+    ],
+)
+async def test_topic_that_cannot_be_deleted_is_refused(
+    broker: HandlerBroker, wanted: dict[str, Any], error: ErrorCode
+) -> None:
+    result = await deleted(broker, DeleteTopicsRequest(topics=[DeleteTopicState(**wanted)]))
+    assert ErrorCode(result.error_code) is error
+    assert broker.topics.metadata.get("orders") is not None
+
+
+async def test_topic_deleted_twice_in_one_request_is_refused(broker: HandlerBroker) -> None:
+    result = await deleted(broker, by_name("orders", "orders"))
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert broker.topics.metadata.get("orders") is not None
+
+
+async def test_internal_topic_is_not_deleted(broker: HandlerBroker) -> None:
+    await broker.topics.ensure_internal("__transaction_state")
+    result = await deleted(broker, by_name("__transaction_state"))
+    assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert broker.topics.metadata.get("__transaction_state") is not None
+
+
+@pytest.mark.parametrize(("version", "error"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])
+async def test_deletion_can_be_switched_off(tmp_path: Path, version: int, error: ErrorCode) -> None:
+    async with open_broker(tmp_path, delete_topic_enable=False) as broker:
+        await broker.create_topic("orders")
+        assert (await deleted(broker, by_name("orders"), version)).error_code == error
+
+
+async def test_topic_of_the_same_name_has_a_new_id_and_no_records(broker: HandlerBroker) -> None:
+    before = broker.topic_id("orders")
+    await deleted(broker, by_name("orders"))
+    await created(broker, topic("orders"))
+    assert broker.topic_id("orders") != before
+    assert broker.log("orders").log_end_offset == 0
+
+
+# CreatePartitions
+
+
+def grow(
+    name: str, count: int, *, assignments: list[list[int]] | None = None, validate_only: bool = False
+) -> CreatePartitionsRequest:
+    return CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsTopic(
+                name=name,
+                count=count,
+                assignments=None
+                if assignments is None
+                else [CreatePartitionsAssignment(broker_ids=brokers) for brokers in assignments],
+            )
+        ],
+        timeout_ms=1000,
+        validate_only=validate_only,
+    )
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_partitions_are_added(broker: HandlerBroker, version: int) -> None:
+    (result,) = (await broker.call(grow("orders", 5), version)).results
+    assert (result.name, result.error_code, result.error_message) == ("orders", 0, None)
+    assert broker.log("orders", 4).log_end_offset == 0
+
+
+async def test_validation_alone_adds_nothing(broker: HandlerBroker) -> None:
+    (result,) = (await broker.call(grow("orders", 5, validate_only=True))).results
+    assert result.error_code == 0
+    metadata = broker.topics.metadata.get("orders")
+    assert metadata is not None
+    assert metadata.partition_count == 2
+
+
+async def test_added_partitions_can_be_assigned_to_this_broker(broker: HandlerBroker) -> None:
+    (result,) = (await broker.call(grow("orders", 4, assignments=[[NODE_ID], [NODE_ID]]))).results
+    assert result.error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        pytest.param(grow("nowhere", 5), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, id="unknown topic"),
+        pytest.param(grow("orders", 2), ErrorCode.INVALID_PARTITIONS, id="as many as there are"),
+        pytest.param(grow("orders", 1), ErrorCode.INVALID_PARTITIONS, id="fewer than there are"),
+        pytest.param(
+            grow("orders", 4, assignments=[[NODE_ID]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, id="too few assigned"
+        ),
+        pytest.param(grow("orders", 3, assignments=[[99]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, id="unknown broker"),
+    ],
+)
+async def test_growth_that_cannot_be_is_refused_with_a_reason(
+    broker: HandlerBroker, request_: CreatePartitionsRequest, error: ErrorCode
+) -> None:
+    (result,) = (await broker.call(request_)).results
+    assert ErrorCode(result.error_code) is error
+    assert result.error_message
+    metadata = broker.topics.metadata.get("orders")
+    assert metadata is not None
+    assert metadata.partition_count == 2
+
+
+async def test_topic_grown_twice_in_one_request_is_refused_once(broker: HandlerBroker) -> None:
+    request = grow("orders", 3)
+    request.topics *= 2
+    (result,) = (await broker.call(request)).results
+    assert result.error_code == ErrorCode.INVALID_REQUEST

@@ -1,0 +1,174 @@
+"""Handlers as a client meets them, without sockets: real topics and logs; requests and responses go through bytes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import broker.handlers.cluster
+import broker.handlers.configs
+import broker.handlers.fetch
+import broker.handlers.leader_epochs
+import broker.handlers.list_offsets
+import broker.handlers.metadata
+import broker.handlers.produce
+import broker.handlers.producers
+import broker.handlers.topics  # noqa: F401  # all for what they put into APIS
+from broker.config import Settings
+from broker.handlers.api import APIS, RequestContext, Services
+from broker.handlers.fetch_sessions import FetchSessionCache
+from broker.local_disk import LocalDisk
+from broker.log.log_directory import LogDirectory
+from broker.log.partition_log import PartitionLog
+from broker.metadata.in_memory import InMemoryMetadataStore
+from broker.topic_partition import TopicPartition
+from broker.topics import Topics
+from protocol.errors import ErrorCode
+from protocol.record_batch import Record, build_batch
+from protocol.schema import decode, encode_chunks
+
+NODE_ID = 7
+HOST = "broker.example"
+PORT = 19092
+CLUSTER_ID = "fencepost-handler-test"
+NOW_MS = 1_700_000_000_000
+
+
+@dataclass
+class ManualClock:
+    """Time stands still until a test moves it."""
+
+    time_ms: int = NOW_MS
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+
+@dataclass
+class ScriptedVerifier:
+    """In place of the transaction coordinator: answers one prepared error per call, NONE when none is prepared."""
+
+    answers: list[ErrorCode | Mapping[TopicPartition, ErrorCode]] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+
+    async def verify(
+        self, *, topic_partitions: Sequence[TopicPartition], **call: Any
+    ) -> dict[TopicPartition, ErrorCode]:
+        self.calls.append({"topic_partitions": list(topic_partitions), **call})
+        answer = self.answers.pop(0) if self.answers else ErrorCode.NONE
+        if isinstance(answer, ErrorCode):
+            return dict.fromkeys(topic_partitions, answer)
+        return {name: answer[name] for name in topic_partitions}
+
+
+@dataclass
+class HandlerBroker:
+    """The services that data handlers use, and how to call a handler as dispatch does."""
+
+    services: Services
+    topics: Topics
+    clock: ManualClock
+    verifier: ScriptedVerifier
+
+    def context(self, api_key: int, version: int) -> RequestContext:
+        return RequestContext(
+            services=self.services,
+            api_key=api_key,
+            api_version=version,
+            correlation_id=1,
+            client_id="test",
+            client_host="127.0.0.1",
+            connection_id=1,
+        )
+
+    def start(self, request: Any, version: int) -> Any:
+        """Call the handler: a response, None, or something to await. The request goes through its bytes."""
+        api = APIS[request.api_key]
+        assert api.minimum_version <= version <= api.maximum_version
+        sent = b"".join(encode_chunks(request, version))
+        return api.handler(self.context(api.key, version), decode(api.request, memoryview(sent), version))
+
+    async def call(self, request: Any, version: int | None = None) -> Any:
+        """The response as the client decodes it, at the highest version unless told; None when there is none."""
+        api = APIS[request.api_key]
+        version = api.maximum_version if version is None else version
+        return self.received(await finished(self.start(request, version)), version)
+
+    def received(self, response: Any, version: int) -> Any:
+        """A response after its way over the wire."""
+        if response is None:
+            return None
+        return decode(type(response), b"".join(encode_chunks(response, version)), version)
+
+    def log(self, topic: str, partition: int = 0) -> PartitionLog:
+        log = self.topics.log(TopicPartition(topic, partition))
+        assert log is not None
+        return log
+
+    def topic_id(self, topic: str) -> bytes:
+        metadata = self.topics.metadata.get(topic)
+        assert metadata is not None
+        return metadata.topic_id
+
+    async def create_topic(self, name: str, partition_count: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        error, message = await self.topics.create(name, partition_count, configs or {})
+        assert error is ErrorCode.NONE, message
+
+
+async def finished(outcome: Any) -> Any:
+    return await outcome if inspect.isawaitable(outcome) else outcome
+
+
+@asynccontextmanager
+async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[HandlerBroker]:
+    """A broker's services over logs in `directory`; settings by attribute name."""
+    chosen = Settings(log_dirs=str(directory), **settings)
+    clock = ManualClock()
+    verifier = ScriptedVerifier()
+    store = InMemoryMetadataStore(CLUSTER_ID)
+    logs = LogDirectory(str(directory), disk=LocalDisk(), clock=clock)
+    topics = Topics(store, logs, chosen)
+    await topics.open()
+    services = Services(
+        settings=chosen,
+        clock=clock,
+        topics=topics,
+        transactions=cast("Any", None),
+        verifier=cast("Any", verifier),
+        groups=cast("Any", None),
+        fetch_sessions=FetchSessionCache(chosen.max_incremental_fetch_session_cache_slots),
+        node_id=NODE_ID,
+        host=HOST,
+        port=PORT,
+        cluster_id=CLUSTER_ID,
+    )
+    try:
+        yield HandlerBroker(services, topics, clock, verifier)
+    finally:
+        await logs.close()
+
+
+def batch(
+    *values: bytes,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    timestamp_ms: int = NOW_MS,
+    **build: Any,
+) -> bytes:
+    """A record batch as a producer sends it."""
+    return bytes(
+        build_batch(
+            [Record(offset, timestamp_ms, None, value, ()) for offset, value in enumerate(values or (b"value",))],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+            **build,
+        )
+    )
