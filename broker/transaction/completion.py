@@ -93,6 +93,8 @@ class Completion:
                 transactional_id=self.transaction.transactional_id,
                 error=refusal.error.name,
             )
+        except Exception:
+            log.exception("transaction_completion_failed", transactional_id=self.transaction.transactional_id)
         finally:
             self._ended(self)
 
@@ -103,18 +105,23 @@ class Completion:
         pause_s = FIRST_RETRY_PAUSE_S
         while True:
             remaining = await self._send(remaining)
+            self._insist_on_ownership()
             if not remaining:
                 break
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_RETRY_PAUSE_S)
-            if self._runtime.partition(self._partition.index) is not self._partition:
-                raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
+            self._insist_on_ownership()
         # Nobody waits for this record itself: a reply that depends on it waits for the log, and without it the markers
         # are sent again.
         self._runtime.submit(
             self._partition.index,
             lambda shard: shard.decide_completion(transaction.transactional_id, now_ms=self._clock.now_ms()),
         )
+
+    def _insist_on_ownership(self) -> None:
+        """A partition that was given up while this waited, or loaded anew, is no longer for this to change."""
+        if self._runtime.partition(self._partition.index) is not self._partition:
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
 
     async def _send(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
         """Send the markers; returns the partitions to try again. Raises CoordinatorRefusal when this coordinator has

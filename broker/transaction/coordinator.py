@@ -122,6 +122,12 @@ class TransactionShard:
         if expected is not None and not _may_expect(metadata, expected):
             return _refuse_producer(ErrorCode.PRODUCER_FENCED)
         if cell is not EMPTY:
+            log.info(
+                "transaction_fenced",
+                transactional_id=transactional_id,
+                producer_id=metadata.producer_id,
+                producer_epoch=metadata.producer_epoch,
+            )
             records = self._fence(metadata, now_ms)
             error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if records is None else ErrorCode.CONCURRENT_TRANSACTIONS
             return Decision(ProducerReply(error), records or ())

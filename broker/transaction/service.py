@@ -14,7 +14,14 @@ import structlog
 
 from broker.clock import Clock
 from broker.config import Settings
-from broker.coordinator import CoordinatorPartition, CoordinatorRefusal, CoordinatorRuntime, Decision, partition_for_key
+from broker.coordinator import (
+    CoordinatorPartition,
+    CoordinatorRefusal,
+    CoordinatorRuntime,
+    Decision,
+    PartitionState,
+    partition_for_key,
+)
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.topics import Topics
@@ -296,7 +303,8 @@ class TransactionService:
     def transactions(self) -> Iterator[TransactionMetadata]:
         """All transactions of this coordinator. Raises CoordinatorRefusal while any of its partitions is loading."""
         for partition in list(self._runtime.partitions()):
-            yield from self._runtime.partition(partition.index).shard.transactions.values()
+            if partition.state is not PartitionState.OFFLINE:
+                yield from self._runtime.partition(partition.index).shard.transactions.values()
 
     # The way from prepared to complete
 
