@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from broker.handlers.api import CloseConnection
 from broker.receive_buffer import ReceiveBuffer, Receiver
@@ -140,7 +140,8 @@ class Connection(asyncio.BufferedProtocol):
     # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        # uvloop's transports have the interface but not the base class.
+        transport = cast("asyncio.Transport", transport)
         self._transport = transport
         peer = transport.get_extra_info("peername")
         if peer:
