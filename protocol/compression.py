@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from mmap import mmap
 from typing import Final
 
 import cramjam
@@ -50,9 +51,8 @@ _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest ver
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_LENGTH = struct.Struct(">I")
 
-_FIRST_GUESS_FACTOR = 4
-_MINIMUM_GUESS_BYTES = 16 * 1024
-_GROWTH = 4
+_LEAST_GUESS_BYTES = 16 * 1024
+_GUESSED_RATIO = 8
 
 
 def compress(codec: Codec, content: Buffer) -> bytes:
@@ -86,7 +86,7 @@ def decompress(codec: Codec, content: Buffer, *, maximum_bytes: int = MAXIMUM_DE
     return _decompress_stream(codec, decompress_into, content, maximum_bytes)
 
 
-_DECOMPRESS_INTO: Final[Mapping[Codec, Callable[[Buffer, bytearray], int]]] = {
+_DECOMPRESS_INTO: Final[Mapping[Codec, Callable[[Buffer, bytearray | memoryview], int]]] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
     Codec.LZ4: cramjam.lz4.decompress_into,
     Codec.ZSTD: cramjam.zstd.decompress_into,
@@ -94,26 +94,26 @@ _DECOMPRESS_INTO: Final[Mapping[Codec, Callable[[Buffer, bytearray], int]]] = {
 
 
 def _decompress_stream(
-    codec: Codec, decompress_into: Callable[[Buffer, bytearray], int], content: Buffer, maximum_bytes: int
+    codec: Codec, decompress_into: Callable[[Buffer, bytearray | memoryview], int], content: Buffer, maximum_bytes: int
 ) -> memoryview:
-    """Decompress into a buffer whose size is guessed, larger and larger ones if need be.
+    """Decompress into a buffer whose size is guessed, and if that fails into one of the greatest size allowed.
 
-    None of the three formats must say how much it holds, and what one says need not be true. The library reports a
-    buffer that is too small and corrupt content alike, so corrupt content costs a few tries more before it is refused.
+    None of the three formats must say how much it holds, and what one says need not be true; and the library reports a
+    buffer that is too small and corrupt content alike. The greatest buffer is mapped memory, of which only what is
+    written to is ever given to the process, so that content which expands a lot, or is corrupt, costs one more try.
     """
-    capacity_bytes = min(maximum_bytes, max(_MINIMUM_GUESS_BYTES, len(content) * _FIRST_GUESS_FACTOR))
-    while True:
-        out = bytearray(capacity_bytes)
+    try:
+        guess = bytearray(min(maximum_bytes, max(_LEAST_GUESS_BYTES, len(content) * _GUESSED_RATIO)))
+        return memoryview(guess)[: decompress_into(content, guess)]
+    except cramjam.DecompressionError as error:
+        reason = error
+    if len(guess) < maximum_bytes:
         try:
-            written_bytes = decompress_into(content, out)
+            greatest = memoryview(mmap(-1, maximum_bytes))
+            return greatest[: decompress_into(content, greatest)]
         except cramjam.DecompressionError as error:
-            if capacity_bytes >= maximum_bytes:
-                raise DecodeError(
-                    f"{codec.name.lower()} content is corrupt or larger than {maximum_bytes} bytes: {error}"
-                ) from error
-            capacity_bytes = min(maximum_bytes, capacity_bytes * _GROWTH)
-        else:
-            return memoryview(out)[:written_bytes]
+            reason = error
+    raise DecodeError(f"{codec.name.lower()} content is corrupt or larger than {maximum_bytes} bytes: {reason}")
 
 
 def _compress_xerial(content: Buffer) -> bytes:
@@ -128,9 +128,9 @@ def _compress_xerial(content: Buffer) -> bytes:
 
 def _decompress_snappy(content: memoryview, maximum_bytes: int) -> bytes:
     if content[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _decompress_snappy_block(content, maximum_bytes)
+        return _decompress_snappy_block(content, maximum_bytes, 0)
     blocks: list[bytes] = []
-    remaining_bytes = maximum_bytes
+    total_bytes = 0
     position = len(_XERIAL_HEADER)
     if len(content) < position:
         raise DecodeError("snappy content ends inside its header", position=len(content))
@@ -141,17 +141,17 @@ def _decompress_snappy(content: memoryview, maximum_bytes: int) -> bytes:
         position += _BLOCK_LENGTH.size
         if length_bytes > len(content) - position:
             raise DecodeError("snappy content ends inside a block", position=position)
-        block = _decompress_snappy_block(content[position : position + length_bytes], remaining_bytes)
-        remaining_bytes -= len(block)
+        block = _decompress_snappy_block(content[position : position + length_bytes], maximum_bytes, total_bytes)
+        total_bytes += len(block)
         blocks.append(block)
         position += length_bytes
     return b"".join(blocks)
 
 
-def _decompress_snappy_block(block: memoryview, maximum_bytes: int) -> bytes:
+def _decompress_snappy_block(block: memoryview, maximum_bytes: int, bytes_before: int) -> bytes:
     try:
         size_bytes = cramjam.snappy.decompress_raw_len(block)
-        if size_bytes > maximum_bytes:
+        if bytes_before + size_bytes > maximum_bytes:
             raise DecodeError(f"snappy content is larger than {maximum_bytes} bytes")
         return bytes(cramjam.snappy.decompress_raw(block, output_len=size_bytes))
     except cramjam.DecompressionError as error:
