@@ -83,73 +83,27 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchRespons
 
 
 class _PartitionFetch:
-    """The part of one fetch that concerns one partition: what is wanted, where it is read, and what was last found."""
+    """The part of one fetch that concerns one partition: what is wanted, where it is read, and what was last found.
 
-    __slots__ = ("answer", "fetch", "has_moved", "log", "records_bytes", "wanted")
+    It does not know its fetch: a cycle of references would keep the records in memory until the garbage collector runs.
+    """
 
-    def __init__(self, fetch: _Fetch, wanted: FetchedPartition) -> None:
-        self.fetch = fetch
+    __slots__ = ("answer", "has_moved", "log", "records_bytes", "wake", "wanted")
+
+    answer: PartitionData  # set by the first read
+
+    def __init__(self, wanted: FetchedPartition) -> None:
         self.wanted = wanted
         self.log: PartitionLog | None = None
         self.records_bytes = 0
         self.has_moved = False
-        self.answer = self.read()
-
-    def locate(self) -> PartitionLog | ErrorCode:
-        wanted = self.wanted
-        topics = self.fetch.services.topics
-        if self.fetch.plan.uses_topic_ids:
-            topic = topics.metadata.get_by_id(wanted.topic_id)
-            if topic is None:
-                # A session that knew this id's name and now finds another topic under it: deleted, then created again.
-                if wanted.topic and topics.metadata.get(wanted.topic) is not None:
-                    return ErrorCode.INCONSISTENT_TOPIC_ID
-                return ErrorCode.UNKNOWN_TOPIC_ID
-            wanted.topic = topic.name
-        return find_log(topics, wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch)
-
-    def read(self) -> PartitionData:
-        """Read within what is left of the response's budget; only the first batch of a response may exceed it."""
-        fetch = self.fetch
-        wanted = self.wanted
-        fetch.records_bytes -= self.records_bytes
-        self.records_bytes = 0
-        self.has_moved = False
-        located = self.locate()
-        if isinstance(located, ErrorCode):
-            fetch.has_error = True
-            return _failed_partition(wanted.partition, located)
-        self.log = located
-        found = located.read(
-            wanted.fetch_offset,
-            max(0, min(wanted.max_bytes, fetch.maximum_bytes - fetch.records_bytes)),
-            isolation=fetch.isolation,
-            minimum_one_batch=fetch.records_bytes == 0,
-        )
-        if found.error is not ErrorCode.NONE:
-            fetch.has_error = True
-            return _failed_partition(wanted.partition, found.error)
-        self.records_bytes = len(found.records)
-        fetch.records_bytes += self.records_bytes
-        return PartitionData(
-            partition_index=wanted.partition,
-            error_code=ErrorCode.NONE,
-            high_watermark=found.high_watermark,
-            last_stable_offset=found.last_stable_offset,
-            log_start_offset=found.log_start_offset,
-            aborted_transactions=None
-            if found.aborted_transactions is None
-            else [
-                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in found.aborted_transactions
-            ],
-            records=found.records,
-        )
+        self.wake: asyncio.Event | None = None
 
     def moved(self) -> None:
         """Called by the log when what can be read of it changed."""
         self.has_moved = True
-        self.fetch.wake()
+        if self.wake is not None:
+            self.wake.set()
 
     def has_moved_since_read(self, log: PartitionLog) -> bool:
         return (
@@ -167,65 +121,131 @@ class _Fetch:
     maximum_bytes: the response's budget for records; records_bytes: how much of it is used.
     """
 
+    __slots__ = (
+        "_has_error",
+        "_isolation",
+        "_maximum_bytes",
+        "_minimum_bytes",
+        "_partitions",
+        "_plan",
+        "_records_bytes",
+        "_services",
+    )
+
     def __init__(self, services: Services, request: FetchRequest, plan: FetchPlan, isolation: Isolation) -> None:
-        self.services = services
-        self.plan = plan
-        self.isolation = isolation
-        self.maximum_bytes = max(0, min(request.max_bytes, services.settings.fetch_max_bytes))
-        self.minimum_bytes = min(request.min_bytes, self.maximum_bytes)
-        self.records_bytes = 0
-        self.has_error = False
+        self._services = services
+        self._plan = plan
+        self._isolation = isolation
+        self._maximum_bytes = max(0, min(request.max_bytes, services.settings.fetch_max_bytes))
+        self._minimum_bytes = min(request.min_bytes, self._maximum_bytes)
+        self._records_bytes = 0
+        self._has_error = False
         self._partitions: list[_PartitionFetch] = []
-        self._moved: asyncio.Event | None = None
-        self._is_over = False
 
     @property
     def is_satisfied(self) -> bool:
-        return self.records_bytes >= self.minimum_bytes or self.has_error or not self._partitions
+        return self._records_bytes >= self._minimum_bytes or self._has_error or not self._partitions
+
+    # Reading
 
     def read_all(self) -> None:
-        self._partitions = [_PartitionFetch(self, wanted) for wanted in self.plan.partitions]
+        for wanted in self._plan.partitions:
+            partition = _PartitionFetch(wanted)
+            self._read(partition)
+            self._partitions.append(partition)
 
-    def wake(self) -> None:
-        if self._moved is not None:
-            self._moved.set()
+    def _read(self, partition: _PartitionFetch) -> None:
+        """Read within what is left of the response's budget; only the first batch of a response may exceed it."""
+        wanted = partition.wanted
+        self._records_bytes -= partition.records_bytes
+        partition.records_bytes = 0
+        partition.has_moved = False
+        log = self._locate(wanted)
+        if isinstance(log, ErrorCode):
+            self._has_error = True
+            partition.answer = _failed_partition(wanted.partition, log)
+            return
+        partition.log = log
+        found = log.read(
+            wanted.fetch_offset,
+            max(0, min(wanted.max_bytes, self._maximum_bytes - self._records_bytes)),
+            isolation=self._isolation,
+            minimum_one_batch=self._records_bytes == 0,
+        )
+        if found.error is not ErrorCode.NONE:
+            self._has_error = True
+            partition.answer = _failed_partition(wanted.partition, found.error)
+            return
+        partition.records_bytes = len(found.records)
+        self._records_bytes += partition.records_bytes
+        partition.answer = PartitionData(
+            partition_index=wanted.partition,
+            error_code=ErrorCode.NONE,
+            high_watermark=found.high_watermark,
+            last_stable_offset=found.last_stable_offset,
+            log_start_offset=found.log_start_offset,
+            aborted_transactions=None
+            if found.aborted_transactions is None
+            else [
+                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in found.aborted_transactions
+            ],
+            records=found.records,
+        )
+
+    def _locate(self, wanted: FetchedPartition) -> PartitionLog | ErrorCode:
+        topics = self._services.topics
+        if self._plan.uses_topic_ids:
+            topic = topics.metadata.get_by_id(wanted.topic_id)
+            if topic is None:
+                # A session that knew this id's name and now finds another topic under it: deleted, then created again.
+                if wanted.topic and topics.metadata.get(wanted.topic) is not None:
+                    return ErrorCode.INCONSISTENT_TOPIC_ID
+                return ErrorCode.UNKNOWN_TOPIC_ID
+            wanted.topic = topic.name
+        return find_log(topics, wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch)
+
+    # Waiting
 
     async def wait(self, max_wait_ms: int) -> FetchResponse:
-        """Hold the fetch until it is satisfied or `max_wait_ms` are over. Nothing is left behind when it is
-        cancelled."""
-        self._moved = asyncio.Event()
+        """Hold the fetch until it is satisfied or `max_wait_ms` are over. Cancelled, it leaves nothing behind."""
+        wake = asyncio.Event()
+        is_over = False
+
+        def end_wait() -> None:
+            nonlocal is_over
+            is_over = True
+            wake.set()
+
         watched = [(partition, partition.log) for partition in self._partitions if partition.log is not None]
         for partition, log in watched:
+            partition.wake = wake
             log.add_watcher(partition.moved)
             # What moved between the first read and this moment had nobody to tell.
             if partition.has_moved_since_read(log):
                 partition.moved()
-        time_out = asyncio.get_running_loop().call_later(max_wait_ms / 1000, self._end_wait)
+        time_out = asyncio.get_running_loop().call_later(max_wait_ms / 1000, end_wait)
         try:
-            while not self.is_satisfied and not self._is_over:
-                await self._moved.wait()
-                self._moved.clear()
+            while not self.is_satisfied and not is_over:
+                await wake.wait()
+                wake.clear()
                 for partition, _ in watched:
                     if partition.has_moved:
-                        partition.answer = partition.read()
+                        self._read(partition)
         finally:
             time_out.cancel()
             for partition, log in watched:
                 log.remove_watcher(partition.moved)
         return self.response()
 
-    def _end_wait(self) -> None:
-        self._is_over = True
-        self.wake()
-
     def response(self) -> FetchResponse:
-        selection = self.services.fetch_sessions.complete(
-            self.plan, [partition.answer for partition in self._partitions], now_ms=self.services.clock.now_ms()
+        selection = self._services.fetch_sessions.complete(
+            self._plan, [partition.answer for partition in self._partitions], now_ms=self._services.clock.now_ms()
         )
         return FetchResponse(
             error_code=selection.error,
             session_id=selection.session_id,
-            responses=_by_topic(selection.included, uses_topic_ids=self.plan.uses_topic_ids),
+            responses=_by_topic(selection.included, uses_topic_ids=self._plan.uses_topic_ids),
         )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -148,6 +150,18 @@ async def test_records_leave_without_being_copied(broker: HandlerBroker) -> None
     records = response.responses[0].partitions[0].records
     assert isinstance(records, memoryview)
     assert any(chunk is records for chunk in encode_chunks(response, BY_NAME))
+
+
+async def test_records_are_freed_with_the_response(broker: HandlerBroker) -> None:
+    await written(broker, 0, b"x" * 50_000)
+    response = broker.start(fetch((0, 0)), BY_NAME)
+    records = weakref.ref(response.responses[0].partitions[0].records)
+    gc.disable()
+    try:
+        del response
+        assert records() is None
+    finally:
+        gc.enable()
 
 
 async def test_offset_inside_a_batch_returns_the_whole_batch(broker: HandlerBroker) -> None:
