@@ -1,0 +1,172 @@
+"""The directory of all logs: who may use it, what is created and deleted in it, and that opening many is quick."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+import structlog
+
+from broker.disk import StorageError
+from broker.local_disk import LocalDisk
+from broker.log.log_config import LogConfig
+from broker.log.log_directory import LogDirectory
+from broker.topic_partition import TopicPartition
+from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld
+
+
+async def test_a_directory_in_use_is_refused_with_a_reason(world: LogWorld) -> None:
+    other_disk = LocalDisk()
+    other = LogDirectory(world.path, disk=other_disk, clock=world.clock)
+    with pytest.raises(StorageError, match=r"in use by another broker.*\.lock"):
+        await other.open(lambda _: LogConfig())
+    await other.close()
+    await world.stop()
+    await other.open(lambda _: LogConfig())
+    await other.close()
+    other_disk.close()
+
+
+async def test_a_new_log_has_the_files_of_kafka(world: LogWorld) -> None:
+    log = world.create()
+    world.append(b"a")
+    await log.flushed()
+    await world.stop()
+    assert world.disk.list(f"{world.path}/{ORDERS}") == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "00000000000000000001.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    assert world.disk.read_file(f"{world.path}/{ORDERS}/partition.metadata") == (
+        b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n"
+    )
+    assert world.disk.read_file(f"{world.path}/{ORDERS}/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
+    assert world.disk.read_file(f"{world.path}/recovery-point-offset-checkpoint") == b"0\n1\norders 0 1\n"
+    assert world.disk.exists(f"{world.path}/.kafka_cleanshutdown")
+
+
+async def test_topic_ids_are_known_after_a_restart(world: LogWorld) -> None:
+    world.create()
+    assert (await world.restart()).topic_id == TOPIC_ID
+
+
+async def test_the_mark_of_a_clean_stop_is_gone_while_a_broker_runs(world: LogWorld) -> None:
+    await world.stop()
+    await world.start()
+    assert not world.disk.exists(f"{world.path}/.kafka_cleanshutdown")
+
+
+async def test_creating_over_a_directory_that_is_there_is_refused(world: LogWorld) -> None:
+    world.create()
+    with pytest.raises(StorageError, match="exists already"):
+        world.create()
+    os.mkdir(f"{world.path}/other-0")
+    with pytest.raises(StorageError, match="exists already"):
+        world.logs.create(TopicPartition("other", 0), TOPIC_ID, LogConfig())
+
+
+async def test_a_deleted_log_tells_whoever_waits_and_its_files_go(world: LogWorld) -> None:
+    log = world.create()
+    calls: list[bool] = []
+    log.add_watcher(lambda: calls.append(log.is_deleted))
+    world.append(b"a")
+    waiting = log.flushed()
+    world.logs.delete(ORDERS)
+    assert calls == [True]
+    with pytest.raises(StorageError, match="deleted"):
+        await waiting
+    assert world.logs.get(ORDERS) is None
+    assert [name for name in world.disk.list(world.path) if name.startswith("orders")] == [
+        f"orders-0.{TOPIC_ID.hex()}-delete"
+    ]
+    again = world.create()
+    assert again.log_end_offset == 0
+    world.logs.sweep(world.clock.now_ms())
+    assert [name for name in world.disk.list(world.path) if name.startswith("orders")] == ["orders-0"]
+    await asyncio.sleep(0.01)
+
+
+async def test_a_deletion_that_a_crash_interrupted_is_finished(world: LogWorld) -> None:
+    world.create()
+    world.logs.delete(ORDERS)
+    world.disk.close()
+    world.disk = LocalDisk()
+    world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock)
+    await world.start()
+    assert list(world.logs.logs()) == []
+    world.logs.sweep(world.clock.now_ms())
+    assert [name for name in world.disk.list(world.path) if name.startswith("orders")] == []
+
+
+async def test_a_partition_that_the_power_left_without_anything_is_forgotten(world: LogWorld) -> None:
+    world.create()
+    os.truncate(f"{world.path}/{ORDERS}/partition.metadata", 0)
+    await world.stop()
+    world.disk.close()
+    world.disk = LocalDisk()
+    world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock)
+    await world.start()
+    assert world.logs.get(ORDERS) is None
+    world.create()
+
+
+async def test_a_corrupt_checkpoint_means_reading_the_logs_again(world: LogWorld) -> None:
+    world.create()
+    world.append(b"a")
+    await world.stop()
+    with open(f"{world.path}/recovery-point-offset-checkpoint", "wb") as file:
+        file.write(b"\0\0\0")
+    with structlog.testing.capture_logs() as logs:
+        log = await world.restart()
+    assert [entry["event"] for entry in logs][:2] == ["checkpoint_corrupt", "unclean_stop_found"]
+    assert log.log_end_offset == 1
+
+
+async def test_an_opening_that_failed_leaves_what_the_checkpoints_say(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.create()
+    world.append(b"a")
+    await world.stop()
+    checkpoint = world.disk.read_file(f"{world.path}/recovery-point-offset-checkpoint")
+
+    def fail(*_: object) -> bytes:
+        raise StorageError("broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalDisk, "list", fail)
+        with pytest.raises(StorageError, match="broken"):
+            await world.start()
+        await world.stop()
+    assert world.disk.read_file(f"{world.path}/recovery-point-offset-checkpoint") == checkpoint
+    log = await world.restart()
+    assert log.log_end_offset == 1
+
+
+async def test_recovery_points_are_written_now_and_then(world: LogWorld) -> None:
+    log = world.create()
+    world.append(b"a")
+    await log.flushed()
+    world.logs.sweep(world.clock.now_ms())
+    assert not world.disk.exists(f"{world.path}/recovery-point-offset-checkpoint")
+    world.clock.time_ms += 60_000
+    world.logs.sweep(world.clock.now_ms())
+    assert world.disk.read_file(f"{world.path}/recovery-point-offset-checkpoint") == b"0\n1\norders 0 1\n"
+
+
+async def test_many_partitions_share_few_descriptors_and_all_come_back(world: LogWorld) -> None:
+    world.disk = LocalDisk(open_file_limit=50)
+    await world.stop()
+    world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock)
+    await world.start()
+    before = len(os.listdir("/proc/self/fd"))
+    for partition in range(300):
+        world.logs.create(TopicPartition("many", partition), TOPIC_ID, LogConfig())
+    assert len(os.listdir("/proc/self/fd")) - before <= 60
+    await world.stop()
+    await world.start()
+    assert len(list(world.logs.logs())) == 300

@@ -1,0 +1,464 @@
+"""One partition's log: offsets, refusals, what is durable and stable, and what readers of each isolation see."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from broker.disk import StorageError
+from broker.log.log_config import LogConfig
+from broker.log.partition_log import AppendOrigin, Isolation, PartitionLog
+from protocol.errors import ErrorCode
+from protocol.record_batch import Record, RecordBatch, build_batch, check_crc, iterate_batches, read_records
+from tests.support.log_world import NOW_MS, LogWorld
+
+PAGE_CACHE = LogConfig(flush_interval_messages=2**63 - 1)
+
+
+def batches(log: PartitionLog, isolation: Isolation, offset: int = 0) -> Iterator[RecordBatch]:
+    while True:
+        found = log.read(offset, 1 << 20, isolation=isolation)
+        assert found.error is ErrorCode.NONE
+        if not found.records:
+            return
+        for batch in iterate_batches(found.records):
+            offset = batch.header.last_offset + 1
+            yield batch
+
+
+def values(log: PartitionLog, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> list[bytes | None]:
+    return [
+        record.value
+        for batch in batches(log, isolation)
+        if not batch.header.is_control
+        for record in read_records(batch)
+    ]
+
+
+async def test_records_get_the_next_offsets_and_come_back_as_they_were_sent(world: LogWorld) -> None:
+    log = world.create()
+    log.leader_epoch = 3
+    assert world.append(b"a", b"b").base_offset == 0
+    result = world.append(b"c")
+    assert (result.error, result.base_offset, result.last_offset, result.log_start_offset) == (ErrorCode.NONE, 2, 2, 0)
+    await log.flushed()
+    first, second = batches(log, Isolation.READ_UNCOMMITTED)
+    assert (first.header.base_offset, second.header.base_offset) == (0, 2)
+    assert {first.header.partition_leader_epoch, second.header.partition_leader_epoch} == {3}
+    assert check_crc(first.buffer)
+    assert values(log) == [b"a", b"b", b"c"]
+
+
+async def test_nothing_is_readable_before_it_is_durable(world: LogWorld) -> None:
+    log = world.create()
+    moves: list[int] = []
+    log.add_watcher(lambda: moves.append(log.high_watermark))
+    world.append(b"a")
+    assert (log.log_end_offset, log.high_watermark) == (1, 0)
+    assert values(log) == []
+    assert values(log, Isolation.LOG_END) == [b"a"]
+    await log.flushed()
+    assert (log.high_watermark, moves) == (1, [1])
+    assert values(log) == [b"a"]
+
+
+async def test_in_page_cache_mode_an_append_is_readable_at_once(world: LogWorld) -> None:
+    log = world.create(PAGE_CACHE)
+    moves: list[int] = []
+    log.add_watcher(lambda: moves.append(log.high_watermark))
+    world.append(b"a")
+    await log.flushed()
+    assert moves == [1]
+    assert values(log) == [b"a"]
+
+
+async def test_a_removed_watcher_is_not_called(world: LogWorld) -> None:
+    log = world.create(PAGE_CACHE)
+    calls: list[int] = []
+
+    def watcher() -> None:
+        calls.append(1)
+
+    log.add_watcher(watcher)
+    log.remove_watcher(watcher)
+    log.remove_watcher(watcher)
+    world.append(b"a")
+    assert calls == []
+
+
+async def test_waiting_for_an_earlier_offset_does_not_wait_for_later_appends(world: LogWorld) -> None:
+    log = world.create()
+    world.append(b"a")
+    first = log.flushed(1)
+    await asyncio.sleep(0)
+    world.append(b"b")
+    await first
+    assert log.high_watermark >= 1
+    await log.flushed()
+    assert log.high_watermark == 2
+
+
+async def test_a_cancelled_waiter_does_not_disturb_the_others(world: LogWorld) -> None:
+    log = world.create()
+    world.append(b"a")
+
+    async def wait() -> None:
+        await log.flushed()
+
+    cancelled, other = asyncio.create_task(wait()), asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await other
+    assert log.high_watermark == 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [
+        ("short", ErrorCode.CORRUPT_MESSAGE),
+        ("magic", ErrorCode.INVALID_RECORD),
+        ("two batches", ErrorCode.INVALID_RECORD),
+        ("base offset", ErrorCode.INVALID_RECORD),
+        ("too large", ErrorCode.MESSAGE_TOO_LARGE),
+        ("checksum", ErrorCode.CORRUPT_MESSAGE),
+        ("control", ErrorCode.INVALID_RECORD),
+    ],
+)
+async def test_a_bad_batch_is_refused_and_leaves_nothing(world: LogWorld, damage: str, error: ErrorCode) -> None:
+    log = world.create(LogConfig(max_message_bytes=2000))
+    batch = build_batch([Record(0, NOW_MS, None, b"v")], is_control=damage == "control")
+    match damage:
+        case "short":
+            batch = batch[:60]
+        case "magic":
+            batch[16] = 1
+        case "two batches":
+            batch = bytearray(bytes(batch) * 2)
+        case "base offset":
+            batch[7] = 1
+        case "too large":
+            batch = build_batch([Record(0, NOW_MS, None, b"v" * 2000)])
+        case "checksum":
+            batch[-1] ^= 1
+    result = log.append(memoryview(batch), origin=AppendOrigin.CLIENT, now_ms=NOW_MS)
+    assert (result.error, result.base_offset) == (error, -1)
+    assert (log.log_end_offset, log.size_bytes) == (0, 0)
+
+
+async def test_a_batch_larger_than_a_segment_is_refused(world: LogWorld) -> None:
+    world.create(LogConfig(segment_bytes=200))
+    assert world.append(b"v" * 200).error is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+async def test_a_record_without_key_is_refused_on_a_compacted_topic(world: LogWorld) -> None:
+    world.create(LogConfig(cleanup_policy=frozenset({"compact"})))
+    result = world.append(b"a")
+    assert result.error is ErrorCode.INVALID_RECORD
+    assert [refused.index for refused in result.record_errors] == [0]
+    assert world.append(b"a", key=b"k").error is ErrorCode.NONE
+
+
+async def test_log_append_time_is_the_time_of_all_records(world: LogWorld) -> None:
+    log = world.create(LogConfig(message_timestamp_type="LogAppendTime"))
+    assert world.append(b"a", b"b", timestamp_ms=5).log_append_time_ms == NOW_MS
+    await log.flushed()
+    (batch,) = batches(log, Isolation.READ_UNCOMMITTED)
+    assert check_crc(batch.buffer)
+    assert [record.timestamp_ms for record in read_records(batch)] == [NOW_MS, NOW_MS]
+
+
+async def test_a_topic_with_a_codec_of_its_own_stores_batches_in_it(world: LogWorld) -> None:
+    log = world.create(LogConfig(compression_type="gzip"))
+    world.append(b"a" * 1000)
+    await log.flushed()
+    (batch,) = batches(log, Isolation.READ_UNCOMMITTED)
+    assert batch.header.codec.name == "GZIP"
+    assert log.size_bytes < 200
+    assert values(log) == [b"a" * 1000]
+
+
+async def test_a_retry_gets_the_offsets_of_the_original(world: LogWorld) -> None:
+    log = world.create()
+    for sequence in range(3):
+        world.append(b"v", producer_id=1, producer_epoch=0, base_sequence=sequence)
+    retry = world.append(b"v", producer_id=1, producer_epoch=0, base_sequence=1)
+    assert (retry.error, retry.base_offset, retry.is_duplicate) == (ErrorCode.NONE, 1, True)
+    assert log.log_end_offset == 3
+    gap = world.append(b"v", producer_id=1, producer_epoch=0, base_sequence=7)
+    assert gap.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def test_offsets_outside_the_log_are_out_of_range(world: LogWorld) -> None:
+    log = world.create(PAGE_CACHE)
+    world.append(b"a")
+    assert log.read(2, 100, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.read(1, 100, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.NONE
+    assert log.delete_records(1) is ErrorCode.NONE
+    assert log.read(0, 100, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.delete_records(2) is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+# Transactions
+
+
+async def test_an_open_transaction_holds_the_last_stable_offset_until_its_marker_is_durable(world: LogWorld) -> None:
+    log = world.create()
+    world.append(b"before")
+    world.append(b"open", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    world.append(b"after")
+    await log.flushed()
+    assert (log.high_watermark, log.last_stable_offset) == (3, 1)
+    assert values(log, Isolation.READ_COMMITTED) == [b"before"]
+    assert values(log) == [b"before", b"open", b"after"]
+    assert world.end_transaction(1, 1, committed=True).base_offset == 3
+    assert log.last_stable_offset == 1
+    await log.flushed()
+    assert log.last_stable_offset == 4
+    assert values(log, Isolation.READ_COMMITTED) == [b"before", b"open", b"after"]
+
+
+async def test_aborted_transactions_are_named_to_those_who_read_their_records(world: LogWorld) -> None:
+    log = world.create()
+    for producer_id in (1, 2, 3):
+        world.append(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
+    world.end_transaction(2, 1, committed=True)
+    world.end_transaction(1, 1, committed=False)
+    world.end_transaction(3, 1, committed=False)
+    await log.flushed()
+    read = log.read(0, 1 << 20, isolation=Isolation.READ_COMMITTED)
+    assert read.aborted_transactions == [(1, 0), (3, 2)]
+    # From the second marker on, only the transaction that ends with it is left.
+    assert log.read(5, 1 << 20, isolation=Isolation.READ_COMMITTED).aborted_transactions == [(3, 2)]
+    assert log.read(0, 1 << 20, isolation=Isolation.READ_UNCOMMITTED).aborted_transactions is None
+    assert log.read(6, 1 << 20, isolation=Isolation.READ_COMMITTED).aborted_transactions == []
+
+
+async def test_an_abort_in_a_later_segment_is_named_to_readers_of_an_earlier_one(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_bytes=200, flush_interval_messages=2))
+    world.append(b"x" * 100, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    for _ in range(3):
+        world.append(b"y" * 100)
+    world.end_transaction(1, 1, committed=False)
+    assert len(log.segments) > 3
+    read = log.read(0, 1, isolation=Isolation.READ_COMMITTED)
+    assert read.aborted_transactions == [(1, 0)]
+
+
+async def test_a_damaged_transaction_index_is_rebuilt_when_it_is_needed(world: LogWorld) -> None:
+    log = world.create()
+    for producer_id in (1, 2):
+        world.append(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
+    world.end_transaction(2, 1, committed=False)
+    world.end_transaction(1, 1, committed=False)
+    await log.flushed()
+    path = log.segments.active.path(".txnindex")
+    await world.stop()
+    with open(path, "r+b") as file:
+        good = file.read()
+        file.seek(1)
+        file.write(b"\x07")
+    await world.restart()
+    with structlog.testing.capture_logs() as logs:
+        read = world.orders.read(0, 1 << 20, isolation=Isolation.READ_COMMITTED)
+    assert read.aborted_transactions == [(2, 1), (1, 0)]
+    assert [entry["event"] for entry in logs] == ["index_rebuilt"]
+    with open(path, "rb") as file:
+        assert file.read() == good
+
+
+async def test_the_observer_hears_of_every_marker_in_the_step_that_appends_it(world: LogWorld) -> None:
+    log = world.create()
+    heard: list[tuple[int, int, bool, int]] = []
+
+    class Observer:
+        def marker_appended(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
+            heard.append((producer_id, producer_epoch, committed, offset))
+
+    log.observer = Observer()
+    world.append(b"x", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    world.end_transaction(1, 1, committed=True)
+    assert heard == [(1, 1, True, 1)]
+
+
+async def test_a_marker_of_an_old_epoch_is_refused(world: LogWorld) -> None:
+    log = world.create()
+    world.append(b"x", producer_id=1, producer_epoch=5, base_sequence=0)
+    assert world.end_transaction(1, 4, committed=True).error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert log.log_end_offset == 1
+
+
+# Rolling, retention, timestamps, epochs
+
+
+async def test_segments_are_rolled_by_size_with_a_snapshot_beside_each(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_bytes=500))
+    for sequence in range(12):
+        world.append(b"v" * 100, producer_id=1, producer_epoch=0, base_sequence=sequence)
+    await log.flushed()
+    bases = [segment.base_offset for segment in log.segments]
+    assert bases == [0, 2, 4, 6, 8, 10]
+    assert log.files.snapshot_offsets == bases[1:]
+    assert values(log) == [b"v" * 100] * 12
+    assert log.high_watermark == 12
+
+
+async def test_a_segment_is_rolled_when_its_records_span_too_much_time(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_ms=1000))
+    for age_ms in (3000, 2500, 1999, 1000, 0):
+        world.append(b"v", timestamp_ms=NOW_MS - age_ms)
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
+    await log.flushed()
+
+
+async def test_a_quiet_segment_is_rolled_by_a_sweep(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_ms=1000))
+    world.append(b"v")
+    await log.flushed()
+    world.clock.time_ms += 1000
+    log.sweep(world.clock.now_ms())
+    assert len(log.segments) == 1
+    world.clock.time_ms += 1
+    log.sweep(world.clock.now_ms())
+    log.sweep(world.clock.now_ms() + 10_000)
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+
+
+async def test_retention_by_time_deletes_whole_segments_that_are_too_old(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_bytes=200, retention_ms=1000))
+    for age_ms in (3000, 2000, 500):
+        world.append(b"v" * 100, timestamp_ms=NOW_MS - age_ms)
+    await log.flushed()
+    log.sweep(NOW_MS)
+    assert log.log_start_offset == 2
+    assert log.read(2, 1000, isolation=Isolation.READ_UNCOMMITTED).records
+    world.clock.time_ms += 10_000
+    log.sweep(world.clock.now_ms())
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (3, 3, 0)
+    assert world.disk.list(log.files.directory)[0] == "00000000000000000003.log"
+
+
+async def test_retention_by_size_keeps_at_least_what_was_asked_for(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_bytes=200, retention_bytes=400))
+    for _ in range(10):
+        world.append(b"v" * 100)
+    await log.flushed()
+    segment_bytes = log.segments.first.size_bytes
+    log.sweep(NOW_MS)
+    assert 400 <= log.size_bytes < 400 + segment_bytes
+    assert log.log_start_offset == 10 - len(log.segments)
+
+
+async def test_a_topic_that_is_only_compacted_is_not_cut_by_retention(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_bytes=200, retention_ms=1, cleanup_policy=frozenset({"compact"})))
+    for _ in range(3):
+        world.append(b"v" * 100, key=b"k", timestamp_ms=NOW_MS - 1000)
+    await log.flushed()
+    log.sweep(NOW_MS)
+    assert log.log_start_offset == 0
+
+
+async def test_deleted_records_stay_deleted_after_a_crash(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_bytes=200))
+    for _ in range(5):
+        world.append(b"v" * 100)
+    await log.flushed()
+    assert log.delete_records(3) is ErrorCode.NONE
+    log = await world.restart(crash=True)
+    assert (log.log_start_offset, log.log_end_offset) == (3, 5)
+    log.sweep(NOW_MS)
+    assert log.segments.first.base_offset == 3
+    assert log.delete_records(-1) is ErrorCode.NONE
+    assert log.log_start_offset == 5
+
+
+async def test_a_time_finds_the_first_record_that_is_not_older(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_bytes=1000, index_interval_bytes=200, flush_interval_messages=2))
+    for index in range(40):
+        time_ms = NOW_MS - 1000 + 10 * index
+        world.append(b"v" * 50, b"w" * 50, timestamp_ms=time_ms)
+    assert len(log.segments) > 3
+    for index in range(40):
+        for ask_ms in (NOW_MS - 1000 + 10 * index, NOW_MS - 1009 + 10 * index):
+            found = log.offset_for_timestamp(ask_ms, isolation=Isolation.READ_UNCOMMITTED)
+            assert found == (2 * index, NOW_MS - 1000 + 10 * index, 0)
+    assert log.offset_for_timestamp(NOW_MS, isolation=Isolation.READ_UNCOMMITTED) is None
+    assert log.offset_of_max_timestamp(Isolation.READ_UNCOMMITTED) == (78, NOW_MS - 610, 0)
+
+
+async def test_a_record_at_or_above_the_bound_is_not_found_by_its_time(world: LogWorld) -> None:
+    log = world.create(PAGE_CACHE)
+    world.append(b"a", timestamp_ms=NOW_MS - 10)
+    world.append(b"b", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    assert log.offset_for_timestamp(NOW_MS, isolation=Isolation.READ_UNCOMMITTED) == (1, NOW_MS, 0)
+    assert log.offset_for_timestamp(NOW_MS, isolation=Isolation.READ_COMMITTED) is None
+    assert log.offset_of_max_timestamp(Isolation.READ_COMMITTED) is None
+
+
+async def test_leader_epochs_end_where_the_next_begins(world: LogWorld) -> None:
+    log = world.create()
+    world.append(b"a")
+    log.leader_epoch = 2
+    world.append(b"b")
+    log.leader_epoch = 5
+    world.append(b"c")
+    await log.flushed()
+    asked = {epoch: log.end_offset_for_leader_epoch(epoch) for epoch in (-1, 0, 1, 2, 4, 5, 6)}
+    assert asked == {-1: (-1, -1), 0: (0, 1), 1: (0, 1), 2: (2, 2), 4: (2, 2), 5: (5, 3), 6: (-1, -1)}
+    assert (await world.restart()).leader_epoch == 5
+    assert world.orders.end_offset_for_leader_epoch(1) == (0, 1)
+
+
+# Failing disks
+
+
+async def test_a_failed_append_takes_the_log_offline_and_leaves_the_file_as_it_was(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = world.create()
+    world.append(b"a")
+    await log.flushed()
+    size_bytes = log.size_bytes
+
+    def full(*_: object) -> None:
+        raise StorageError(errno.ENOSPC, "No space left on device")
+
+    calls: list[bool] = []
+    log.add_watcher(lambda: calls.append(log.is_offline))
+    monkeypatch.setattr(type(log.segments.active.log), "append", full)
+    with structlog.testing.capture_logs() as logs, pytest.raises(StorageError, match="No space left"):
+        world.append(b"b")
+    monkeypatch.undo()
+    assert [entry["event"] for entry in logs] == ["partition_went_offline"]
+    assert log.is_offline
+    assert calls == [True]
+    with pytest.raises(StorageError, match="offline"):
+        world.append(b"c")
+    assert log.read(0, 100, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(StorageError, match="offline"):
+        log.read(0, 100, isolation=Isolation.LOG_END)
+    log = await world.restart()
+    assert not log.is_offline
+    assert (log.size_bytes, log.log_end_offset) == (size_bytes, 1)
+
+
+async def test_a_failed_sync_fails_whoever_waits_and_takes_the_log_offline(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = world.create()
+    world.append(b"a")
+
+    def broken(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.fdatasync", broken)
+    with pytest.raises(StorageError, match="Input/output error"):
+        await log.flushed()
+    monkeypatch.undo()
+    assert log.is_offline
+    assert log.high_watermark == 0
+    with pytest.raises(StorageError):
+        await log.flushed()

@@ -1,0 +1,100 @@
+"""A log directory on the real disk that tests can stop, crash and start again, and short ways to write into its logs."""
+
+from __future__ import annotations
+
+from broker.local_disk import LocalDisk
+from broker.log.log_config import LogConfig
+from broker.log.log_directory import LogDirectory
+from broker.log.partition_log import AppendOrigin, AppendResult, PartitionLog
+from broker.log.verification import VerificationGuard
+from broker.topic_partition import TopicPartition
+from protocol.record_batch import Record, build_batch
+
+NOW_MS = 1_700_000_000_000
+TOPIC_ID = bytes(range(16))
+ORDERS = TopicPartition("orders", 0)
+
+
+class ManualClock:
+    """Time that stands still unless the test moves it."""
+
+    def __init__(self) -> None:
+        self.time_ms = NOW_MS
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+
+class LogWorld:
+    """One log directory that can be stopped, crashed and started again, and short ways to write into its logs."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.clock = ManualClock()
+        self.config = LogConfig()
+        self.disk = LocalDisk()
+        self.logs = LogDirectory(path, disk=self.disk, clock=self.clock)
+
+    async def start(self) -> None:
+        await self.logs.open(lambda _: self.config)
+
+    async def stop(self) -> None:
+        await self.logs.close()
+
+    async def restart(self, *, crash: bool = False) -> PartitionLog:
+        """Stop cleanly, or forget everything in memory as a kill -9 does; then start. Returns the log of ORDERS."""
+        if not crash:
+            await self.stop()
+        self.disk.close()
+        self.disk = LocalDisk()
+        self.logs = LogDirectory(self.path, disk=self.disk, clock=self.clock)
+        await self.start()
+        return self.orders
+
+    @property
+    def orders(self) -> PartitionLog:
+        found = self.logs.get(ORDERS)
+        assert found is not None
+        return found
+
+    def create(self, config: LogConfig | None = None) -> PartitionLog:
+        if config is not None:
+            self.config = config
+        return self.logs.create(ORDERS, TOPIC_ID, self.config)
+
+    def append(
+        self,
+        *values: bytes,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+        key: bytes | None = None,
+        timestamp_ms: int | None = None,
+        guard: VerificationGuard | None = None,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> AppendResult:
+        """Append one batch to ORDERS; a transactional one is verified first."""
+        log = self.orders
+        time_ms = self.clock.now_ms() if timestamp_ms is None else timestamp_ms
+        batch = build_batch(
+            [Record(index, time_ms, key, value) for index, value in enumerate(values)],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+        )
+        if is_transactional and guard is None:
+            begun = log.begin_verification(producer_id, producer_epoch, base_sequence, transaction_version_2=True)
+            guard = begun if isinstance(begun, VerificationGuard) else None
+        return log.append(memoryview(batch), origin=origin, now_ms=self.clock.now_ms(), guard=guard)
+
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> AppendResult:
+        return self.orders.append_marker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            committed=committed,
+            coordinator_epoch=0,
+            transaction_version=2,
+            now_ms=self.clock.now_ms(),
+        )
