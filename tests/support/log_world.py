@@ -1,4 +1,4 @@
-"""A log directory on the real disk that tests can stop, crash and start again, and short ways to write into its logs."""
+"""A log directory on the real disk that tests can stop, crash, damage and start again, and short ways to write in it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,22 @@ from protocol.record_batch import Record, build_batch
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
 ORDERS = TopicPartition("orders", 0)
+
+
+def content_of(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def replace(path: str, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def overwrite(path: str, position: int, content: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        file.write(content)
 
 
 class ManualClock:

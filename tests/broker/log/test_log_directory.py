@@ -13,7 +13,7 @@ from broker.local_disk import LocalDisk
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import LogDirectory
 from broker.topic_partition import TopicPartition
-from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld
+from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld, replace
 
 
 async def test_a_directory_in_use_is_refused_with_a_reason(world: LogWorld) -> None:
@@ -118,8 +118,7 @@ async def test_a_corrupt_checkpoint_means_reading_the_logs_again(world: LogWorld
     world.create()
     world.append(b"a")
     await world.stop()
-    with open(f"{world.path}/recovery-point-offset-checkpoint", "wb") as file:
-        file.write(b"\0\0\0")
+    replace(f"{world.path}/recovery-point-offset-checkpoint", b"\0\0\0")
     with structlog.testing.capture_logs() as logs:
         log = await world.restart()
     assert [entry["event"] for entry in logs][:2] == ["checkpoint_corrupt", "unclean_stop_found"]

@@ -14,7 +14,7 @@ from broker.log.log_config import LogConfig
 from broker.log.partition_log import AppendOrigin, Isolation, PartitionLog
 from protocol.errors import ErrorCode
 from protocol.record_batch import Record, RecordBatch, build_batch, check_crc, iterate_batches, read_records
-from tests.support.log_world import NOW_MS, LogWorld
+from tests.support.log_world import NOW_MS, LogWorld, content_of, overwrite
 
 PAGE_CACHE = LogConfig(flush_interval_messages=2**63 - 1)
 
@@ -257,17 +257,14 @@ async def test_a_damaged_transaction_index_is_rebuilt_when_it_is_needed(world: L
     await log.flushed()
     path = log.segments.active.path(".txnindex")
     await world.stop()
-    with open(path, "r+b") as file:
-        good = file.read()
-        file.seek(1)
-        file.write(b"\x07")
+    good = content_of(path)
+    overwrite(path, 1, b"\x07")
     await world.restart()
     with structlog.testing.capture_logs() as logs:
         read = world.orders.read(0, 1 << 20, isolation=Isolation.READ_COMMITTED)
     assert read.aborted_transactions == [(2, 1), (1, 0)]
     assert [entry["event"] for entry in logs] == ["index_rebuilt"]
-    with open(path, "rb") as file:
-        assert file.read() == good
+    assert content_of(path) == good
 
 
 async def test_the_observer_hears_of_every_marker_in_the_step_that_appends_it(world: LogWorld) -> None:

@@ -14,7 +14,7 @@ from broker.log.log_config import LogConfig
 from broker.log.partition_log import Isolation, PartitionLog
 from protocol.errors import ErrorCode
 from protocol.record_batch import iterate_batches
-from tests.support.log_world import ORDERS, LogWorld
+from tests.support.log_world import ORDERS, LogWorld, content_of, overwrite, replace
 
 SMALL_SEGMENTS = LogConfig(segment_bytes=400)
 
@@ -35,12 +35,6 @@ def active_path(world: LogWorld) -> str:
 
 def events(logs: Sequence[Any]) -> list[str]:
     return [entry["event"] for entry in logs if entry["log_level"] in ("warning", "error")]
-
-
-def overwrite(path: str, position: int, content: bytes) -> None:
-    with open(path, "r+b") as file:
-        file.seek(position)
-        file.write(content)
 
 
 async def test_a_clean_stop_is_believed(world: LogWorld) -> None:
@@ -116,7 +110,7 @@ async def test_a_torn_last_batch_is_cut_and_said(world: LogWorld, kept_bytes: in
         log = await world.restart(crash=True)
     assert events(logs) == ["unclean_stop_found", "torn_tail_cut"]
     assert (logs[1]["offset"], logs[1]["lost_bytes"]) == (1, kept_bytes)
-    assert os.path.getsize(path) == whole_bytes
+    assert len(content_of(path)) == whole_bytes
     assert base_offsets(log) == [0]
     assert log.leader_epoch == 1
     assert world.append(b"x").base_offset == 1
@@ -126,8 +120,7 @@ async def test_zeros_at_the_end_are_cut(world: LogWorld) -> None:
     log = world.create()
     world.append(b"v" * 100)
     await log.flushed()
-    with open(active_path(world), "ab") as file:
-        file.write(bytes(10_000))
+    replace(active_path(world), content_of(active_path(world)) + bytes(10_000))
     with structlog.testing.capture_logs() as logs:
         log = await world.restart(crash=True)
     assert events(logs) == ["unclean_stop_found", "torn_tail_cut"]
@@ -142,16 +135,14 @@ async def test_whole_batches_behind_a_bad_one_are_kept_aside_and_said_to_be_lost
     size_bytes = log.size_bytes
     batch_bytes = size_bytes // 5
     path = active_path(world)
-    with open(path, "rb") as file:
-        lost = file.read()[2 * batch_bytes :]
+    lost = content_of(path)[2 * batch_bytes :]
     overwrite(path, 2 * batch_bytes, bytes(batch_bytes))
     with structlog.testing.capture_logs() as logs:
         log = await world.restart(crash=True)
     assert events(logs) == ["unclean_stop_found", "log_cut_before_valid_batches"]
     assert (logs[1]["offset"], logs[1]["lost_bytes"]) == (2, 3 * batch_bytes)
     assert base_offsets(log) == [0, 1]
-    with open(logs[1]["kept_as"], "rb") as file:
-        assert file.read() == bytes(batch_bytes) + lost[batch_bytes:]
+    assert content_of(logs[1]["kept_as"]) == bytes(batch_bytes) + lost[batch_bytes:]
     # What was set aside does not disturb the next start.
     assert base_offsets(await world.restart(crash=True)) == [0, 1]
 
@@ -167,8 +158,8 @@ async def test_segments_behind_a_bad_batch_are_kept_aside_too(world: LogWorld) -
         log = await world.restart(crash=True)
     assert events(logs) == ["unclean_stop_found", "log_cut_before_valid_batches"]
     assert base_offsets(log) == [0, 1]
-    assert not os.path.exists(paths[2])
-    assert os.path.getsize(paths[2] + ".lost-0") > 0
+    assert not world.disk.exists(paths[2])
+    assert content_of(paths[2] + ".lost-0")
     assert world.append(b"x").base_offset == 2
 
 
@@ -179,8 +170,7 @@ async def test_damage_to_what_was_known_to_be_on_the_disk_takes_the_partition_of
     await log.flushed()
     path = active_path(world)
     world.logs._write_recovery_points(durable=True)
-    with open(path, "rb") as file:
-        before = file.read()
+    before = content_of(path)
     overwrite(path, 200, b"!")
     with structlog.testing.capture_logs() as logs:
         log = await world.restart(crash=True)
@@ -190,8 +180,7 @@ async def test_damage_to_what_was_known_to_be_on_the_disk_takes_the_partition_of
     assert log.read(0, 100, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.KAFKA_STORAGE_ERROR
     # Nothing is forgotten by stopping: it is refused again, until the file is right again.
     assert (await world.restart()).is_offline
-    with open(path, "wb") as file:
-        file.write(before)
+    replace(path, before)
     log = await world.restart()
     assert not log.is_offline
     assert base_offsets(log) == [0, 1, 2, 3, 4]
@@ -275,8 +264,7 @@ async def test_a_clean_stop_that_does_not_fit_the_files_is_not_believed(world: L
     path = active_path(world)
     size_bytes = log.size_bytes
     await world.stop()
-    with open(path, "ab") as file:
-        file.write(b"half a batch")
+    replace(path, content_of(path) + b"half a batch")
     with structlog.testing.capture_logs() as logs:
         log = await world.restart()
     assert events(logs) == ["clean_stop_not_believed", "torn_tail_cut"]
@@ -287,10 +275,9 @@ async def test_indexes_of_no_segment_are_removed(world: LogWorld) -> None:
     world.create()
     directory = f"{world.path}/{ORDERS}"
     stray = f"{directory}/00000000000000000007.index"
-    with open(stray, "wb"):
-        pass
+    replace(stray, b"")
     await world.restart()
-    assert not os.path.exists(stray)
+    assert not world.disk.exists(stray)
 
 
 async def test_every_prefix_of_the_log_file_recovers_to_its_whole_batches(world: LogWorld) -> None:
@@ -299,14 +286,12 @@ async def test_every_prefix_of_the_log_file_recovers_to_its_whole_batches(world:
         world.append(b"v" * sequence, producer_id=1, producer_epoch=0, base_sequence=sequence)
     await log.flushed()
     path = active_path(world)
-    with open(path, "rb") as file:
-        content = file.read()
+    content = content_of(path)
     ends = [0]
     for batch in iterate_batches(content):
         ends.append(ends[-1] + batch.header.size_bytes)
     for size_bytes in range(0, len(content), 7):
-        with open(path, "wb") as file:
-            file.write(content[:size_bytes])
+        replace(path, content[:size_bytes])
         log = await world.restart(crash=True)
         whole_count = max(count for count, end in enumerate(ends) if end <= size_bytes)
         assert base_offsets(log) == list(range(whole_count))
