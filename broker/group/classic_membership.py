@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from broker.coordinator import Parked
 from broker.group.classic import ClassicEvent, ClassicGroup, ClassicMember, ClassicState, Outcome, Protocols
 from broker.group.classic_records import encode_group
 from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from broker.shard import Parked
 from protocol.errors import ErrorCode
 from protocol.messages.group_membership import (
     HeartbeatRequest,

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from broker.group.classic import ClassicEvent, ClassicGroup, ClassicMember, ClassicState, Outcome
+from broker.shard import CoordinatorRecord
+from protocol.schema import DecodeError
 from protocol.stored.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -17,10 +20,6 @@ from protocol.stored.consumer_offsets import (
     encode_group_metadata_key,
     encode_group_metadata_value,
 )
-
-from broker.coordinator import CoordinatorRecord
-from broker.group.classic import ClassicEvent, ClassicGroup, ClassicMember, ClassicState, Outcome
-from protocol.schema import DecodeError
 
 GROUP_METADATA_VALUE_VERSION = 3
 

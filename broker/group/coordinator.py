@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from broker.coordinator import CoordinatorRecord, Decision, RecordOrigin
 from broker.deadlines import Deadlines
 from broker.group.classic import ClassicEvent, ClassicGroup, ClassicState
 from broker.group.classic_membership import ClassicMembership, Joiner, refuse_join, refuse_sync
@@ -29,6 +28,7 @@ from broker.group.offset_records import (
     encode_offset_value,
 )
 from broker.group.offsets import OffsetStore
+from broker.shard import CoordinatorRecord, Decision, RecordOrigin
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.group_admin import DescribedGroup, DescribedGroupMember, ListedGroup

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
-from broker.coordinator import CoordinatorRecord, Decision, Parked
 from broker.deadlines import Deadlines
+from broker.shard import CoordinatorRecord, Decision, Parked
 
 Reply = TypeVar("Reply")
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import structlog
 
-from broker.coordinator import CoordinatorRecord, Decision, RecordOrigin
 from broker.deadlines import Deadlines
+from broker.shard import CoordinatorRecord, Decision, RecordOrigin
 from broker.topic_partition import TopicPartition
 from broker.transaction.metadata import (
     EXHAUSTED_EPOCH,

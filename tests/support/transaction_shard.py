@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from broker.coordinator import CoordinatorRecord, Decision, Parked, RecordOrigin
+from broker.shard import CoordinatorRecord, Decision, Parked, RecordOrigin
 from broker.topic_partition import TopicPartition
 from broker.transaction.coordinator import TransactionLimits, TransactionShard, metadata_record
 from broker.transaction.metadata import Producer, TransactionMetadata

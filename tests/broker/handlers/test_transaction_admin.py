@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ async def test_an_unknown_or_empty_id_has_an_error_of_its_own(handlers: Transact
     ],
 )
 async def test_transactions_are_listed_by_what_all_filters_let_through(
-    handlers: TransactionHandlers, version: int, filters: dict[str, object], shown: set[str]
+    handlers: TransactionHandlers, version: int, filters: dict[str, Any], shown: set[str]
 ) -> None:
     response = await handlers.call(ListTransactionsRequest(**filters), version)
     assert response.error_code == 0

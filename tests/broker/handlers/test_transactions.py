@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ async def handlers() -> AsyncIterator[TransactionHandlers]:
         yield handlers
 
 
-async def init(handlers: TransactionHandlers, version: int = 5, **fields: int) -> InitProducerIdResponse:
+async def init(handlers: TransactionHandlers, version: int = 5, **fields: Any) -> InitProducerIdResponse:
     request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000, **fields)
     response: InitProducerIdResponse = await handlers.call(request, version)
     return response
@@ -125,8 +126,12 @@ async def test_all_partitions_of_a_request_join_or_none_does(handlers: Transacti
 async def test_a_leader_adds_or_verifies_for_many_transactions(handlers: TransactionHandlers, version: int) -> None:
     producer = await init(handlers)
 
-    def entry(asked: list[AddPartitionsToTxnTopic], **fields: object) -> AddPartitionsToTxnTransaction:
-        known = {"transactional_id": ID, "producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+    def entry(asked: list[AddPartitionsToTxnTopic], **fields: Any) -> AddPartitionsToTxnTransaction:
+        known: dict[str, Any] = {
+            "transactional_id": ID,
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+        }
         return AddPartitionsToTxnTransaction(topics=asked, **(known | fields))
 
     request = AddPartitionsToTxnRequest(

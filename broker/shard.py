@@ -1,0 +1,102 @@
+"""A coordinator's shard and what it decides: the vocabulary that the pure coordinators share with the runtime. Pure.
+
+A shard is the state of one partition of an internal topic. `decide` functions read it and return a `Decision`; only
+`apply` changes it.
+Source: Kafka's CoordinatorShard and CoordinatorResult.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from broker.log.verification import VerificationGuard
+
+Reply = TypeVar("Reply")
+
+
+def partition_for_key(key: str, partition_count: int) -> int:
+    """The partition of an internal topic that owns a transactional id or a group id.
+
+    Java's String.hashCode over UTF-16 code units, its absolute value (that of -2^31 is 0), modulo the partition count.
+    Source: Kafka's TransactionStateManager.partitionFor and GroupCoordinator.partitionFor.
+    """
+    encoded = key.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for position in range(0, len(encoded), 2):
+        code = (31 * code + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
+    if code >= 0x80000000:
+        code = 0x100000000 - code
+    return (0 if code == 0x80000000 else code) % partition_count
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRecord:
+    """One record of an internal topic: serialized key, and value or None for a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """In place of a reply: the request waits until a later decision answers this token (a member waiting for a
+    rebalance).
+    """
+
+    token: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[Reply]):
+    """What a request leads to. The shard is unchanged until the records are applied.
+
+    reply:    sent when everything the decision was computed from is durable; or `Parked`.
+    records:  appended as one batch, in this order, then applied one by one.
+    producer: (producer id, epoch) when the records belong to a transaction (TxnOffsetCommit); they become pending until
+              its marker.
+    answers:  replies to requests parked before, by token; they leave with this decision, in this order.
+    guard:    what `PartitionLog.begin_verification` gave for the producer, if it asked for verification (KIP-890).
+    """
+
+    reply: Reply | Parked
+    records: Sequence[CoordinatorRecord] = ()
+    producer: tuple[int, int] | None = None
+    answers: Sequence[tuple[Hashable, Any]] = ()
+    guard: VerificationGuard | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOrigin:
+    """Where an applied record stands in the log, and the transaction it belongs to (producer id -1 when none)."""
+
+    offset: int
+    timestamp_ms: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+class Shard(Protocol):
+    """The pure state of one partition of a coordinator."""
+
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+        """Take in one record. Unknown key or value versions are left out, with a warning, as Kafka does."""
+        ...
+
+    def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
+        """Take in the end of a transaction that wrote to this partition."""
+        ...
+
+    def loaded(self, now_ms: int) -> None:
+        """Called once after the last replayed record: what only lives in memory (timers, sessions) starts here."""
+        ...
+
+    def next_deadline_ms(self) -> int | None:
+        """When `decide_deadline` has something to do; None when nothing waits for time."""
+        ...
+
+    def decide_deadline(self, now_ms: int) -> Decision[None]:
+        """What the passing of time leads to. May be called early; then it decides nothing."""
+        ...
