@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import shutil
 import signal
 import subprocess
@@ -310,6 +311,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     console = Console()
+    # That the broker goes away is part of the plan; kafka-python would report each attempt to reach it.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     # SIGTERM unwinds like Ctrl-C, so that the processes started here are ended too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     output = options.output.resolve()

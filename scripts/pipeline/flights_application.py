@@ -39,6 +39,9 @@ class FlightsApplication:
             "bootstrap.servers": bootstrap_servers,
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 500,
+            # Re-bootstrapping after all brokers went away makes librdkafka 2.16 forget the coordinator's thread but not
+            # the coordinator, and send_offsets_to_transaction then never returns (librdkafka#5511).
+            "metadata.recovery.strategy": "none",
             "log_level": 3,
         }
         self._producer = Producer({**common, "transactional.id": TRANSACTIONAL_ID, "transaction.timeout.ms": 30_000})

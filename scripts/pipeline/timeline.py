@@ -109,6 +109,7 @@ def connected(bootstrap_servers: str) -> Iterator[Any]:
         bootstrap_servers=bootstrap_servers,
         request_timeout_ms=REQUEST_TIMEOUT_MS,
         bootstrap_timeout_ms=REQUEST_TIMEOUT_MS,
+        reconnect_backoff_max_ms=200,
     )
     try:
         yield administration
