@@ -106,7 +106,7 @@ def reset_offsets(bootstrap: str, as_json: bool, group: str, topic: str, target:
 def delete(bootstrap: str, group: str) -> None:
     """Delete an inactive group and its offsets."""
     with admin_client(bootstrap) as admin:
-        for name, outcome in admin.delete_groups([group]):
+        for name, outcome in dict(admin.delete_groups([group])).items():
             if outcome != "OK":
                 raise click.ClickException(f"{name} was not deleted: {outcome}")
     click.echo(f"deleted {group}")

@@ -31,13 +31,15 @@ def read(broker: BrokerProcess, topics: list[str], count: int, **options: Any) -
         }
     )
     consumer.subscribe(topics)
-    messages = []
-    for _ in range(200):
-        message = consumer.poll(0.1)
+    messages: list[Any] = []
+    idle_polls = 0
+    # One more idle poll than needed shows that there is nothing too many.
+    while idle_polls < (1 if len(messages) >= count else 100):
+        message = consumer.poll(0.2)
         if message is None:
-            if len(messages) >= count:
-                break
+            idle_polls += 1
             continue
+        idle_polls = 0
         assert message.error() is None, message.error()
         messages.append(message)
     consumer.close()

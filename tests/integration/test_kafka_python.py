@@ -107,6 +107,7 @@ def test_a_committed_transaction_is_read_and_an_aborted_one_is_not(
         producer.begin_transaction()
         for partition in range(3):
             producer.send(topic, outcome.encode(), partition=partition)
+        producer.flush()
         if outcome == "commit":
             producer.commit_transaction()
         else:
@@ -207,7 +208,7 @@ def test_two_members_of_a_group_share_the_partitions_and_take_over_from_each_oth
     first.close()
     listed = {entry["group_id"]: entry["group_state"] for entry in admin.list_groups()}
     assert listed[group] == "Empty"
-    assert admin.delete_groups([group]) == [(group, "OK")]
+    assert dict(admin.delete_groups([group])) == {group: "OK"}
 
 
 def test_a_group_goes_on_where_it_committed(broker: BrokerProcess, unique: Unique) -> None:
