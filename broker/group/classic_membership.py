@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from broker.group.classic import ClassicEvent, ClassicGroup, ClassicMember, ClassicState, Outcome, Protocols
-from broker.group.classic_records import encode_group
+from broker.group.classic_records import group_record
 from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
 from broker.shard import Parked
 from protocol.errors import ErrorCode
@@ -199,7 +199,7 @@ class ClassicMembership:
             leader_id = member_id if was_leader else group.leader_id
             group.replacement = member
             effects.records.append(
-                encode_group(
+                group_record(
                     group,
                     members,
                     generation_id=group.generation_id,
@@ -314,7 +314,7 @@ class ClassicMembership:
         if not group.members:
             effects.emptied.add(group.group_id)
             effects.records.append(
-                encode_group(
+                group_record(
                     group, (), generation_id=group.generation_id + 1, leader_id=None, timestamp_ms=effects.now_ms
                 )
             )
@@ -361,7 +361,7 @@ class ClassicMembership:
         assignments = {assignment.member_id: assignment.assignment for assignment in request.assignments}
         members = [replace(other, assignment=assignments.get(other.member_id, b"")) for other in group.members.values()]
         effects.records.append(
-            encode_group(
+            group_record(
                 group,
                 members,
                 generation_id=group.generation_id,

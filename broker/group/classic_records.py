@@ -15,7 +15,6 @@ from protocol.stored.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
-    decode_group_metadata_key,
     decode_group_metadata_value,
     encode_group_metadata_key,
     encode_group_metadata_value,
@@ -24,19 +23,12 @@ from protocol.stored.consumer_offsets import (
 GROUP_METADATA_VALUE_VERSION = 3
 
 
-def encode_group_key(group_id: str) -> bytes:
-    return bytes(encode_group_metadata_key(GroupMetadataKey(group=group_id)))
+def group_tombstone(group_id: str) -> CoordinatorRecord:
+    """The record that removes a group."""
+    return CoordinatorRecord(_key(group_id), None)
 
 
-def decode_group_key(key: bytes) -> str:
-    """Raises DecodeError."""
-    decoded = decode_group_metadata_key(key)
-    if decoded is None:
-        raise DecodeError("group metadata key of an unknown version")
-    return decoded.group
-
-
-def encode_group(
+def group_record(
     group: ClassicGroup,
     members: Sequence[ClassicMember],
     *,
@@ -69,9 +61,7 @@ def encode_group(
             for member in members
         ],
     )
-    return CoordinatorRecord(
-        encode_group_key(group.group_id), bytes(encode_group_metadata_value(value, GROUP_METADATA_VALUE_VERSION))
-    )
+    return CoordinatorRecord(_key(group.group_id), encode_group_metadata_value(value, GROUP_METADATA_VALUE_VERSION))
 
 
 def apply_group(group: ClassicGroup, value: bytes) -> list[ClassicMember]:
@@ -127,3 +117,7 @@ def _member(group: ClassicGroup, stored: MemberMetadata, protocol_name: str | No
         member.protocols = ((protocol_name, stored.subscription),)
     member.assignment = stored.assignment
     return member
+
+
+def _key(group_id: str) -> bytes:
+    return encode_group_metadata_key(GroupMetadataKey(group=group_id))

@@ -16,17 +16,9 @@ import structlog
 from broker.deadlines import Deadlines
 from broker.group.classic import ClassicEvent, ClassicGroup, ClassicState
 from broker.group.classic_membership import ClassicMembership, Joiner, refuse_join, refuse_sync
-from broker.group.classic_records import apply_group, decode_group_key, encode_group_key
+from broker.group.classic_records import apply_group, group_tombstone
 from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
-from broker.group.offset_records import (
-    GROUP_METADATA_KEY_VERSION,
-    OFFSET_KEY_VERSIONS,
-    OffsetAndMetadata,
-    decode_offset_key,
-    decode_offset_value,
-    encode_offset_key,
-    encode_offset_value,
-)
+from broker.group.offset_records import OffsetAndMetadata, decode_offset, offset_record, offset_tombstone
 from broker.group.offsets import OffsetStore
 from broker.shard import CoordinatorRecord, Decision, RecordOrigin
 from broker.topic_partition import TopicPartition
@@ -43,6 +35,7 @@ from protocol.messages.group_membership import (
     SyncGroupResponse,
 )
 from protocol.schema import DecodeError
+from protocol.stored.consumer_offsets import OffsetCommitKey, decode_group_metadata_key, decode_offset_commit_key
 
 if TYPE_CHECKING:
     from broker.log.verification import VerificationGuard
@@ -269,14 +262,14 @@ class GroupCoordinatorShard:
         maximum = self._config.offset_metadata_max_bytes
         errors: list[ErrorCode] = []
         records: list[CoordinatorRecord] = []
-        for (topic, partition), topic_id, offset, leader_epoch, metadata in offsets:
+        for topic_partition, topic_id, offset, leader_epoch, metadata in offsets:
             metadata = metadata or ""
             if len(metadata) > maximum:
                 errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
             errors.append(ErrorCode.NONE)
             value = OffsetAndMetadata(offset, leader_epoch, metadata, now_ms, expire_timestamp_ms, topic_id)
-            records.append(CoordinatorRecord(encode_offset_key(group_id, topic, partition), encode_offset_value(value)))
+            records.append(offset_record(group_id, topic_partition, value))
         return errors, records
 
     def fetch_offsets(
@@ -328,7 +321,7 @@ class GroupCoordinatorShard:
             if not is_subscribed and (
                 topic_partition in committed or self._offsets.is_pending(group_id, topic_partition)
             ):
-                records.append(_offset_tombstone(group_id, topic_partition))
+                records.append(offset_tombstone(group_id, topic_partition))
         return Decision(errors, records=records)
 
     def drop_offsets(self, is_gone: Callable[[str, bytes], bool]) -> Decision[bool]:
@@ -339,7 +332,7 @@ class GroupCoordinatorShard:
         records = list(
             islice(
                 (
-                    _offset_tombstone(group_id, topic_partition)
+                    offset_tombstone(group_id, topic_partition)
                     for group_id in self._offsets.group_ids()
                     for topic_partition, topic_id in self._offsets.partitions(group_id)
                     if is_gone(topic_partition.topic, topic_id)
@@ -398,12 +391,12 @@ class GroupCoordinatorShard:
         if error is not ErrorCode.NONE:
             return Decision(error)
         records = [
-            _offset_tombstone(group_id, topic_partition)
+            offset_tombstone(group_id, topic_partition)
             for topic_partition, _ in islice(self._offsets.partitions(group_id), MAX_RECORDS_PER_DECISION)
         ]
         if len(records) == MAX_RECORDS_PER_DECISION:
             return Decision(None, records=records)
-        records.append(CoordinatorRecord(encode_group_key(group_id), None))
+        records.append(group_tombstone(group_id))
         return Decision(ErrorCode.NONE, records=records)
 
     # Time
@@ -437,7 +430,7 @@ class GroupCoordinatorShard:
             if group is None:
                 continue
             expired = list(islice(self._expired_offsets(group, effects.now_ms), room))
-            effects.records.extend(_offset_tombstone(group_id, topic_partition) for topic_partition in expired)
+            effects.records.extend(offset_tombstone(group_id, topic_partition) for topic_partition in expired)
             if len(expired) == room:
                 queue.append(group_id)
             elif (
@@ -447,7 +440,7 @@ class GroupCoordinatorShard:
                 and group.cell(ClassicEvent.EXPIRED) is ClassicState.DEAD
                 and not group.pending_member_ids
             ):
-                effects.records.append(CoordinatorRecord(encode_group_key(group_id), None))
+                effects.records.append(group_tombstone(group_id))
         self._deadlines.set(_SWEEP, effects.now_ms + (1 if queue else self._config.offsets_retention_check_interval_ms))
 
     def _expired_offsets(self, group: ClassicGroup, now_ms: int) -> Iterator[TopicPartition]:
@@ -480,35 +473,34 @@ class GroupCoordinatorShard:
     # The log
 
     def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
-        version = int.from_bytes(key[:2], "big", signed=True)
         try:
-            if version in OFFSET_KEY_VERSIONS:
-                self._apply_offset(key, value, origin)
+            offset_key = decode_offset_commit_key(key)
+            if offset_key is not None:
+                self._apply_offset(offset_key, value, origin)
                 return
-            if version == GROUP_METADATA_KEY_VERSION:
-                self._apply_group(key, value, origin)
+            group_key = decode_group_metadata_key(key)
+            if group_key is not None:
+                self._apply_group(group_key.group, value, origin)
                 return
         except DecodeError as error:
             log.warning("group_record_left_out", offset=origin.offset, reason=str(error))
             return
-        log.warning("group_record_left_out", offset=origin.offset, reason=f"unknown key version {version}")
+        log.warning("group_record_left_out", offset=origin.offset, reason="a key of an unknown version")
 
-    def _apply_offset(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
-        group_id, topic, partition = decode_offset_key(key)
-        topic_partition = TopicPartition(topic, partition)
+    def _apply_offset(self, key: OffsetCommitKey, value: bytes | None, origin: RecordOrigin) -> None:
+        topic_partition = TopicPartition(key.topic, key.partition)
         if value is None:
-            self._offsets.remove(group_id, topic_partition)
+            self._offsets.remove(key.group, topic_partition)
             return
-        offset = decode_offset_value(value, origin.offset)
+        offset = decode_offset(value, origin.offset)
         if offset is None:
-            log.warning("group_record_left_out", offset=origin.offset, reason="unknown version of an offset value")
+            log.warning("group_record_left_out", offset=origin.offset, reason="an offset value of an unknown version")
         elif origin.producer_id >= 0:
-            self._offsets.commit_in_transaction(origin.producer_id, group_id, topic_partition, offset)
+            self._offsets.commit_in_transaction(origin.producer_id, key.group, topic_partition, offset)
         else:
-            self._offsets.commit(group_id, topic_partition, offset)
+            self._offsets.commit(key.group, topic_partition, offset)
 
-    def _apply_group(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
-        group_id = decode_group_key(key)
+    def _apply_group(self, group_id: str, value: bytes | None, origin: RecordOrigin) -> None:
         if value is None:
             group = self._groups.get(group_id)
             if group is None:
@@ -557,7 +549,3 @@ def _check_committing_member(group: ClassicGroup, committer: Committer) -> Error
     if error is ErrorCode.NONE and committer.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     return error
-
-
-def _offset_tombstone(group_id: str, topic_partition: TopicPartition) -> CoordinatorRecord:
-    return CoordinatorRecord(encode_offset_key(group_id, topic_partition.topic, topic_partition.partition), None)

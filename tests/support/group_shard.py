@@ -11,7 +11,6 @@ from broker.group.classic import ClassicGroup, ClassicState
 from broker.group.classic_membership import Joiner
 from broker.group.coordinator import Committer, GroupCoordinatorShard, OffsetToCommit
 from broker.group.effects import DeadlineKind, GroupConfig
-from broker.group.offset_records import ZERO_TOPIC_ID
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.group_membership import (
@@ -25,6 +24,7 @@ from protocol.messages.group_membership import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from protocol.schema import ZERO_UUID
 
 Reply = TypeVar("Reply")
 
@@ -204,7 +204,7 @@ class ShardHarness:
         retention_time_ms: int = -1,
         producer_id: int | None = None,
         leader_epoch: int = -1,
-        topic_id: bytes = ZERO_TOPIC_ID,
+        topic_id: bytes = ZERO_UUID,
     ) -> Any:
         """The error of the offset, or of the whole request."""
         offsets = [OffsetToCommit(topic_partition, topic_id, offset, leader_epoch, metadata)]

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from broker.group.classic import ClassicGroup, ClassicState
 from broker.group.coordinator import Committer
 from broker.group.effects import DeadlineKey, DeadlineKind, GroupConfig
-from broker.group.offset_records import OffsetAndMetadata, decode_offset_key, decode_offset_value
+from broker.group.offset_records import OffsetAndMetadata, decode_offset
 from broker.topic_partition import TopicPartition
 from protocol.messages.group_membership import JoinGroupResponse
+from protocol.stored.consumer_offsets import decode_offset_commit_key
 from tests.support.group_shard import RECORD, ShardHarness, Waiting
 
 GROUPS = ("g0", "g1")
@@ -269,13 +270,13 @@ def committed_by_oracle(log: list[tuple[str, Any]]) -> dict[str, dict[TopicParti
             outcomes[producer_id] = committed
             continue
         key, value, origin = entry
-        if key[1] == 2:
+        decoded = decode_offset_commit_key(key)
+        if decoded is None:
             continue
-        group_id, topic, partition = decode_offset_key(key)
-        name = (group_id, TopicPartition(topic, partition))
+        name = (decoded.group, TopicPartition(decoded.topic, decoded.partition))
         counts = origin.producer_id < 0 or outcomes.get(origin.producer_id, False)
         if counts and name not in decided:
-            decided[name] = None if value is None else decode_offset_value(value, origin.offset)
+            decided[name] = None if value is None else decode_offset(value, origin.offset)
     result: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
     for (group_id, topic_partition), found in decided.items():
         if found is not None:
