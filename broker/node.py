@@ -153,8 +153,10 @@ class Node:
         await asyncio.gather(*(server.stop(drain_s) for server in self._servers))
 
     def _sweep_regularly(self, logs: LogDirectory) -> None:
-        """Retention, rolling by time and expiry of producers. Each sweep takes a share of the logs and of deleted files,
-        so it comes round more often than `log.retention.check.interval.ms`, within which all have had their turn.
+        """Retention, rolling by time and expiry of producers.
+
+        A sweep takes a share of the logs and of the deleted files, so it comes round more often than
+        `log.retention.check.interval.ms`, within which all have had their turn.
         """
         loop = asyncio.get_running_loop()
         interval_s = min(self.settings.log_retention_check_interval_ms / 1000, LONGEST_SWEEP_INTERVAL_S)

@@ -16,21 +16,22 @@ _INTRODUCTION = """\
 <!-- Generated from broker/config/table.py by `python -m broker.config.documentation`; a test keeps it current. -->
 # Configuration
 
-Settings have Kafka's names, units and, unless the text says otherwise, Kafka's defaults. Names that start with `fencepost.`
-are this broker's own. They are read, the later the stronger, from
+Settings have Kafka's names, units and, unless the text says otherwise, Kafka's defaults. Names that start with
+`fencepost.` are this broker's own. They are read, the later the stronger, from
 
 1. a properties file: `fencepost serve --config server.properties`;
-2. the environment: `FENCEPOST_NUM_PARTITIONS=3` sets `num.partitions`, `FENCEPOST_LOG_FORMAT=json` sets `fencepost.log.format`;
+2. the environment: `FENCEPOST_NUM_PARTITIONS=3` sets `num.partitions`, `FENCEPOST_LOG_FORMAT=json` sets
+   `fencepost.log.format`;
 3. the command line: `--set num.partitions=3`, and the options that `fencepost serve --help` lists.
 
-A name that is unknown stops the start, with the nearest known one in the message. Settings of Kafka for parts that do not
-exist here (ZooKeeper, KRaft, replication, quotas, threads) are ignored with a warning, so that an existing
+A name that is unknown stops the start, with the nearest known one in the message. Settings of Kafka for parts that
+do not exist here (ZooKeeper, KRaft, replication, quotas, threads) are ignored with a warning, so that an existing
 `server.properties` works; those that promise protection (`ssl.*`, `sasl.*`, `authorizer.*`) are refused.
 """
 
 _TOPIC_INTRODUCTION = """\
-Set for one topic when it is created: `fencepost topics create orders --config retention.ms=3600000`. The default of each is
-the value of the broker setting beside it; where there are several, the first that is set.
+Set for one topic when it is created: `fencepost topics create orders --config retention.ms=3600000`. The default
+of each is the value of the broker setting beside it; where there are several, the first that is set.
 """
 
 
@@ -55,7 +56,7 @@ def _page() -> Iterator[str]:
     settings = Settings()
     for name, row in sorted(TOPIC_SETTINGS.items()):
         default = _code(row.setting.format(row.default(settings)))
-        brokers = ", ".join(_code(broker_name) for broker_name in row.broker_names) or "–"
+        brokers = ", ".join(_code(broker_name) for broker_name in row.broker_names) or "none"
         yield f"| {_code(name)} | {default} | {brokers} | {row.setting.expected} | {row.documentation} |"
 
 

@@ -49,11 +49,6 @@ class ServerSettings:
     fencepost_shutdown_drain_ms: int = declare(
         INT, 5_000, "How long a stopping broker waits for requests in flight to be answered.", at_least(0)
     )
-    unstable_api_versions_enable: bool = declare(
-        BOOLEAN,
-        False,
-        "Whether versions of APIs that Kafka still marks as unstable are served: InitProducerId 6 (KIP-939).",
-    )
 
 
 @dataclass(frozen=True)
@@ -146,10 +141,7 @@ class TopicSettings:
         INT, 1, "How many partitions a topic gets that is created without a number.", at_least(1)
     )
     default_replication_factor: int = declare(
-        INT,
-        1,
-        "The replication factor of topics created without one. A partition has one copy here, so 1.",
-        between(1, 1),
+        INT, 1, "Accepted when 1: a partition has one copy here.", between(1, 1), has_effect=False
     )
     min_insync_replicas: int = declare(
         INT,
@@ -237,9 +229,11 @@ class LogSettings:
         "What becomes of old records: deleted by age and size, or compacted by key.",
         each_of("delete", "compact"),
     )
-    log_cleaner_enable: bool = declare(BOOLEAN, True, "Whether compacted topics are compacted.")
+    log_cleaner_enable: bool = declare(
+        BOOLEAN, True, "Accepted; there is no cleaner yet: compacted topics keep every record.", has_effect=False
+    )
     log_cleaner_backoff_ms: int = declare(
-        LONG, 15_000, "How often the cleaner looks for something to compact.", at_least(0)
+        LONG, 15_000, "Accepted; there is no cleaner yet.", at_least(0), has_effect=False
     )
     log_cleaner_delete_retention_ms: int = declare(
         LONG, 86_400_000, "How long tombstones and transaction markers outlive compaction.", at_least(0)
@@ -325,16 +319,20 @@ class TransactionSettings:
         INT, 104_857_600, "The segment size of `__transaction_state`.", at_least(14)
     )
     transaction_state_log_replication_factor: int = declare(
-        SHORT, 1, "The replication factor of `__transaction_state`. A partition has one copy here, so 1.", between(1, 1)
+        SHORT, 1, "Accepted when 1: a partition has one copy here.", between(1, 1), has_effect=False
     )
     transaction_state_log_min_isr: int = declare(
         INT, 1, "`min.insync.replicas` of `__transaction_state`. A partition has one copy here, so 1.", between(1, 1)
     )
     transaction_state_log_load_buffer_size: int = declare(
-        INT, 5_242_880, "Bytes read at a time while a partition of `__transaction_state` is loaded.", at_least(1)
+        INT, 5_242_880, "Accepted; loading reads 4 MiB at a time.", at_least(1), has_effect=False
     )
     producer_id_expiration_check_interval_ms: int = declare(
-        INT, 600_000, "How often idle producers are looked for.", at_least(1)
+        INT,
+        600_000,
+        "Accepted; idle producers are looked for every 600000 ms.",
+        at_least(1),
+        has_effect=False,
     )
 
 
@@ -356,10 +354,10 @@ class GroupSettings:
         INT, 4_096, "The longest metadata text that may be committed with an offset.", at_least(0)
     )
     offsets_commit_timeout_ms: int = declare(
-        INT, 5_000, "How long an offset commit may take to be stored.", at_least(1)
+        INT, 5_000, "Accepted; a commit is answered when it is on disk, and only then.", at_least(1), has_effect=False
     )
     offsets_load_buffer_size: int = declare(
-        INT, 5_242_880, "Bytes read at a time while a partition of `__consumer_offsets` is loaded.", at_least(1)
+        INT, 5_242_880, "Accepted; loading reads 4 MiB at a time.", at_least(1), has_effect=False
     )
     offsets_retention_minutes: int = declare(
         INT, 10_080, "How long the offsets of an empty group are kept.", at_least(1)
@@ -374,10 +372,10 @@ class GroupSettings:
         INT, 104_857_600, "The segment size of `__consumer_offsets`.", at_least(14)
     )
     offsets_topic_replication_factor: int = declare(
-        SHORT, 1, "The replication factor of `__consumer_offsets`. A partition has one copy here, so 1.", between(1, 1)
+        SHORT, 1, "Accepted when 1: a partition has one copy here.", between(1, 1), has_effect=False
     )
     offsets_topic_compression_codec: int = declare(
-        INT, 0, "How batches of `__consumer_offsets` are compressed. They are not: 0.", between(0, 0)
+        INT, 0, "Accepted when 0: batches of `__consumer_offsets` are not compressed.", between(0, 0), has_effect=False
     )
 
 

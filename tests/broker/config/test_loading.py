@@ -9,6 +9,8 @@ import pytest
 from broker.config import ConfigurationError, Settings, load_settings
 from broker.config.loading import parse_properties
 
+BLANKS = "  "
+
 
 def problems_of(**sources: object) -> tuple[str, ...]:
     with pytest.raises(ConfigurationError) as caught:
@@ -134,11 +136,11 @@ def test_impossible_listeners_are_refused(assignment: str, part: str) -> None:
 
 
 def test_a_properties_file_is_read_as_java_reads_it() -> None:
-    text = r"""
+    text = rf"""
 # a comment
 ! another
 plain=value
-spaced  =  value with blanks  
+spaced  =  value with blanks{BLANKS}
 colon: value
 blank value
 empty=

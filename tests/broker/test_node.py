@@ -1,0 +1,326 @@
+"""A whole node in the test's own process: start, serve on sockets, stop, start again; and the bounds of its server."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.config import Settings
+from broker.disk import StorageError
+from broker.node import Node
+from broker.server import StartError
+from protocol.errors import ErrorCode
+from protocol.headers import encode_request_header, request_header_version, response_header_version
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.schema import decode, encode
+
+
+def settings_for(directory: Path, **chosen: Any) -> Settings:
+    defaults: dict[str, Any] = {
+        "log_dirs": str(directory),
+        "listeners": ("PLAINTEXT://127.0.0.1:0",),
+        "transaction_state_log_num_partitions": 2,
+        "offsets_topic_num_partitions": 2,
+        "fencepost_shutdown_drain_ms": 500,
+    }
+    return Settings(**(defaults | chosen))
+
+
+@asynccontextmanager
+async def running(directory: Path, **chosen: Any) -> AsyncIterator[Node]:
+    node = Node(settings_for(directory, **chosen))
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.stop()
+
+
+class Client:
+    """One connection that sends request objects."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, request: Any, version: int, *, correlation_id: int = 1) -> None:
+        header = encode_request_header(
+            request.api_key, version, correlation_id, "test", request_header_version(request.api_key, version)
+        )
+        body = header + encode(request, version)
+        self.writer.write(struct.pack(">i", len(body)) + body)
+
+    async def receive(self) -> bytes:
+        (length,) = struct.unpack(">i", await self.reader.readexactly(4))
+        return await self.reader.readexactly(length)
+
+    async def call(self, request: Any, response_type: type[Any], version: int) -> Any:
+        self.send(request, version)
+        header_bytes = 4 + response_header_version(request.api_key, version)
+        return decode(response_type, await self.receive(), version, header_bytes)
+
+    async def is_closed(self) -> bool:
+        try:
+            return await self.reader.read(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+@asynccontextmanager
+async def connected(node: Node) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection(node.address.host, node.address.port)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.close()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110  # what it waits for has no event to tell of it
+            await asyncio.sleep(0.001)
+
+
+async def test_a_node_answers_api_versions_and_metadata(tmp_path: Path) -> None:
+    async with running(tmp_path, node_id=7) as node, connected(node) as client:
+        versions = await client.call(ApiVersionsRequest("test", "1.0"), ApiVersionsResponse, 4)
+        assert versions.error_code == ErrorCode.NONE
+        ranges = {key.api_key: (key.min_version, key.max_version) for key in versions.api_keys}
+        assert ranges[0][0] == 0, "librdkafka switches compression off when Produce does not begin at 0"
+        assert ranges[24] == (0, 3), "higher versions are for brokers only"
+        assert [(f.name, f.max_version_level) for f in versions.finalized_features] == [("transaction.version", 2)]
+        metadata = await client.call(MetadataRequest(topics=[]), MetadataResponse, 12)
+        assert [(broker.node_id, broker.host, broker.port) for broker in metadata.brokers] == [
+            (7, "127.0.0.1", node.address.port)
+        ]
+        assert metadata.cluster_id == node.cluster_id
+        assert metadata.controller_id == 7
+
+
+@pytest.mark.parametrize(("version", "supported"), [(0, []), (2, []), (3, []), (4, ["transaction.version"])])
+async def test_features_that_start_at_0_are_shown_from_api_versions_4_on(
+    tmp_path: Path, version: int, supported: list[str]
+) -> None:
+    async with running(tmp_path) as node, connected(node) as client:
+        response = await client.call(ApiVersionsRequest("test", "1.0"), ApiVersionsResponse, version)
+        assert [feature.name for feature in response.supported_features] == supported
+        assert response.finalized_features_epoch >= (0 if version >= 3 else -1)
+
+
+@pytest.mark.parametrize("name", ["", "-x", "with blank", "x-"])
+async def test_an_unusable_client_name_is_refused(tmp_path: Path, name: str) -> None:
+    async with running(tmp_path) as node, connected(node) as client:
+        response = await client.call(ApiVersionsRequest(name, "1.0"), ApiVersionsResponse, 3)
+        assert response.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_level_0_of_a_feature_is_not_shown(tmp_path: Path) -> None:
+    async with running(tmp_path, fencepost_transaction_version=0) as node, connected(node) as client:
+        response = await client.call(ApiVersionsRequest("test", "1.0"), ApiVersionsResponse, 4)
+        assert response.finalized_features == []
+
+
+@pytest.mark.parametrize(
+    ("version", "key_type"),
+    [(version, key_type) for version in range(7) for key_type in (0, 1) if version or not key_type],  # 0: groups only
+)
+async def test_this_node_coordinates_every_group_and_transactional_id(
+    tmp_path: Path, version: int, key_type: int
+) -> None:
+    async with running(tmp_path) as node, connected(node) as client:
+        request = FindCoordinatorRequest(
+            key="k", key_type=key_type, coordinator_keys=["k", "l"] if version >= 4 else []
+        )
+        response = await client.call(request, FindCoordinatorResponse, version)
+        found = response.coordinators if version >= 4 else [response]
+        assert len(found) == (2 if version >= 4 else 1)
+        for coordinator in found:
+            assert coordinator.error_code == ErrorCode.NONE
+            assert (coordinator.node_id, coordinator.host, coordinator.port) == (1, "127.0.0.1", node.address.port)
+
+
+@pytest.mark.parametrize(("key", "key_type"), [("", 1), ("k", 2), ("k", 3), ("k", -1)])
+async def test_there_is_no_coordinator_for_other_keys(tmp_path: Path, key: str, key_type: int) -> None:
+    async with running(tmp_path) as node, connected(node) as client:
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+        response = await client.call(request, FindCoordinatorResponse, 6)
+        (answer,) = response.coordinators
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert (answer.key, answer.node_id, answer.host, answer.port) == (key, -1, "", -1)
+
+
+async def test_what_is_kept_survives_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        cluster_id = node.cluster_id
+        await node.services.topics.create("orders", 3, {})
+    async with running(tmp_path) as node:
+        assert node.cluster_id == cluster_id
+        topic = node.services.topics.metadata.get("orders")
+        assert topic is not None
+        assert topic.partition_count == 3
+
+
+async def test_clients_are_sent_to_the_address_of_the_listener_they_came_in_by(tmp_path: Path) -> None:
+    async with running(
+        tmp_path,
+        listeners=("INSIDE://127.0.0.1:0", "OUTSIDE://127.0.0.1:0"),
+        advertised_listeners=("OUTSIDE://broker.example:19092",),
+        listener_security_protocol_map=("INSIDE:PLAINTEXT", "OUTSIDE:PLAINTEXT"),
+    ) as node:
+        seen = []
+        for server in node._servers:
+            address = server.bound.address
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            metadata = await Client(reader, writer).call(MetadataRequest(topics=[]), MetadataResponse, 9)
+            seen.append((metadata.brokers[0].host, metadata.brokers[0].port))
+            writer.close()
+            await writer.wait_closed()
+        assert seen == [("127.0.0.1", node.address.port), ("broker.example", 19092)]
+
+
+async def test_a_port_in_use_is_said_in_one_line_before_the_data_is_touched(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        node = Node(settings_for(tmp_path / "data", listeners=(f"PLAINTEXT://127.0.0.1:{port}",)))
+        with pytest.raises(StartError, match=rf"127\.0\.0\.1:{port}: the port is in use"):
+            await node.start()
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("listener", "part"),
+    [
+        ("PLAINTEXT://192.0.2.1:0", "not an address of this machine"),
+        ("PLAINTEXT://no.such.host.invalid:0", "cannot be resolved"),
+    ],
+)
+async def test_a_host_that_cannot_be_listened_on_is_said_in_one_line(tmp_path: Path, listener: str, part: str) -> None:
+    with pytest.raises(StartError, match=part):
+        await Node(settings_for(tmp_path, listeners=(listener,))).start()
+
+
+async def test_a_data_directory_that_cannot_be_made_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StartError, match="cannot create the data directory"):
+        await Node(settings_for(tmp_path / "file" / "data")).start()
+
+
+async def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    async with running(tmp_path) as first:
+        with pytest.raises(StorageError, match="in use by another broker"):
+            await Node(settings_for(tmp_path)).start()
+        async with connected(first) as client:
+            assert (await client.call(MetadataRequest(topics=[]), MetadataResponse, 9)).cluster_id == first.cluster_id
+
+
+async def test_a_failed_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "metadata.sqlite").write_bytes(b"damaged" * 1000)
+    with pytest.raises(StorageError, match="is damaged"):
+        await Node(settings_for(tmp_path)).start()
+    (tmp_path / "metadata.sqlite").unlink()
+    async with running(tmp_path):
+        pass
+
+
+async def test_stopping_twice_is_harmless(tmp_path: Path) -> None:
+    node = Node(settings_for(tmp_path))
+    await node.start()
+    await node.stop()
+    await node.stop()
+
+
+async def test_a_stopping_node_answers_what_is_in_flight(tmp_path: Path) -> None:
+    node = Node(settings_for(tmp_path))
+    await node.start()
+    await node.services.topics.create("orders", 1, {})
+    async with connected(node) as client:
+        fetch = FetchRequest(
+            max_wait_ms=100,
+            min_bytes=1,
+            max_bytes=1000,
+            topics=[FetchTopic(topic="orders", partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])],
+        )
+        client.send(fetch, 4)
+        (connection,) = node._servers[0]._connections.values()
+        await until(lambda: connection.in_flight_count == 1)
+        await node.stop()
+        assert len(await client.receive()) > 8
+        assert await client.is_closed()
+
+
+async def test_a_stopping_node_does_not_wait_for_ever(tmp_path: Path) -> None:
+    node = Node(settings_for(tmp_path, fencepost_shutdown_drain_ms=20))
+    await node.start()
+    await node.services.topics.create("orders", 1, {})
+    async with connected(node) as client:
+        fetch = FetchRequest(
+            max_wait_ms=60_000,
+            min_bytes=1,
+            max_bytes=1000,
+            topics=[FetchTopic(topic="orders", partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])],
+        )
+        client.send(fetch, 4)
+        (connection,) = node._servers[0]._connections.values()
+        await until(lambda: connection.in_flight_count == 1)
+        async with asyncio.timeout(5):
+            await node.stop()
+        assert await client.is_closed()
+
+
+async def test_a_stopped_node_accepts_nobody(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        address = node.address
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(address.host, address.port)
+
+
+async def test_further_connections_than_allowed_are_closed(tmp_path: Path) -> None:
+    async with running(tmp_path, max_connections=2) as node, connected(node) as one, connected(node) as two:
+        for client in (one, two):
+            await client.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+        async with connected(node) as three:
+            assert await three.is_closed()
+        assert node.connection_count == 2
+    async with running(tmp_path, max_connections_per_ip=1) as node, connected(node) as one:
+        await one.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+        async with connected(node) as two:
+            assert await two.is_closed()
+
+
+async def test_idle_connections_are_closed_but_not_those_that_wait(tmp_path: Path) -> None:
+    async with running(tmp_path, connections_max_idle_ms=40) as node, connected(node) as idle, connected(node) as busy:
+        await node.services.topics.create("orders", 1, {})
+        fetch = FetchRequest(
+            max_wait_ms=300,
+            min_bytes=1,
+            max_bytes=1000,
+            topics=[FetchTopic(topic="orders", partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])],
+        )
+        busy.send(fetch, 4)
+        assert await idle.is_closed()
+        assert len(await busy.receive()) > 8
+
+
+async def test_what_a_client_sends_closes_its_own_connection_only(tmp_path: Path) -> None:
+    async with running(tmp_path) as node, connected(node) as good:
+        for nonsense in (b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", b"\x00\x00\x00\x08" + b"\x7f" * 8):
+            async with connected(node) as bad:
+                bad.writer.write(nonsense)
+                assert await bad.is_closed()
+        metadata = await good.call(
+            MetadataRequest(topics=[MetadataRequestTopic(name="made")], allow_auto_topic_creation=True),
+            MetadataResponse,
+            9,
+        )
+        assert metadata.topics[0].error_code == ErrorCode.NONE
