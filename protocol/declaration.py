@@ -225,6 +225,7 @@ def shared_default(instance: Any) -> Any:
         namespace = {
             "__slots__": (),
             "__setattr__": _refuse_change,
+            "__reduce__": _as_ordinary,
             "__module__": python_class.__module__,
             "__doc__": python_class.__doc__,
         }
@@ -234,6 +235,12 @@ def shared_default(instance: Any) -> Any:
     for name in python_class.__slots__:
         object.__setattr__(frozen, name, getattr(instance, name))
     return frozen
+
+
+def _as_ordinary(self: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What `copy` and `pickle` make of a shared default: an equal instance that takes changes."""
+    python_class = struct_schema_of(type(self)).python_class
+    return python_class, tuple(getattr(self, name) for name in python_class.__slots__)
 
 
 def _refuse_change(self: Any, name: str, value: Any) -> None:

@@ -2,7 +2,7 @@
 
 What makes it fast: consecutive fields of fixed width, with the length or the count that follows them, come out of one
 `Struct.unpack_from` straight into the slots; nested structs are loops in the same function; no object is made per
-field. A slice that reaches beyond the end is not checked where it happens: it moves the position beyond the end, and the next
+field. A slice that reaches beyond the end is not checked there: it moves the position beyond the end, and the next
 read, or the comparison at the very end, fails.
 """
 

@@ -11,7 +11,7 @@ A reader and a writer are compiled on first use of a (message, version): see `pr
 
 from collections.abc import Callable
 from struct import error as struct_error
-from types import FunctionType, TracebackType
+from types import CodeType, TracebackType
 from typing import Any, TypeVar
 
 from protocol.declaration import field, message, schema_of, struct
@@ -61,7 +61,7 @@ Message = TypeVar("Message")
 
 _readers: dict[tuple[type[Any], int], Callable[[Buffer, int], Any]] = {}
 _writers: dict[tuple[type[Any], int], Callable[[Any, bytearray, list[Buffer]], None]] = {}
-_abouts: dict[FunctionType, list[str]] = {}
+_abouts: dict[CodeType, list[str]] = {}
 
 
 def decode(message_type: type[Message], buffer: Buffer, version: int, position: int = 0) -> Message:
@@ -113,7 +113,7 @@ def _reader(message_type: type[Any], version: int) -> Callable[[Buffer, int], An
     if version not in schema.versions:
         raise DecodeError(f"{schema.name} has no version {version}")
     read, about = compile_reader(schema, version)
-    _abouts[read] = about
+    _abouts[read.__code__] = about
     _readers[message_type, version] = read
     return read
 
@@ -123,7 +123,7 @@ def _writer(message_type: type[Any], version: int) -> Callable[[Any, bytearray, 
     if version not in schema.versions:
         raise EncodeError(f"{schema.name} has no version {version}")
     write, about = compile_writer(schema, version)
-    _abouts[write] = about
+    _abouts[write.__code__] = about
     _writers[message_type, version] = write
     return write
 
@@ -142,9 +142,8 @@ def _undecodable(message_type: type[Any], version: int, buffer: Buffer, error: E
 
 def _where(traceback: TracebackType | None) -> tuple[str, int]:
     """What the generated function was about when it failed, and its position in the buffer."""
-    codes = {function.__code__: about for function, about in _abouts.items()}
     while traceback is not None:
-        about = codes.get(traceback.tb_frame.f_code)
+        about = _abouts.get(traceback.tb_frame.f_code)
         if about is not None:
             return about[traceback.tb_lineno], traceback.tb_frame.f_locals.get("position", 0)
         traceback = traceback.tb_next

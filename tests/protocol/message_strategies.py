@@ -1,0 +1,101 @@
+"""Hypothesis strategies for message objects, derived from the declarations; and the list of all (message, version)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from protocol.declaration import ArrayOf, Field, MessageSchema, StructOf, StructSchema, WireType, struct_schema_of
+from protocol.errors import ErrorCode
+from protocol.messages import REQUESTS, RESPONSES
+from protocol.primitives import BYTES, RECORDS, STRING, FixedWidth
+from protocol.schema import schema_of
+
+INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+SHORT = settings(
+    max_examples=3,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+LONG = settings(SHORT, max_examples=300)
+
+
+class Case(NamedTuple):
+    """One message at one version."""
+
+    message_type: type[Any]
+    version: int
+
+    @property
+    def schema(self) -> MessageSchema:
+        return schema_of(self.message_type)
+
+    @property
+    def api_name(self) -> str:
+        return re.sub("(Request|Response)$", "", self.schema.name)
+
+    @property
+    def kind(self) -> str:
+        return "request" if self.schema.is_request else "response"
+
+
+ALL_TYPES = sorted([*REQUESTS.values(), *RESPONSES.values()], key=lambda message_type: message_type.__name__)
+ALL_CASES = [Case(message_type, version) for message_type in ALL_TYPES for version in schema_of(message_type).versions]
+
+for_every_message = pytest.mark.parametrize("message_type", ALL_TYPES, ids=lambda message_type: message_type.__name__)
+for_every_version: Callable[[Any], Any] = pytest.mark.parametrize(
+    "case", ALL_CASES, ids=lambda case: f"{case.message_type.__name__}-v{case.version}"
+)
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def messages(case: Case) -> st.SearchStrategy[Any]:
+    """Objects of a message with values in every field that the version has.
+
+    Values stay within what kio's typed classes take: error codes that exist, times from 1970 on.
+    """
+    return structs(case.schema, case.version)
+
+
+def structs(schema: StructSchema, version: int) -> st.SearchStrategy[Any]:
+    present = [field for field in schema.fields if version in field.versions]
+    return st.builds(schema.python_class, **{field.name: field_values(field, version) for field in present})
+
+
+def field_values(field: Field, version: int) -> st.SearchStrategy[Any]:
+    values: st.SearchStrategy[Any]
+    if field.name.endswith("error_code"):
+        values = st.sampled_from([int(code) for code in ErrorCode])
+    elif isinstance(field.type, FixedWidth) and re.search("(_ms|timestamp|duration_filter)$", field.name):
+        values = st.integers(0, 2**31 - 1)
+    else:
+        values = wire_values(field.type, version)
+    return st.none() | values if version in field.nullable else values
+
+
+def wire_values(wire_type: WireType, version: int) -> st.SearchStrategy[Any]:
+    if isinstance(wire_type, ArrayOf):
+        return st.lists(wire_values(wire_type.element, version), max_size=3)
+    if isinstance(wire_type, StructOf):
+        return structs(struct_schema_of(wire_type.python_class), version)
+    if isinstance(wire_type, FixedWidth):
+        if wire_type.name == "bool":
+            return st.booleans()
+        if wire_type.name == "uuid":
+            return st.just(bytes(16)) | st.binary(min_size=16, max_size=16)
+        edge = 2 ** (INTEGER_BITS[wire_type.name] - 1)
+        return st.integers(-edge, edge - 1)
+    if wire_type is STRING:
+        return st.text(max_size=6) | st.sampled_from(["x" * 126, "x" * 127, "é" * 64, "x" * 300])
+    assert wire_type in (BYTES, RECORDS)
+    return st.binary(max_size=6) | st.sampled_from([b"\x01" * 127, b"\x02" * 2_000])

@@ -1,0 +1,92 @@
+"""The records of `__transaction_state`, byte for byte as Apache Kafka writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.schema import DecodeError
+from protocol.stored.transaction_state import (
+    PartitionsSchema,
+    TransactionLogValue,
+    decode_transaction_log_key,
+    decode_transaction_log_value,
+    encode_transaction_log_key,
+    encode_transaction_log_value,
+)
+
+EMPTY_V0 = bytes.fromhex(
+    "0000 0000000000000007 0000 0000ea60 00 ffffffff 00000000000003e8 ffffffffffffffff".replace(" ", "")
+)
+ONGOING_V1 = bytes.fromhex(
+    (
+        "0001 0000000000000007 0003 0000ea60 01 02 04 6f7574 03 00000000 00000001 00 00000000000007d0 00000000000003e8 "
+        "02 00 08 0000000000000007 02 02 0002"
+    ).replace(" ", "")
+)
+EMPTY = TransactionLogValue(
+    producer_id=7,
+    producer_epoch=0,
+    transaction_timeout_ms=60_000,
+    transaction_status=0,
+    transaction_partitions=None,
+    transaction_last_update_timestamp_ms=1_000,
+    transaction_start_timestamp_ms=-1,
+)
+ONGOING = TransactionLogValue(
+    producer_id=7,
+    previous_producer_id=7,
+    producer_epoch=3,
+    transaction_timeout_ms=60_000,
+    transaction_status=1,
+    transaction_partitions=[PartitionsSchema("out", [0, 1])],
+    transaction_last_update_timestamp_ms=2_000,
+    transaction_start_timestamp_ms=1_000,
+    client_transaction_version=2,
+)
+
+
+def test_a_key_is_version_0_and_the_transactional_id() -> None:
+    assert encode_transaction_log_key("tx-1").hex() == "0000000474782d31"
+    assert decode_transaction_log_key(bytes.fromhex("0000000474782d31")) == "tx-1"
+
+
+def test_version_0_has_the_bytes_of_kafka() -> None:
+    assert encode_transaction_log_value(EMPTY, 0) == EMPTY_V0
+    assert decode_transaction_log_value(EMPTY_V0) == EMPTY
+
+
+def test_version_1_has_the_bytes_of_kafka_and_is_the_default() -> None:
+    assert encode_transaction_log_value(ONGOING) == ONGOING_V1
+    assert decode_transaction_log_value(memoryview(ONGOING_V1)) == ONGOING
+
+
+def test_version_0_forgets_what_only_version_1_can_hold() -> None:
+    stored = decode_transaction_log_value(encode_transaction_log_value(ONGOING, 0))
+    assert stored is not None
+    assert (stored.previous_producer_id, stored.client_transaction_version) == (-1, 0)
+
+
+def test_null_partitions_differ_from_none_left() -> None:
+    choices: tuple[list[PartitionsSchema] | None, ...] = (None, [])
+    for version in (0, 1):
+        for partitions in choices:
+            value = TransactionLogValue(transaction_partitions=partitions)
+            assert decode_transaction_log_value(encode_transaction_log_value(value, version)) == value
+
+
+def test_unknown_versions_are_reported_as_none() -> None:
+    assert decode_transaction_log_key(b"\x00\x01\x00\x01x") is None
+    assert decode_transaction_log_value(b"\x00\x02anything") is None
+    assert decode_transaction_log_value(b"\xff\xffanything") is None
+
+
+@pytest.mark.parametrize("size", [*range(2), 5, 10, len(ONGOING_V1) - 1])
+def test_truncated_values_are_undecodable(size: int) -> None:
+    with pytest.raises(DecodeError):
+        decode_transaction_log_value(ONGOING_V1[:size])
+
+
+def test_truncated_keys_are_undecodable() -> None:
+    for size in range(8):
+        with pytest.raises(DecodeError):
+            decode_transaction_log_key(bytes.fromhex("0000000474782d31")[:size])
