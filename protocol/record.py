@@ -81,6 +81,8 @@ def read_record(
 def _read_nullable(content: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
     length_bytes, position = read_varint(content, position)
     if length_bytes < 0:
+        if length_bytes != -1:
+            raise DecodeError("a key, value or header has a negative length", position=position)
         return None, position
     field_end = position + length_bytes
     if field_end > end:

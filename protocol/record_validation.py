@@ -200,15 +200,15 @@ def _skip_field(content: Buffer, position: int) -> int:
 
 def _check_record_headers(content: Buffer, position: int, end: int) -> None:
     """Check a record's headers, and that it ends where it says. Raises IndexError and DecodeError."""
-    if position < end:
-        count, position = read_varint(content, position)
-        if count < 0 or count * 2 > end - position:
-            raise DecodeError("a record cannot have that many headers", position=position)
-        for _ in range(count):
-            length, position = read_varint(content, position)
-            if length < 0:
-                raise DecodeError("a record header has no key", position=position)
-            position = _skip_field(content, position + length)
+    start = position
+    count, position = read_varint(content, position)
+    if count < 0 or count * 2 > end - position:
+        raise DecodeError("a record cannot have that many headers", position=start)
+    for _ in range(count):
+        length, position = read_varint(content, position)
+        if length < 0:
+            raise DecodeError("a record header has no key", position=position)
+        position = _skip_field(content, position + length)
     if position != end:
         raise DecodeError("a record is not as long as it says", position=end)
 
