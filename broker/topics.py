@@ -11,6 +11,7 @@ from types import MappingProxyType
 import structlog
 
 from broker.config import ConfigValue, Settings, check_topic_configs, describe_topic_configs
+from broker.disk import StorageError
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import LogDirectory
 from broker.log.partition_log import PartitionLog
@@ -65,7 +66,9 @@ class Topics:
             self.metadata.put(topic)
         await self._logs.open(self.log_config)
         for topic in await self._store.load_deletions():
-            await self._finish_deletion(topic)
+            # Only what a start finds is on the disk for sure: the record goes when nothing is found any more.
+            if not self._delete_logs(topic):
+                await self._store.finish_deletion(topic.topic_id)
         for topic in topics:
             self._host(topic)
         self._report_strays()
@@ -77,12 +80,7 @@ class Topics:
     def log_config(self, name: str) -> LogConfig:
         """The settings of a topic's logs; those of a topic without configs when there is no such topic."""
         topic = self.metadata.get(name)
-        try:
-            return log_config(topic.configs if topic is not None else {}, self._settings)
-        except ValueError as error:
-            # Configs are checked before they are stored, so only a changed broker or a repaired file leads here.
-            log.error("topic_configs_unreadable", topic=name, reason=str(error))  # noqa: TRY400  # says all
-            return log_config({}, self._settings)
+        return self._log_config(name, topic.configs if topic is not None else {})
 
     def topic_config(self, name: str) -> list[ConfigValue] | None:
         """Every config of a topic with its effective value and where that comes from; None when there is no such
@@ -163,8 +161,14 @@ class Topics:
         topic = TopicMetadata(name, self._new_topic_id(), partition_count, MappingProxyType(dict(configs)))
         if not await self._store.create_topic(topic):
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
+        try:
+            self._host(topic)
+        except StorageError:
+            # Recorded as a deletion, so that the next start clears away what cannot be cleared away now.
+            await self._store.delete_topic(name)
+            self._forget(topic)
+            raise
         self.metadata.put(topic)
-        self._host(topic)
         for hook in self.on_created:
             hook(topic)
         log.info("topic_created", topic=name, partitions=partition_count)
@@ -185,12 +189,10 @@ class Topics:
                 return ErrorCode.INVALID_TOPIC_EXCEPTION
             await self._store.delete_topic(name)
             self.metadata.remove(name)
-            self._collisions.pop(collision_key(name), None)
             for hook in self.on_deleted:
                 hook(topic)
-            for topic_partition in _partitions(name, topic.partition_count):
-                self._partition_logs.pop(topic_partition, None)
-            await self._finish_deletion(topic)
+            self._forget(topic)
+            self._delete_logs(topic)
             log.info("topic_deleted", topic=name, partitions=topic.partition_count)
             return ErrorCode.NONE
 
@@ -223,8 +225,8 @@ class Topics:
                 return outcome
             await self._store.set_partition_count(name, new_count)
             grown = dataclasses.replace(topic, partition_count=new_count)
-            self.metadata.put(grown)
             self._host(grown)
+            self.metadata.put(grown)
             log.info("partitions_added", topic=name, partitions=new_count)
             return _DONE
 
@@ -271,16 +273,32 @@ class Topics:
                 log.error("partition_of_other_topic_found", topic=topic.name, partition=topic_partition.partition)
                 continue
             if partition_log is None:
-                config = config or self.log_config(topic.name)
+                config = config or self._log_config(topic.name, topic.configs)
                 partition_log = self._logs.create(topic_partition, topic.topic_id, config)
             self._partition_logs[topic_partition] = partition_log
 
-    async def _finish_deletion(self, topic: TopicMetadata) -> None:
+    def _log_config(self, name: str, configs: Mapping[str, str]) -> LogConfig:
+        try:
+            return log_config(configs, self._settings)
+        except ValueError as error:
+            # Configs are checked before they are stored, so only a changed broker or a repaired file leads here.
+            log.error("topic_configs_unreadable", topic=name, reason=str(error))  # noqa: TRY400  # says all
+            return log_config({}, self._settings)
+
+    def _forget(self, topic: TopicMetadata) -> None:
+        self._collisions.pop(collision_key(topic.name), None)
+        for topic_partition in _partitions(topic.name, topic.partition_count):
+            self._partition_logs.pop(topic_partition, None)
+
+    def _delete_logs(self, topic: TopicMetadata) -> bool:
+        """Delete the logs of a topic that is gone; whether there were any."""
+        had_logs = False
         for topic_partition in _partitions(topic.name, topic.partition_count):
             partition_log = self._logs.get(topic_partition)
             if partition_log is not None and partition_log.topic_id == topic.topic_id:
+                had_logs = True
                 self._logs.delete(topic_partition)
-        await self._store.finish_deletion(topic.topic_id)
+        return had_logs
 
     def _report_strays(self) -> None:
         for partition_log in self._logs.logs():

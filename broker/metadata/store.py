@@ -13,8 +13,8 @@ from broker.metadata.image import TopicMetadata
 class MetadataStore(Protocol):
     """Durable when a call returns. Every call may raise StorageError.
 
-    A topic that is being deleted stays known as a deletion until its partitions' files are gone, so that a crash
-    in between leaves nothing behind that a new topic of the same name could take for its own.
+    A topic that is deleted stays known as a deletion until its partitions' files are gone for sure, so that a crash
+    leaves nothing behind that a new topic of the same name could take for its own.
     """
 
     async def open(self) -> None:

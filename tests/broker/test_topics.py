@@ -174,7 +174,31 @@ async def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start(h
     await hosted.store.delete_topic("orders")
     topics = await hosted.restart()
     assert topics.metadata.get("orders") is None
+    assert await create(topics, "orders", 2) is ErrorCode.NONE
+    await hosted.restart()
     assert await hosted.store.load_deletions() == []
+    assert hosted.topics.log(TopicPartition("orders", 1)) is not None
+
+
+async def test_a_deletion_whose_renames_were_lost_with_the_power_is_done_again(hosted: Hosted) -> None:
+    await create(hosted.topics, "orders", 1)
+    await hosted.topics.delete("orders")
+    (renamed,) = hosted.directory.glob("orders-0.*-delete")
+    await hosted.logs.close()
+    renamed.rename(hosted.directory / "orders-0")
+    topics = await hosted.start()
+    assert await create(topics, "orders", 1) is ErrorCode.NONE
+
+
+async def test_a_creation_that_the_disk_refuses_can_be_tried_again(hosted: Hosted) -> None:
+    in_the_way = hosted.directory / "orders-1"
+    in_the_way.mkdir()
+    with pytest.raises(StorageError):
+        await hosted.topics.create("orders", 2, {})
+    assert hosted.topics.metadata.get("orders") is None
+    assert hosted.topics.log(TopicPartition("orders", 0)) is None
+    in_the_way.rmdir()
+    topics = await hosted.restart()
     assert await create(topics, "orders", 2) is ErrorCode.NONE
 
 
