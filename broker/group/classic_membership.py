@@ -1,10 +1,7 @@
-"""The classic group protocol: joining, syncing, heartbeats, leaving, and what time does to groups. Pure.
+"""The requests of the classic group protocol: joining, syncing, heartbeats, leaving. Pure.
 
-Membership in motion lives in memory only and changes here. What a generation settles on is a record: the group becomes
-stable or empty when that record is applied, in `classic_records`. If the record cannot be written the group stays where
-it was, and its members ask again.
-Source: Kafka's GroupMetadataManager, the methods whose names begin with classicGroup; KIP-62, KIP-345, KIP-394,
-        KIP-814.
+Source: Kafka's GroupMetadataManager, the methods whose names begin with classicGroup; KIP-62, KIP-345 (static members),
+KIP-394 (member ids first), KIP-814 (a static leader need not assign again).
 """
 
 from __future__ import annotations
@@ -14,16 +11,16 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from broker.coordinator import Parked
 from broker.group.classic import ClassicEvent, ClassicGroup, ClassicMember, ClassicState, Outcome, Protocols
+from broker.group.classic_rebalance import ClassicRebalance, generation_of, listed, refuse_join, refuse_sync
 from broker.group.classic_records import group_record
-from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
-from broker.shard import Parked
+from broker.group.effects import Effects, GroupConfig
 from protocol.errors import ErrorCode
 from protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupResponse,
-    JoinGroupResponseMember,
     LeaveGroupResponse,
     MemberIdentity,
     MemberResponse,
@@ -32,8 +29,6 @@ from protocol.messages.group_membership import (
 )
 
 log = structlog.get_logger(__name__)
-
-NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # a new member cannot send heartbeats while its first JoinGroup waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +52,9 @@ class Joiner:
 class ClassicMembership:
     """Decisions about the members of classic groups; the groups themselves belong to the shard."""
 
-    def __init__(self, config: GroupConfig, deadlines: GroupDeadlines) -> None:
+    def __init__(self, config: GroupConfig, rebalance: ClassicRebalance) -> None:
         self._config = config
-        self._deadlines = deadlines
+        self._rebalance = rebalance
 
     # Joining
 
@@ -71,7 +66,7 @@ class ClassicMembership:
         member_id = request.member_id
         if not self._has_room(group, member_id):
             if member_id in group.members:
-                self._remove(group, group.members[member_id], effects)
+                self._rebalance.remove(group, group.members[member_id], effects)
             return refuse_join(ErrorCode.GROUP_MAX_SIZE_REACHED)
         if group.state is ClassicState.DEAD:
             return refuse_join(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id)
@@ -80,7 +75,7 @@ class ClassicMembership:
         if not member_id:
             return self._join_new(group, request, protocols, joiner, effects)
         if member_id in group.pending_member_ids and request.group_instance_id is None:
-            self._forget_pending(group, member_id)
+            self._rebalance.forget_pending(group, member_id)
             return self._add(group, request, protocols, joiner, effects, member_id, is_id_known=True)
         error = group.check_member(member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
@@ -94,11 +89,7 @@ class ClassicMembership:
         member_id = f"{joiner.client_id if instance_id is None else instance_id}-{joiner.member_id_suffix}"
         if instance_id is None:
             if joiner.requires_known_member_id:
-                group.pending_member_ids.add(member_id)
-                self._deadlines.set(
-                    DeadlineKey(DeadlineKind.PENDING_MEMBER, group.group_id, member_id),
-                    effects.now_ms + request.session_timeout_ms,
-                )
+                self._rebalance.expect_member(group, member_id, request.session_timeout_ms, effects)
                 return refuse_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         elif instance_id in group.static_members:
             previous = group.members[group.static_members[instance_id]]
@@ -125,12 +116,12 @@ class ClassicMembership:
         if isinstance(cell, ErrorCode):
             return refuse_join(cell, member.member_id)
         if cell is Outcome.ANSWER:
-            self._restart_session(group, member, effects)
-            return _generation_of(group, member)
+            self._rebalance.restart_session(group, member, effects)
+            return generation_of(group, member)
         member.client_id, member.client_host = joiner.client_id, joiner.client_host
         self._update(group, member, request, protocols)
         self._park_join(group, member, joiner.token, effects)
-        self._rebalance(group, event, effects)
+        self._rebalance.happen(group, event, effects)
         return Parked(joiner.token)
 
     def _add(
@@ -159,8 +150,8 @@ class ClassicMembership:
         if group.is_initial_join:
             group.is_member_added = True
         group.add(member, request.protocol_type)
-        self._deadlines.set(_session(group, member), effects.now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self._rebalance(group, ClassicEvent.MEMBER_ADDED, effects)
+        self._rebalance.start_first_session(group, member, effects)
+        self._rebalance.happen(group, ClassicEvent.MEMBER_ADDED, effects)
         return Parked(joiner.token)
 
     def _replace_static(
@@ -217,20 +208,18 @@ class ClassicMembership:
                 leader=(leader_id if joiner.can_skip_assignment else group.leader_id) or "",
                 skip_assignment=skips_assignment,
                 member_id=member_id,
-                members=_listed(members, group.protocol_name) if skips_assignment else [],
+                members=listed(members, group.protocol_name) if skips_assignment else [],
             )
-        self._answer_parked(previous, ErrorCode.FENCED_INSTANCE_ID, effects)
-        self._deadlines.clear(_session(group, previous))
-        group.remove(previous.member_id)
+        self._rebalance.drop(group, previous, ErrorCode.FENCED_INSTANCE_ID, effects)
         group.add(member, request.protocol_type)
         if was_leader:
             group.leader_id = member_id
         self._park_join(group, member, joiner.token, effects)
-        self._restart_session(group, member, effects)
+        self._rebalance.restart_session(group, member, effects)
         if cell is Outcome.ANSWER:
-            self._rebalance(group, ClassicEvent.MEMBER_CHANGED, effects)
+            self._rebalance.happen(group, ClassicEvent.MEMBER_CHANGED, effects)
         else:
-            self._rebalance(group, ClassicEvent.MEMBER_REPLACED, effects)
+            self._rebalance.happen(group, ClassicEvent.MEMBER_REPLACED, effects)
         return Parked(joiner.token)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
@@ -255,83 +244,6 @@ class ClassicMembership:
             effects.answers.append((member.join_token, refuse_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)))
         group.wait_for_join(member, token)
 
-    # Rebalancing
-
-    def _rebalance(self, group: ClassicGroup, event: ClassicEvent, effects: Effects) -> None:
-        """Let an event that concerns the members happen: it begins a rebalance, or may complete the one in
-        preparation.
-        """
-        before = group.state
-        group.move(event)
-        if group.state is not ClassicState.PREPARING_REBALANCE:
-            return
-        if before is not ClassicState.PREPARING_REBALANCE:
-            self._prepare(group, before, effects)
-        elif not group.is_initial_join:
-            self._complete_if_all_joined(group, effects)
-
-    def _prepare(self, group: ClassicGroup, before: ClassicState, effects: Effects) -> None:
-        for member in group.awaiting_sync():
-            effects.answers.append((member.sync_token, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)))
-            member.sync_token = None
-            self._restart_session(group, member, effects)
-        self._deadlines.clear(DeadlineKey(DeadlineKind.SYNC, group.group_id))
-        log.info(
-            "group_rebalance_started",
-            group_id=group.group_id,
-            generation_id=group.generation_id,
-            members=len(group.members),
-        )
-        delay_ms = self._config.initial_rebalance_delay_ms
-        if before is ClassicState.EMPTY:
-            if not delay_ms:
-                self.complete_join(group, effects)
-                return
-            group.is_initial_join, group.is_member_added = True, False
-            group.initial_join_remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-            self._deadlines.set(_join(group), effects.now_ms + delay_ms)
-            return
-        group.is_initial_join = False
-        self._deadlines.set(_join(group), effects.now_ms + group.rebalance_timeout_ms)
-        self._complete_if_all_joined(group, effects)
-
-    def _complete_if_all_joined(self, group: ClassicGroup, effects: Effects) -> None:
-        if group.have_all_joined and group.group_id not in effects.emptied:
-            self.complete_join(group, effects)
-
-    def complete_join(self, group: ClassicGroup, effects: Effects) -> None:
-        """End the preparation of a rebalance: members that did not join are out, the others get the new generation."""
-        self._deadlines.clear(_join(group))
-        group.is_initial_join = False
-        for member in [m for m in group.members.values() if m.join_token is None and m.group_instance_id is None]:
-            log.info(
-                "group_member_removed",
-                group_id=group.group_id,
-                member_id=member.member_id,
-                reason="did not join in time",
-            )
-            self._drop(group, member, ErrorCode.UNKNOWN_MEMBER_ID, effects)
-        if not group.members:
-            effects.emptied.add(group.group_id)
-            effects.records.append(
-                group_record(
-                    group, (), generation_id=group.generation_id + 1, leader_id=None, timestamp_ms=effects.now_ms
-                )
-            )
-            return
-        if not group.elect_joined_leader():
-            # Only static members are left and none came back: their sessions decide.
-            self._deadlines.set(_join(group), effects.now_ms + group.rebalance_timeout_ms)
-            return
-        group.begin_generation()
-        for member in group.members.values():
-            if member.join_token is not None:
-                effects.answers.append((member.join_token, _generation_of(group, member)))
-                group.stop_waiting_for_join(member)
-            member.is_new, member.is_id_known = False, True
-            self._restart_session(group, member, effects)
-        self._deadlines.set(DeadlineKey(DeadlineKind.SYNC, group.group_id), effects.now_ms + group.rebalance_timeout_ms)
-
     # Syncing
 
     def sync(
@@ -349,7 +261,7 @@ class ClassicMembership:
             return refuse_sync(error)
         member = group.members[request.member_id]
         group.pending_sync_ids.discard(member.member_id)
-        self._restart_session(group, member, effects)
+        self._rebalance.restart_session(group, member, effects)
         if group.cell(ClassicEvent.SYNC) is Outcome.ANSWER:
             return _assignment_of(group, member.assignment)
         if member.sync_token is not None:
@@ -380,8 +292,8 @@ class ClassicMembership:
         for member in group.awaiting_sync():
             effects.answers.append((member.sync_token, refuse_sync(error)))
             member.sync_token = None
-            self._restart_session(group, member, effects)
-        self._rebalance(group, ClassicEvent.SYNC_EXPIRED, effects)
+            self._rebalance.restart_session(group, member, effects)
+        self._rebalance.happen(group, ClassicEvent.SYNC_EXPIRED, effects)
 
     # Staying and leaving
 
@@ -389,7 +301,7 @@ class ClassicMembership:
         error = self._check_generation(group, request)
         if error is not ErrorCode.NONE:
             return error
-        self._restart_session(group, group.members[request.member_id], effects)
+        self._rebalance.restart_session(group, group.members[request.member_id], effects)
         return group.refusal(ClassicEvent.HEARTBEAT)
 
     def leave(self, group: ClassicGroup, leaving: list[MemberIdentity], effects: Effects) -> LeaveGroupResponse:
@@ -407,7 +319,7 @@ class ClassicMembership:
                 )
             )
         if is_changed:
-            self._rebalance(group, ClassicEvent.MEMBER_REMOVED, effects)
+            self._rebalance.happen(group, ClassicEvent.MEMBER_REMOVED, effects)
         return LeaveGroupResponse(members=responses)
 
     def _leave_one(self, group: ClassicGroup, identity: MemberIdentity, effects: Effects) -> ErrorCode:
@@ -415,19 +327,19 @@ class ClassicMembership:
         if not member_id and identity.group_instance_id is not None:
             member_id = group.static_members.get(identity.group_instance_id, "")
         elif member_id in group.pending_member_ids:
-            self._forget_pending(group, member_id)
+            self._rebalance.forget_pending(group, member_id)
             return ErrorCode.NONE
         error = group.check_member(member_id, identity.group_instance_id)
         if error is ErrorCode.NONE:
             log.info("group_member_left", group_id=group.group_id, member_id=member_id, reason=identity.reason)
-            self._drop(group, group.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID, effects)
+            self._rebalance.drop(group, group.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID, effects)
         return error
 
     def committed(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
         """A commit of a member keeps its session alive."""
         member = group.members.get(member_id)
         if member is not None:
-            self._restart_session(group, member, effects)
+            self._rebalance.restart_session(group, member, effects)
 
     def request_abandoned(self, group: ClassicGroup, token: Hashable, effects: Effects) -> None:
         """The connection of a request that waits is gone. A member that does not know its own id can never come back:
@@ -448,78 +360,10 @@ class ClassicMembership:
                     member_id=member.member_id,
                     reason="connection closed",
                 )
-                self._remove(group, member, effects)
+                self._rebalance.remove(group, member, effects)
                 return
             member.is_new = False
-        self._restart_session(group, member, effects)
-
-    # Time
-
-    def deadline(self, group: ClassicGroup, key: DeadlineKey, effects: Effects) -> None:
-        match key.kind:
-            case DeadlineKind.SESSION:
-                self._session_ended(group, key.member_id, effects)
-            case DeadlineKind.PENDING_MEMBER:
-                group.pending_member_ids.discard(key.member_id)
-                if group.state is ClassicState.PREPARING_REBALANCE and not group.is_initial_join:
-                    self._complete_if_all_joined(group, effects)
-            case DeadlineKind.JOIN:
-                self._join_time_over(group, effects)
-            case DeadlineKind.SYNC:
-                self._sync_time_over(group, effects)
-
-    def _session_ended(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
-        member = group.members.get(member_id)
-        if member is None:
-            return
-        if not member.is_new and (member.join_token is not None or member.sync_token is not None):
-            return  # it waits for others; its session starts again with the answer
-        log.info("group_member_removed", group_id=group.group_id, member_id=member_id, reason="session timed out")
-        self._remove(group, member, effects)
-
-    def _join_time_over(self, group: ClassicGroup, effects: Effects) -> None:
-        if group.state is not ClassicState.PREPARING_REBALANCE or group.group_id in effects.emptied:
-            return
-        if group.is_initial_join and group.is_member_added and group.initial_join_remaining_ms:
-            group.is_member_added = False
-            delay_ms = min(self._config.initial_rebalance_delay_ms, group.initial_join_remaining_ms)
-            group.initial_join_remaining_ms -= delay_ms
-            self._deadlines.set(_join(group), effects.now_ms + delay_ms)
-            return
-        self.complete_join(group, effects)
-
-    def _sync_time_over(self, group: ClassicGroup, effects: Effects) -> None:
-        late = [group.members[member_id] for member_id in group.pending_sync_ids if member_id in group.members]
-        if not late or not isinstance(group.cell(ClassicEvent.SYNC_EXPIRED), ClassicState):
-            return
-        for member in late:
-            log.info(
-                "group_member_removed",
-                group_id=group.group_id,
-                member_id=member.member_id,
-                reason="did not sync in time",
-            )
-            self._drop(group, member, ErrorCode.UNKNOWN_MEMBER_ID, effects)
-        self._rebalance(group, ClassicEvent.SYNC_EXPIRED, effects)
-
-    def start_sessions(self, group: ClassicGroup, now_ms: int) -> None:
-        """Every member of a group just loaded has a whole session to show up."""
-        for member in group.members.values():
-            self._deadlines.set(_session(group, member), now_ms + member.session_timeout_ms)
-
-    def settled(self, group: ClassicGroup, left: list[ClassicMember], now_ms: int) -> None:
-        """A record of the group was applied while it was live: nobody waits for the assignment any more; those who did
-        live on.
-        """
-        for member in left:
-            self._deadlines.clear(_session(group, member))
-        for member in group.members.values():
-            key = _session(group, member)
-            if member.sync_token is not None or self._deadlines.get(key) is None:
-                member.sync_token = None
-                self._deadlines.set(key, now_ms + member.session_timeout_ms)
-
-    # Parts
+        self._rebalance.restart_session(group, member, effects)
 
     def _check_generation(self, group: ClassicGroup, request: SyncGroupRequest | HeartbeatRequest) -> ErrorCode:
         if group.state is ClassicState.DEAD:
@@ -528,60 +372,6 @@ class ClassicMembership:
         if error is ErrorCode.NONE and request.generation_id != group.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
         return error
-
-    def _restart_session(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
-        self._deadlines.set(_session(group, member), effects.now_ms + member.session_timeout_ms)
-
-    def _remove(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
-        self._drop(group, member, ErrorCode.UNKNOWN_MEMBER_ID, effects)
-        self._rebalance(group, ClassicEvent.MEMBER_REMOVED, effects)
-
-    def _drop(self, group: ClassicGroup, member: ClassicMember, error: ErrorCode, effects: Effects) -> None:
-        self._answer_parked(member, error, effects)
-        self._deadlines.clear(_session(group, member))
-        group.remove(member.member_id)
-
-    def _answer_parked(self, member: ClassicMember, error: ErrorCode, effects: Effects) -> None:
-        if member.join_token is not None:
-            effects.answers.append((member.join_token, refuse_join(error, member.member_id)))
-        if member.sync_token is not None:
-            effects.answers.append((member.sync_token, refuse_sync(error)))
-            member.sync_token = None
-
-    def _forget_pending(self, group: ClassicGroup, member_id: str) -> None:
-        group.pending_member_ids.discard(member_id)
-        self._deadlines.clear(DeadlineKey(DeadlineKind.PENDING_MEMBER, group.group_id, member_id))
-
-
-def refuse_join(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=error, member_id=member_id, protocol_type=None, protocol_name=None)
-
-
-def refuse_sync(error: ErrorCode) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=error)
-
-
-def _generation_of(group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
-    is_leader = group.leader_id == member.member_id
-    return JoinGroupResponse(
-        generation_id=group.generation_id,
-        protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name,
-        leader=group.leader_id or "",
-        member_id=member.member_id,
-        members=_listed(list(group.members.values()), group.protocol_name) if is_leader else [],
-    )
-
-
-def _listed(members: list[ClassicMember], protocol_name: str | None) -> list[JoinGroupResponseMember]:
-    return [
-        JoinGroupResponseMember(
-            member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
-            metadata=member.metadata(protocol_name),
-        )
-        for member in members
-    ]
 
 
 def _assignment_of(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
@@ -597,11 +387,3 @@ def _protocols(request: JoinGroupRequest) -> Protocols:
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
     """JoinGroup 0 has none and means the session time-out."""
     return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
-
-
-def _session(group: ClassicGroup, member: ClassicMember) -> DeadlineKey:
-    return DeadlineKey(DeadlineKind.SESSION, group.group_id, member.member_id)
-
-
-def _join(group: ClassicGroup) -> DeadlineKey:
-    return DeadlineKey(DeadlineKind.JOIN, group.group_id)

@@ -9,15 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 
 from broker.deadlines import Deadlines
 from broker.group.classic import ClassicEvent, ClassicGroup, ClassicState
-from broker.group.classic_membership import ClassicMembership, Joiner, refuse_join, refuse_sync
+from broker.group.classic_membership import ClassicMembership, Joiner
+from broker.group.classic_rebalance import ClassicRebalance, refuse_join, refuse_sync
 from broker.group.classic_records import apply_group, group_tombstone
 from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from broker.group.expiry import expired_offsets
+from broker.group.offset_commits import (
+    Committer,
+    FetchedOffset,
+    OffsetToCommit,
+    check_commit,
+    check_transactional_commit,
+)
 from broker.group.offset_records import OffsetAndMetadata, decode_offset, offset_record, offset_tombstone
 from broker.group.offsets import OffsetStore
 from broker.shard import CoordinatorRecord, Decision, RecordOrigin
@@ -48,38 +57,6 @@ MAX_DEADLINES_PER_DECISION = 500
 _SWEEP = DeadlineKey(DeadlineKind.SWEEP)
 
 
-class OffsetToCommit(NamedTuple):
-    """One partition of an OffsetCommit or TxnOffsetCommit request; the topic is known to exist."""
-
-    topic_partition: TopicPartition
-    topic_id: bytes
-    offset: int
-    leader_epoch: int
-    metadata: str | None
-
-
-class Committer(NamedTuple):
-    """Who commits: a member of a generation, or, by default, nobody in particular."""
-
-    generation_id: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
-
-    @property
-    def is_stranger(self) -> bool:
-        return self.generation_id < 0 and not self.member_id and self.group_instance_id is None
-
-
-class FetchedOffset(NamedTuple):
-    """A committed offset as OffsetFetch answers it; offset and leader epoch are -1 when there is none."""
-
-    topic_partition: TopicPartition
-    offset: int = -1
-    leader_epoch: int = -1
-    metadata: str = ""
-    error: ErrorCode = ErrorCode.NONE
-
-
 class GroupCoordinatorShard:
     """One shard. Implements `broker.coordinator.Shard`."""
 
@@ -88,7 +65,8 @@ class GroupCoordinatorShard:
         self._groups: dict[str, ClassicGroup] = {}
         self._offsets = OffsetStore()
         self._deadlines: GroupDeadlines = Deadlines()
-        self._classic = ClassicMembership(config, self._deadlines)
+        self._rebalance = ClassicRebalance(config, self._deadlines)
+        self._classic = ClassicMembership(config, self._rebalance)
         self._is_loaded = False
         self._sweep_queue: list[str] = []
 
@@ -219,7 +197,7 @@ class GroupCoordinatorShard:
             if committer.generation_id >= 0:
                 return Decision(unknown_group_error)
         else:
-            error = _check_commit(group, committer)
+            error = check_commit(group, committer)
             if error is not ErrorCode.NONE:
                 return Decision(error)
             if committer.member_id:
@@ -250,7 +228,7 @@ class GroupCoordinatorShard:
             if committer.generation_id >= 0:
                 return Decision(ErrorCode.ILLEGAL_GENERATION)
         else:
-            error = _check_transactional_commit(group, committer)
+            error = check_transactional_commit(group, committer)
             if error is not ErrorCode.NONE:
                 return Decision(error)
         errors, records = self._offset_records(group_id, offsets, now_ms, -1)
@@ -412,7 +390,7 @@ class GroupCoordinatorShard:
                 continue
             group = self._groups.get(key.group_id)
             if group is not None:
-                self._classic.deadline(group, key, effects)
+                self._rebalance.deadline(group, key, effects)
                 self._forget_if_abandoned(group)
         return effects.decision(None)
 
@@ -429,7 +407,10 @@ class GroupCoordinatorShard:
             group = self._group(group_id)
             if group is None:
                 continue
-            expired = list(islice(self._expired_offsets(group, effects.now_ms), room))
+            found = expired_offsets(
+                group, self._offsets, retention_ms=self._config.offsets_retention_ms, now_ms=effects.now_ms
+            )
+            expired = list(islice(found, room))
             effects.records.extend(offset_tombstone(group_id, topic_partition) for topic_partition in expired)
             if len(expired) == room:
                 queue.append(group_id)
@@ -442,33 +423,6 @@ class GroupCoordinatorShard:
             ):
                 effects.records.append(group_tombstone(group_id))
         self._deadlines.set(_SWEEP, effects.now_ms + (1 if queue else self._config.offsets_retention_check_interval_ms))
-
-    def _expired_offsets(self, group: ClassicGroup, now_ms: int) -> Iterator[TopicPartition]:
-        """Offsets expire after the group has been empty for the retention time; without a group, or a subscription,
-        after the commit.
-
-        Source: KIP-211; Kafka's ClassicGroup.offsetExpirationCondition.
-        """
-        subscribed: frozenset[str] = frozenset()
-        empty_since_ms: int | None = None
-        if group.protocol_type is not None:
-            if group.state is ClassicState.EMPTY:
-                empty_since_ms = group.state_timestamp_ms
-            else:
-                topics = group.subscribed_topics()
-                if group.state is not ClassicState.STABLE or topics is None:
-                    return
-                subscribed = topics
-        for topic_partition, value in self._offsets.committed(group.group_id).items():
-            if topic_partition.topic in subscribed or self._offsets.is_pending(group.group_id, topic_partition):
-                continue
-            if value.expire_timestamp_ms != -1:
-                is_expired = now_ms >= value.expire_timestamp_ms
-            else:
-                since_ms = value.commit_timestamp_ms if empty_since_ms is None else empty_since_ms
-                is_expired = now_ms - since_ms >= self._config.offsets_retention_ms
-            if is_expired:
-                yield topic_partition
 
     # The log
 
@@ -514,7 +468,7 @@ class GroupCoordinatorShard:
         left = apply_group(group, value)
         self._groups[group_id] = group
         if self._is_loaded:
-            self._classic.settled(group, left, origin.timestamp_ms)
+            self._rebalance.settled(group, left, origin.timestamp_ms)
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
         self._offsets.end_transaction(producer_id, committed=committed)
@@ -522,30 +476,5 @@ class GroupCoordinatorShard:
     def loaded(self, now_ms: int) -> None:
         self._is_loaded = True
         for group in self._groups.values():
-            self._classic.start_sessions(group, now_ms)
+            self._rebalance.start_sessions(group, now_ms)
         self._deadlines.set(_SWEEP, now_ms + self._config.offsets_retention_check_interval_ms)
-
-
-def _check_commit(group: ClassicGroup, committer: Committer) -> ErrorCode:
-    """Source: Kafka's ClassicGroup.validateOffsetCommit."""
-    if committer.generation_id < 0 and group.state is ClassicState.EMPTY:
-        return ErrorCode.NONE
-    if committer.is_stranger:
-        return group.refusal(ClassicEvent.COMMIT_AS_STRANGER)
-    error = _check_committing_member(group, committer)
-    return group.refusal(ClassicEvent.COMMIT_AS_MEMBER) if error is ErrorCode.NONE else error
-
-
-def _check_transactional_commit(group: ClassicGroup, committer: Committer) -> ErrorCode:
-    error = group.refusal(ClassicEvent.COMMIT_IN_TRANSACTION)
-    is_simple = committer.generation_id < 0 and group.state is ClassicState.EMPTY
-    if error is not ErrorCode.NONE or is_simple or committer.is_stranger:
-        return error
-    return _check_committing_member(group, committer)
-
-
-def _check_committing_member(group: ClassicGroup, committer: Committer) -> ErrorCode:
-    error = group.check_member(committer.member_id, committer.group_instance_id)
-    if error is ErrorCode.NONE and committer.generation_id != group.generation_id:
-        return ErrorCode.ILLEGAL_GENERATION
-    return error

@@ -22,9 +22,11 @@ from broker.coordinator import (
     Reply,
     partition_for_key,
 )
-from broker.group.classic_membership import Joiner, refuse_join, refuse_sync
-from broker.group.coordinator import Committer, FetchedOffset, GroupCoordinatorShard, OffsetToCommit
+from broker.group.classic_membership import Joiner
+from broker.group.classic_rebalance import refuse_join, refuse_sync
+from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import GroupConfig
+from broker.group.offset_commits import Committer, FetchedOffset, OffsetToCommit
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from broker.topics import Topics

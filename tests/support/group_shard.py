@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from broker.coordinator import Decision, Parked, RecordOrigin
 from broker.group.classic import ClassicGroup, ClassicState
 from broker.group.classic_membership import Joiner
-from broker.group.coordinator import Committer, GroupCoordinatorShard, OffsetToCommit
+from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import DeadlineKind, GroupConfig
+from broker.group.offset_commits import Committer, OffsetToCommit
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.group_membership import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.group.classic import ClassicState
-from broker.group.coordinator import Committer
 from broker.group.effects import GroupConfig
+from broker.group.offset_commits import Committer
 from protocol.errors import ErrorCode
 from protocol.messages.group_membership import JoinGroupResponse, SyncGroupResponse
 from tests.support.group_shard import ShardHarness, Waiting

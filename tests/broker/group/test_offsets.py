@@ -8,8 +8,9 @@ import pytest
 
 from broker.coordinator import RecordOrigin
 from broker.group.classic import ClassicState
-from broker.group.coordinator import MAX_RECORDS_PER_DECISION, Committer
+from broker.group.coordinator import MAX_RECORDS_PER_DECISION
 from broker.group.effects import GroupConfig
+from broker.group.offset_commits import Committer
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from tests.support.group_shard import ShardHarness

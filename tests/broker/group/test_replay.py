@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.group.classic import ClassicGroup, ClassicState
-from broker.group.coordinator import Committer
 from broker.group.effects import DeadlineKey, DeadlineKind, GroupConfig
+from broker.group.offset_commits import Committer
 from broker.group.offset_records import OffsetAndMetadata, decode_offset
 from broker.topic_partition import TopicPartition
 from protocol.messages.group_membership import JoinGroupResponse

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.coordinator import partition_for_key
-from broker.group.coordinator import Committer, OffsetToCommit
+from broker.group.offset_commits import Committer, OffsetToCommit
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.group_membership import (
