@@ -66,7 +66,6 @@ class _Reader:
         self._source = Source("def read(buffer, position):", f"read {schema.name} v{version}")
         self._source.namespace |= {
             "new": object.__new__,
-            "unpack_from": Struct.unpack_from,
             "MalformedError": MalformedError,
             "continue_varint": continue_unsigned_varint,
             "read_varint": read_unsigned_varint,
@@ -145,16 +144,12 @@ class _Reader:
                 self._source.add(f"    if {variable} > {maximum + 1}:")
                 self._source.add(f"        raise MalformedError('longer than {maximum} bytes')")
 
-    def _null_or(self, variable: str, nullable: bool, target: str, path: str) -> None:
+    def _unless_null(self, variable: str, path: str) -> None:
         """Branch on null; the lines for a value follow, indented."""
-        source = self._source
-        if self._flexible:
-            source.add(f"if {variable}:", path)
-        else:
-            source.add(f"if {variable} >= 0:", path)
-        source.indent()
+        self._source.add(f"if {variable}:" if self._flexible else f"if {variable} >= 0:", path)
+        self._source.indent()
 
-    def _end_null_or(self, variable: str, nullable: bool, target: str) -> None:
+    def _end_unless_null(self, variable: str, nullable: bool, target: str) -> None:
         source = self._source
         source.dedent()
         if nullable and self._flexible:
@@ -173,7 +168,7 @@ class _Reader:
         source = self._source
         is_string = wire_type is STRING
         self._length("length", "h" if is_string else "i", path, MAXIMUM_STRING_BYTES if is_string else None)
-        self._null_or("length", nullable, target, path)
+        self._unless_null("length", path)
         source.add(f"end = position + length{' - 1' if self._flexible else ''}", path)
         if is_string:
             source.add(f"{target} = str(buffer[position:end], 'utf-8')", path)
@@ -183,14 +178,14 @@ class _Reader:
             assert wire_type is RECORDS
             source.add(f"{target} = buffer[position:end]", path)
         source.add("position = end")
-        self._end_null_or("length", nullable, target)
+        self._end_unless_null("length", nullable, target)
 
     def _array(self, element: WireType, nullable: bool, target: str, path: str, depth: int) -> None:
         source = self._source
         path += "[]"
         count, items, item = f"count_{depth}", f"items_{depth}", f"item_{depth}"
         self._length(count, "i", path)
-        self._null_or(count, nullable, target, path)
+        self._unless_null(count, path)
         if self._flexible:
             source.add(f"{count} -= 1")
         size_bytes = minimum_size_bytes(element, self._version, self._flexible)
@@ -213,7 +208,7 @@ class _Reader:
             source.add(f"{items}.append({item})")
             source.dedent()
             source.add(f"{target} = {items}")
-        self._end_null_or(count, nullable, target)
+        self._end_unless_null(count, nullable, target)
 
     def _nested_struct(self, wire_type: StructOf, nullable: bool, target: str, path: str, depth: int) -> None:
         source = self._source

@@ -180,6 +180,7 @@ class _Writer:
         source.add(f"{item} = {value}", path)
         if not nullable:
             self._struct(schema, item, path + ".", depth + 1)
+            self._flush()  # the next struct at this depth uses the same variable
             return
         self._flush()
         source.add(f"if {item} is None:")

@@ -59,6 +59,14 @@ class Inner:
     note: str | None = None
 
 
+@struct
+class Point:
+    """A nested struct of fixed width."""
+
+    x: int8 = 0
+    y: int8 = 0
+
+
 @message(versions="0-2", flexible="1+")
 class EveryType:
     """Wire types and combinations that Kafka's own messages use rarely or never."""
@@ -68,6 +76,8 @@ class EveryType:
     real: float64 = 0.0
     names: list[str] = []
     nested: Inner = Inner()
+    first: Point = Point()
+    second: Point = Point()
     maybe: Inner | None = field(nullable="1+", default=Inner())
     tagged_number: int32 = field(versions="1+", tag=1, default=-1)
     tagged_inner: Inner = field(versions="1+", tag=300, default=Inner())
@@ -182,7 +192,10 @@ def test_all_wire_types_survive_a_round_trip() -> None:
         unsigned_short=65_535,
         unsigned=2**32 - 1,
         real=-0.5,
+        names=["", "é", "x" * 200],
         nested=Inner(-128, "é"),
+        first=Point(1, 2),
+        second=Point(3, 4),
         maybe=None,
         tagged_number=5,
         tagged_inner=Inner(number=1),
@@ -192,7 +205,7 @@ def test_all_wire_types_survive_a_round_trip() -> None:
 
 
 def test_tagged_fields_are_written_in_the_order_of_their_tags_and_only_when_set() -> None:
-    start = bytes(14) + b"\x01" + b"\x00\x00\x00" + b"\x01\x00\x00\x00"
+    start = bytes(14) + b"\x01" + bytes(3) + bytes(6) + b"\x01" + bytes(3)
     value = EveryType(tagged_number=5, tagged_inner=Inner(number=1), tagged_inners=[Inner(2)])
     tags = b"\x03" + b"\x00\x04\x02\x02\x00\x00" + b"\x01\x04\x00\x00\x00\x05" + b"\xac\x02\x03\x01\x00\x00"
     assert bytes(encode(value, 2)) == start + tags
