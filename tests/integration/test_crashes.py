@@ -18,9 +18,8 @@ from tests.support.broker_process import BrokerFailedError, BrokerProcess
 
 
 def create(broker: BrokerProcess, topic: str, partitions: int = 1) -> None:
-    AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([NewTopic(topic, partitions, 1)])[topic].result(
-        10
-    )
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(10)
 
 
 def read(
