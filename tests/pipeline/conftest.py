@@ -23,7 +23,7 @@ UNCLOSED_SOCKETS = ("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnr
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "tests/pipeline/" in item.path.as_posix():
+        if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             for unclosed in UNCLOSED_SOCKETS:
                 item.add_marker(pytest.mark.filterwarnings(unclosed))
