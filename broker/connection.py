@@ -202,6 +202,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(str(reason))
         finally:
             self._is_consuming = False
+        self._receiver.rest()
         self._send_ready()
         if has_more and self._may_start():
             # Others get their turn before the rest of a long pipeline.

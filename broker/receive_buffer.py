@@ -2,7 +2,8 @@
 
 A buffer is only ever written behind what has arrived, so a frame that a waiting handler still reads is never
 overwritten. When the end is reached, the incomplete rest moves: to the front of the same buffer when no frame in it is
-held, else to another one.
+held, else to another one. A connection that waits for its client has no buffer: the one used last serves the next
+connection that has something to say, while it is still in the processor's cache.
 """
 
 from __future__ import annotations
@@ -71,20 +72,24 @@ class BufferPool:
             self.give_back(buffer)
 
 
+NO_BUFFER = ReceiveBuffer(0)
+
+
 class Receiver:
     """The bytes of one connection that have arrived and are not consumed yet.
 
     `writable` and `received` are the two halves of BufferedProtocol; the rest is the side of who reads frames.
     """
 
-    __slots__ = ("_end", "_pool", "_small_rounds", "_start", "_wanted_bytes", "buffer")
+    __slots__ = ("_capacity_bytes", "_end", "_pool", "_small_rounds", "_start", "_wanted_bytes", "buffer")
 
     def __init__(self, pool: BufferPool) -> None:
         self._pool = pool
-        self.buffer = pool.take(SMALL_CAPACITY_BYTES)
+        self.buffer = NO_BUFFER
         self._start = 0
         self._end = 0
         self._wanted_bytes = 0  # from _start on, for the frame that is arriving
+        self._capacity_bytes = SMALL_CAPACITY_BYTES  # what the next round begins with
         self._small_rounds = 0
 
     @property
@@ -93,12 +98,11 @@ class Receiver:
 
     def writable(self) -> memoryview:
         """Where to read to; never empty."""
-        capacity_bytes = self.buffer.capacity_bytes
+        if self.buffer is NO_BUFFER:
+            self.buffer = self._pool.take(self._capacity_bytes)
         missing_bytes = self._wanted_bytes - (self._end - self._start)
         needed_bytes = max(missing_bytes, MINIMUM_READ_BYTES)
-        if self._start == self._end and self.buffer.held_count == 0:
-            self._begin_round()
-        elif capacity_bytes - self._end < needed_bytes:
+        if self.buffer.capacity_bytes - self._end < needed_bytes:
             self._make_room(needed_bytes)
         return self.buffer.view[self._end :]
 
@@ -120,20 +124,26 @@ class Receiver:
         """Make sure that so many bytes from the first unconsumed one on will fit."""
         self._wanted_bytes = byte_count
 
-    def close(self) -> None:
+    def rest(self) -> None:
+        """Let the buffer go if everything in it is consumed; the pool keeps it until the frames in it are let go."""
+        if self._start != self._end or self.buffer is NO_BUFFER:
+            return
+        if self._end > SMALL_CAPACITY_BYTES:
+            # Large frames will be followed by large frames.
+            self._capacity_bytes = min(self.buffer.capacity_bytes, LARGE_CAPACITY_BYTES)
+            self._small_rounds = 0
+        elif self._capacity_bytes > SMALL_CAPACITY_BYTES:
+            self._small_rounds += 1
+            if self._small_rounds >= SHRINK_AFTER_SMALL_ROUNDS:
+                self._capacity_bytes = SMALL_CAPACITY_BYTES
         self._pool.retire(self.buffer)
-
-    def _begin_round(self) -> None:
-        """Everything is consumed and nothing held: start again at the front, in a small buffer when a large one has no
-        use."""
-        capacity_bytes = self.buffer.capacity_bytes
-        if capacity_bytes > SMALL_CAPACITY_BYTES:
-            self._small_rounds = self._small_rounds + 1 if self._end <= SMALL_CAPACITY_BYTES else 0
-            if self._small_rounds >= SHRINK_AFTER_SMALL_ROUNDS or capacity_bytes > LARGE_CAPACITY_BYTES:
-                self._pool.retire(self.buffer)
-                self.buffer = self._pool.take(SMALL_CAPACITY_BYTES)
-                self._small_rounds = 0
+        self.buffer = NO_BUFFER
         self._start = self._end = 0
+
+    def close(self) -> None:
+        if self.buffer is not NO_BUFFER:
+            self._pool.retire(self.buffer)
+            self.buffer = NO_BUFFER
 
     def _make_room(self, needed_bytes: int) -> None:
         buffer, start, end = self.buffer, self._start, self._end

@@ -61,6 +61,7 @@ def test_frames_arrive_whole_and_held_ones_stay_as_they_are(
                 receiver.buffer.held_count += 1
                 kept.append((received, content, receiver.buffer))
             received += 1
+        receiver.rest()
         for index, content, _ in kept:
             assert content == frame(index, lengths[index])[4:]
     assert received == len(lengths)
@@ -69,13 +70,29 @@ def test_frames_arrive_whole_and_held_ones_stay_as_they_are(
     receiver.close()
 
 
-def test_a_buffer_is_reused_from_its_front_when_nothing_is_held() -> None:
-    receiver = Receiver(BufferPool())
-    buffer = receiver.buffer
+def test_connections_that_have_nothing_to_say_share_one_buffer() -> None:
+    pool = BufferPool()
+    receivers = [Receiver(pool) for _ in range(3)]
+    used = set()
     for index in range(100):
-        feed(receiver, frame(index, 10_000))
-        assert len(read_frames(receiver)) == 1
-    assert receiver.buffer is buffer
+        for receiver in receivers:
+            feed(receiver, frame(index, 10_000))
+            used.add(id(receiver.buffer))
+            assert len(read_frames(receiver)) == 1
+            receiver.rest()
+    assert len(used) == 1
+    assert pool.free_bytes == SMALL_CAPACITY_BYTES
+
+
+def test_a_buffer_is_kept_while_a_frame_is_incomplete() -> None:
+    pool = BufferPool()
+    receiver = Receiver(pool)
+    content = frame(1, 10_000)
+    feed(receiver, content[:5_000])
+    receiver.rest()
+    assert pool.free_bytes == 0
+    feed(receiver, content[5_000:])
+    assert len(read_frames(receiver)) == 1
 
 
 def test_a_large_frame_gets_a_larger_buffer_which_goes_back_after_small_ones() -> None:
@@ -86,10 +103,15 @@ def test_a_large_frame_gets_a_larger_buffer_which_goes_back_after_small_ones() -
         position += feed(receiver, content[position:])
         read_frames(receiver)
     assert receiver.buffer.capacity_bytes > 1_000_000
+    receiver.rest()
+    capacities = []
     for index in range(20):
         feed(receiver, frame(index, 100))
+        capacities.append(receiver.buffer.capacity_bytes)
         read_frames(receiver)
-    assert receiver.buffer.capacity_bytes == SMALL_CAPACITY_BYTES
+        receiver.rest()
+    assert capacities[0] > 1_000_000
+    assert capacities[-1] == SMALL_CAPACITY_BYTES
 
 
 def test_a_retired_buffer_is_free_only_when_its_last_frame_is_let_go() -> None:
