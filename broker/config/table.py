@@ -92,7 +92,13 @@ class ConnectionSettings:
         "The size of each connection's receive buffer (SO_RCVBUF); -1 leaves it to the operating system.",
         at_least(-1),
     )
-    socket_listen_backlog_size: int = declare(INT, 128, "How many connections may wait to be accepted.", at_least(1))
+    socket_listen_backlog_size: int = declare(
+        INT,
+        1024,
+        "How many connections may wait to be accepted. 50 in Apache Kafka; connections beyond it are retried by the "
+        "client's system only after a second.",
+        at_least(1),
+    )
     connections_max_idle_ms: int = declare(
         LONG,
         600_000,
@@ -341,7 +347,11 @@ class GroupSettings:
     """Consumer groups and offsets"""
 
     group_initial_rebalance_delay_ms: int = declare(
-        INT, 3_000, "How long the first rebalance of an empty group waits for more members.", at_least(0)
+        INT,
+        0,
+        "How long the first rebalance of an empty group waits for more members. 3000 in Apache Kafka, whose quick-start "
+        "files set it to 0.",
+        at_least(0),
     )
     group_min_session_timeout_ms: int = declare(
         INT, 6_000, "The shortest session time-out a member may ask for.", at_least(0)

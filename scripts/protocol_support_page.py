@@ -1,0 +1,79 @@
+"""Writes docs/protocol-support.md: every API that clients of Apache Kafka 4.3 may call, with the versions served here.
+
+    .venv/bin/python -m scripts.protocol_support_page
+
+Fencepost's column comes from the registry of handlers, Kafka's from an ApiVersions reply recorded from Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+from broker.handlers import APIS
+from broker.handlers.api_versions import advertised_versions
+from protocol.api_keys import ApiKey
+from protocol.messages.api_versions import ApiVersionsResponse
+from protocol.schema import decode
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "protocol-support.md"
+RECORDED_API_VERSIONS = ROOT / "tests" / "frames" / "api_versions.jsonl"
+
+INTRODUCTION = """\
+# Protocol support
+
+Generated from the code by `python -m scripts.protocol_support_page`; a test keeps it current.
+Versions are those that ApiVersions shows to clients. Kafka's column is what Apache Kafka 4.3 showed when its replies were recorded.
+Where the lowest version is lower than what is accepted (Produce 0), that is Kafka's own way: old clients switch features off
+when they do not see it, and requests of those versions are refused.
+
+"""
+
+
+def protocol_support_page() -> str:
+    """The whole page."""
+    ours = {shown.api_key: (shown.min_version, shown.max_version) for shown in advertised_versions()}
+    kafka = kafka_versions()
+    lines = ["| key | API | Fencepost | Apache Kafka 4.3 | what it does here |", "|---|---|---|---|---|"]
+    for key in sorted(ours | kafka):
+        lines.append(
+            f"| {key} | {_name(key)} | {_range(ours.get(key))} | {_range(kafka.get(key))} | {_what_it_does(key)} |"
+        )
+    served = sum(1 for key in kafka if key in ours)
+    summary = f"{served} of the {len(kafka)} APIs that Apache Kafka 4.3 shows to clients are served.\n\n"
+    return INTRODUCTION + summary + "\n".join(lines) + "\n"
+
+
+def kafka_versions() -> dict[int, tuple[int, int]]:
+    """API key to (lowest, highest) version, as Apache Kafka 4.3 advertised them."""
+    version = 3
+    for line in RECORDED_API_VERSIONS.read_text().splitlines():
+        exchange = json.loads(line)
+        if exchange["version"] == version:
+            reply = decode(ApiVersionsResponse, bytes.fromhex(exchange["response"]), version, position=4)
+            return {shown.api_key: (shown.min_version, shown.max_version) for shown in reply.api_keys}
+    raise LookupError(f"{RECORDED_API_VERSIONS} holds no reply of version {version}")
+
+
+def _name(key: int) -> str:
+    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
+
+
+def _range(versions: tuple[int, int] | None) -> str:
+    if versions is None:
+        return "–"
+    lowest, highest = versions
+    return str(lowest) if lowest == highest else f"{lowest}–{highest}"
+
+
+def _what_it_does(key: int) -> str:
+    if key not in APIS:
+        return "not served"
+    documentation = inspect.getdoc(APIS[key].handler) or ""
+    return documentation.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(protocol_support_page(), encoding="utf-8")
