@@ -157,12 +157,18 @@ class _Sync:
 
     __slots__ = ("_errors", "_files", "_future", "_lock", "_loop", "_missing_count")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, files: Sequence[LocalFile], part_count: int) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        files: Sequence[LocalFile],
+        part_count: int,
+        errors: list[StorageError],
+    ) -> None:
         self._loop = loop
         self._future: asyncio.Future[None] = loop.create_future()
         self._files = files
         self._missing_count = part_count
-        self._errors: list[StorageError] = []
+        self._errors = errors
         self._lock = threading.Lock()
 
     @property
@@ -332,20 +338,16 @@ class LocalDisk:
     def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
         local_files: list[LocalFile] = []
         jobs: list[tuple[str, int]] = []
-        sync = None
-        try:
-            for file in files:
-                assert isinstance(file, LocalFile)
+        errors: list[StorageError] = []
+        for file in files:
+            assert isinstance(file, LocalFile)
+            try:
                 jobs.append((file.path, file.begin_sync()))
                 local_files.append(file)
-        except StorageError as error:
-            for file in local_files:
-                file.end_sync()
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            future.set_exception(error)
-            return future
+            except StorageError as error:
+                errors.append(error)
         jobs.extend((directory, -1) for directory in directories)
-        sync = _Sync(asyncio.get_running_loop(), local_files, len(jobs))
+        sync = _Sync(asyncio.get_running_loop(), local_files, len(jobs), errors)
         if not jobs:
             sync.end()
             return sync.future

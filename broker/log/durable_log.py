@@ -75,9 +75,9 @@ class DurableLog:
         self._waiters = DurabilityWaiters()
         self._watchers = Watchers()
         self._sync_target = self.log_end_offset
-        self._unsynced_files: list[LogFile] = []
+        self._unsynced_segments: list[Segment] = []
         self._unsynced_directories: list[str] = []
-        self._side_files: list[LogFile] = []
+        self._side_files: list[tuple[Segment | None, LogFile]] = []
         self._syncing_side_files: list[LogFile] = []
         self.last_stable_offset = producers.last_stable_offset(self.high_watermark, log_start_offset)
 
@@ -107,10 +107,18 @@ class DurableLog:
 
     def begin_sync(self) -> SyncWork:
         """For the flusher: what is not on the disk yet."""
-        files, self._unsynced_files = self._unsynced_files, []
+        if self.is_deleted:
+            return SyncWork((), ())
+        # Retention and the cleaner may have removed a segment, with its files, before they were synced.
+        present = set(self.segments) if self._side_files or self._unsynced_segments else set()
+        files = [segment.log for segment in self._unsynced_segments if segment in present]
+        for segment, file in self._side_files:
+            if segment is None or segment in present:
+                files.append(file)
+            self._syncing_side_files.append(file)
+        self._unsynced_segments = []
+        self._side_files = []
         directories, self._unsynced_directories = self._unsynced_directories, []
-        self._syncing_side_files, self._side_files = self._side_files, []
-        files.extend(self._syncing_side_files)
         if self.config.is_durable or self._is_closing:
             files.append(self.segments.active.log)
             self._sync_target = self.log_end_offset
@@ -140,11 +148,18 @@ class DurableLog:
             self._waiters.durable_up_to(target)
             self._watchers.notify()
 
-    def sync_with_next(self, side_files: Sequence[LogFile], directories: Sequence[str] = ()) -> None:
+    def sync_with_next(
+        self, side_files: Sequence[LogFile], directories: Sequence[str] = (), segment: Segment | None = None
+    ) -> None:
         """Have files beside the log, closed afterwards, and directory entries synced before what is appended from
         now on."""
-        self._side_files.extend(side_files)
+        self._side_files.extend((segment, file) for file in side_files)
         self._unsynced_directories.extend(directories)
+
+    def sync_soon(self, side_files: Sequence[LogFile], segment: Segment) -> None:
+        """Have files of one segment synced and closed; nobody waits for it."""
+        self.sync_with_next(side_files, [self.files.directory], segment)
+        self._flusher.request(self)
 
     def prepare_close(self) -> None:
         """Write what a clean start will want, and have it synced with everything else. Nothing may be appended any
@@ -177,6 +192,9 @@ class DurableLog:
         self.is_deleted = True
         self.offline_reason = self.offline_reason or "the partition has been deleted"
         self.close()
+        for _, file in self._side_files:
+            file.close()
+        self._side_files = []
         self._waiters.fail(StorageError(f"{self.topic_partition} has been deleted"))
         self._watchers.notify()
 
@@ -228,7 +246,8 @@ class DurableLog:
         self.files.write_epochs(self._epochs)
         self.segments.add(self.files.new_segment(base_offset, self.config.index_interval_bytes))
         self._segment_opened_ms = now_ms
-        self._unsynced_files.append(sealed.log)
-        self.sync_with_next([*index_files, snapshot], [self.files.directory])
+        self._unsynced_segments.append(sealed)
+        self.sync_with_next(index_files, segment=sealed)
+        self.sync_with_next([snapshot], [self.files.directory], segment=self.segments.active)
         self._flusher.request(self)
         return self.segments.active

@@ -1,4 +1,5 @@
-"""The settings of one log, with Kafka's names, units and defaults. The settings table in `broker.config` fills it from topic configs."""
+"""The settings of one log, with Kafka's names, units and defaults. The settings table in `broker.config` fills it
+from topic configs."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ import structlog
 from broker.clock import Clock
 from broker.disk import Disk, StorageError
 from broker.log.checkpoints import ZERO_TOPIC_ID, CorruptCheckpointError, decode_offsets, encode_offsets
+from broker.log.cleaner import Cleaner
 from broker.log.flusher import Flusher
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_config import LogConfig
@@ -35,6 +36,7 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
+CLEANER_FILE = "cleaner-offset-checkpoint"
 CHECKPOINT_INTERVAL_MS = 60_000
 LOADS_PER_TURN = 16
 LOGS_PER_SYNC = 64
@@ -52,6 +54,7 @@ class LogDirectory:
         self._disk = disk
         self._clock = clock
         self._flusher = flusher or Flusher(disk)
+        self._cleaner = Cleaner(self._join(CLEANER_FILE), disk=disk, clock=clock)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_start_offsets: dict[TopicPartition, int] = {}
@@ -92,6 +95,7 @@ class LogDirectory:
             is_clean = False
         self._recovery_points = recovery_points or {}
         self._log_start_offsets = log_start_offsets or {}
+        self._cleaner.load()
         found = self._partition_directories()
         if found and not is_clean:
             log.warning("unclean_stop_found", path=self._path, partitions=len(found))
@@ -230,6 +234,7 @@ class LogDirectory:
             return
         self._recovery_points.pop(topic_partition, None)
         self._log_start_offsets.pop(topic_partition, None)
+        self._cleaner.forget(topic_partition)
         partition_log.mark_deleted()
         ending = f".{partition_log.topic_id.hex()}-delete"
         doomed = self._join(str(topic_partition)[: LONGEST_NAME_BYTES - len(ending)] + ending)
@@ -240,14 +245,15 @@ class LogDirectory:
     # Sweep and close
 
     def sweep(self, now_ms: int) -> None:
-        """Do what time asks for: retention, rolling, expiry, checkpoints, and remove what was deleted. Raises
-        StorageError.
+        """Do what time asks for: retention, rolling, expiry, compaction, checkpoints; remove what was deleted.
 
+        Raises StorageError.
         Many logs are gone through in shares, between which the event loop does other things.
         """
         if not self._unswept:
             self._unswept = list(self._logs.values())
             self._sweep_share(now_ms)
+        self._cleaner.start(self._logs.values())
         if now_ms - self._checkpointed_ms >= CHECKPOINT_INTERVAL_MS:
             self._checkpointed_ms = now_ms
             self._write_recovery_points(durable=False)
@@ -274,6 +280,7 @@ class LogDirectory:
         try:
             if not self._is_open:
                 return  # opening failed half-way: what the checkpoints say stays true
+            await self._cleaner.close()
             for count, partition_log in enumerate(self._logs.values()):
                 if count % LOADS_PER_TURN == 0:
                     await asyncio.sleep(0)

@@ -59,6 +59,12 @@ class LogSegments:
         self.sealed_bytes -= segment.size_bytes
         return segment
 
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put a cleaned segment in the place of sealed neighbours."""
+        slot = self._segments.index(old[0])
+        self._segments[slot : slot + len(old)] = [new]
+        self.replace_all(self._segments)
+
     def next_base_offset(self, segment: Segment) -> int | None:
         """Where the following segment begins; None for the active one."""
         slot = bisect_right(self._base_offsets, segment.base_offset)

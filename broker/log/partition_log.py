@@ -20,7 +20,8 @@ from broker.log.batch_preparation import (
 from broker.log.durable_log import DurableLog
 from broker.log.log_config import LogConfig
 from broker.log.log_segments import EMPTY
-from broker.log.producer_replay import rebuild_transaction_index
+from broker.log.producer_replay import usable_transaction_index
+from broker.log.producer_snapshot import ProducerSnapshot
 from broker.log.producer_state import CompletedTransaction, Duplicate
 from broker.log.results import (
     AbortedTransaction,
@@ -304,8 +305,7 @@ class PartitionLog(DurableLog):
             try:
                 return self.segments.aborted_transactions(segment, offset, end_position)
             except CorruptTransactionIndexError as error:
-                log.warning("index_rebuilt", path=error.segment.path(".txnindex"), reason=str(error))
-                rebuild_transaction_index(self.files, list(self.segments), error.segment)
+                usable_transaction_index(self.files, list(self.segments), error.segment)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, isolation: Isolation) -> TimestampedOffset | None:
         """The first record whose timestamp is `timestamp_ms` or later; None when there is none below the bound.
@@ -347,6 +347,10 @@ class PartitionLog(DurableLog):
         """All producers that the partition remembers, as DescribeProducers shows them."""
         self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
         return list(self._producers.active_producers())
+
+    def producer_snapshots(self) -> list[ProducerSnapshot]:
+        """What a snapshot of the producers would hold now."""
+        return self._producers.snapshot()
 
     # Housekeeping
 

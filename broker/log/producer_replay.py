@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import structlog
+
 from broker.log.batch_scan import scan_batches
 from broker.log.partition_files import PartitionFiles
 from broker.log.producer_state import ProducerState
-from broker.log.segment import Segment
+from broker.log.segment import CorruptTransactionIndexError, Segment
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
 from protocol.record_batch import BatchHeader, RecordBatch, read_end_transaction_marker, read_header
+
+log = structlog.get_logger(__name__)
 
 NEVER_EXPIRE_MS = 2**63 - 1
 
@@ -70,6 +74,16 @@ def _reader(segment: Segment, position: int, header: BatchHeader) -> Callable[[]
         return RecordBatch(read_header(buffer), buffer)
 
     return read_batch
+
+
+def usable_transaction_index(files: PartitionFiles, segments: Sequence[Segment], segment: Segment) -> TransactionIndex:
+    """A segment's index, made anew first if its file cannot be right. Raises StorageError."""
+    try:
+        return segment.transaction_index
+    except CorruptTransactionIndexError as error:
+        log.warning("index_rebuilt", path=segment.path(".txnindex"), reason=str(error))
+        rebuild_transaction_index(files, segments, segment)
+        return segment.transaction_index
 
 
 def rebuild_transaction_index(files: PartitionFiles, segments: Sequence[Segment], segment: Segment) -> None:

@@ -51,7 +51,7 @@ def roll_age_ms(topic_partition: TopicPartition, config: LogConfig) -> int:
 
     The jitter is fixed per partition, so that partitions created together do not all roll at once.
     """
+    age_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
     if config.segment_jitter_ms <= 0:
-        return config.segment_ms
-    jitter_ms = zlib.crc32(str(topic_partition).encode()) % min(config.segment_jitter_ms, config.segment_ms)
-    return config.segment_ms - jitter_ms
+        return age_ms
+    return age_ms - zlib.crc32(str(topic_partition).encode()) % min(config.segment_jitter_ms, age_ms)

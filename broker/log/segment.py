@@ -87,13 +87,14 @@ class Segment:
         next_offset: int,
         index_interval_bytes: int,
         has_transaction_index: bool = False,
+        log_suffix: str = ".log",
     ) -> None:
         self._disk = disk
         self._directory = directory
         self.base_offset = base_offset
         self.next_offset = next_offset
         self.has_transaction_index = has_transaction_index
-        self.log: LogFile = disk.open(self.path(".log"))
+        self.log: LogFile = disk.open(self.path(log_suffix))
         self._index_interval_bytes = index_interval_bytes
         self._bytes_since_index_entry = 0
         self._first_timestamp_ms: int | None = None
@@ -354,6 +355,11 @@ class Segment:
         self._transaction_index = index
         self.has_transaction_index = len(index) > 0
 
+    def adopt_transaction_index(self, index: TransactionIndex) -> None:
+        """Take over an index whose file is in place already."""
+        self._transaction_index = index
+        self.has_transaction_index = len(index) > 0
+
     def _close_transaction_index_file(self) -> None:
         if self._transaction_index_file is not None:
             self._transaction_index_file.close()
@@ -409,6 +415,14 @@ class Segment:
             self._time_index = None
 
     # Files
+
+    def move_log(self, suffix: str, new_suffix: str) -> None:
+        """Rename the log file, which is closed, on its way to its final name."""
+        self._disk.rename(self.path(suffix), self.path(new_suffix))
+
+    def log_was_moved(self) -> None:
+        """The log file has its final name now, and is used again."""
+        self.log = self._disk.open(self.path(".log"))
 
     def truncate(self, position: int) -> None:
         """Cut the log file; the indexes must be rebuilt afterwards."""

@@ -1,10 +1,10 @@
-"""How the cleaner puts a rewritten segment in the place of those it was made from, so that a crash leaves one or the
-other.
+"""How the cleaner puts a rewritten segment in the place of those it was made from: a crash leaves one or the others.
 
-The new log file is written as `<base>.log.cleaned` and synced; renaming it to `<base>.log.swap` decides that it counts.
-Then the old segments are deleted and it gets its name. Its last batch ends where the last of the old segments ended,
-so a
-start that finds a swap file knows which segments it stands for.
+The new log file is written as `<base>.log.cleaned`, what is left of the transaction indexes as `.txnindex.cleaned`.
+When both are on the disk, renaming the first to `<base>.log.swap` decides that they count. Then the old segments are
+deleted and the new files get their names, the log first. The last batch of the new log ends where the last of the old
+segments ended, so a start that finds a swap file knows which segments it stands for.
+The file system must keep the order of renames and deletions in one directory, as journaling ones do.
 Source: Kafka's LocalLog.replaceSegments and LogLoader.removeTempFilesAndCollectSwapFiles.
 """
 
@@ -22,15 +22,20 @@ log = structlog.get_logger(__name__)
 
 CLEANED_SUFFIX = ".log.cleaned"
 SWAP_SUFFIX = ".log.swap"
+TRANSACTIONS_CLEANED_SUFFIX = ".txnindex.cleaned"
 DELETED_SUFFIX = ".log.deleted"
 
 
 def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -> bool:
     """At a start: drop what was not decided, finish what was. Returns whether files have changed. Raises
     StorageError."""
-    for suffix in (CLEANED_SUFFIX, DELETED_SUFFIX):
-        for offset in numbered.get(suffix, ()):
+    undecided = numbered.get(CLEANED_SUFFIX, ())
+    transaction_indexes = numbered.get(TRANSACTIONS_CLEANED_SUFFIX, ())
+    for offset in undecided:
+        for suffix in (TRANSACTIONS_CLEANED_SUFFIX, CLEANED_SUFFIX):
             files.disk.delete(files.path(file_name(offset, suffix)))
+    for offset in numbered.get(DELETED_SUFFIX, ()):
+        files.disk.delete(files.path(file_name(offset, DELETED_SUFFIX)))
     swaps = numbered.get(SWAP_SUFFIX, ())
     for base_offset in swaps:
         swap = files.disk.open(files.path(file_name(base_offset, SWAP_SUFFIX)))
@@ -41,7 +46,10 @@ def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -
         replaced = [offset for offset in numbered.get(".log", ()) if base_offset <= offset < end_offset]
         finish_swap(files, base_offset, replaced)
         log.info("segment_swap_finished", path=files.path(file_name(base_offset, ".log")), segments=len(replaced))
-    return bool(swaps)
+    for offset in transaction_indexes:
+        if offset not in undecided and offset not in swaps:
+            _finish_transaction_index(files, offset)
+    return bool(swaps or transaction_indexes)
 
 
 def finish_swap(files: PartitionFiles, base_offset: int, replaced: Sequence[int]) -> None:
@@ -52,3 +60,10 @@ def finish_swap(files: PartitionFiles, base_offset: int, replaced: Sequence[int]
                 files.disk.delete(files.path(file_name(offset, suffix)))
     swap_path = files.path(file_name(base_offset, SWAP_SUFFIX))
     files.disk.rename(swap_path, files.path(file_name(base_offset, ".log")))
+    _finish_transaction_index(files, base_offset)
+
+
+def _finish_transaction_index(files: PartitionFiles, base_offset: int) -> None:
+    cleaned_path = files.path(file_name(base_offset, TRANSACTIONS_CLEANED_SUFFIX))
+    if files.disk.exists(cleaned_path):
+        files.disk.rename(cleaned_path, files.path(file_name(base_offset, ".txnindex")))

@@ -132,6 +132,20 @@ async def test_a_file_closed_while_it_is_synced_gives_its_descriptor_back_afterw
         file.append(b"y")
 
 
+async def test_a_file_that_cannot_be_opened_does_not_keep_others_from_being_synced(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, there = disk.open(str(tmp_path / "gone")), disk.open(str(tmp_path / "there"))
+    gone.close()
+    there.append(b"x")
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    with pytest.raises(StorageError, match="closed") as raised:
+        await disk.sync([gone, there])
+    assert raised.value.paths == {str(tmp_path / "gone")}
+    assert synced == [1]
+
+
 async def test_a_failed_sync_names_the_paths_that_failed(
     disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""A log directory on the real disk that tests can stop, crash, damage and start again, and short ways to write in it."""
+"""A log directory on the real disk that tests can stop, crash, damage and start again, with short ways to write."""
 
 from __future__ import annotations
 
@@ -104,6 +104,11 @@ class LogWorld:
             begun = log.begin_verification(producer_id, producer_epoch, base_sequence, transaction_version_2=True)
             guard = begun if isinstance(begun, VerificationGuard) else None
         return log.append(memoryview(batch), origin=origin, now_ms=self.clock.now_ms(), guard=guard)
+
+    def append_records(self, *records: Record) -> AppendResult:
+        """Append one plain batch of just these records to ORDERS."""
+        batch = memoryview(build_batch(records))
+        return self.orders.append(batch, origin=AppendOrigin.CLIENT, now_ms=self.clock.now_ms())
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> AppendResult:
         return self.orders.append_marker(

@@ -1,0 +1,373 @@
+"""The cleaner: rewrites the sealed segments of compacted logs so that only the newest record of every key is left.
+
+It runs as one task beside everything else and often gives the event loop back. The log stays readable and writable all
+the time: new segments are written beside the old ones and take their place in one step.
+Source: Kafka's LogCleaner, Cleaner and LogCleanerManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from broker.clock import Clock
+from broker.disk import Disk, LogFile, StorageError
+from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
+from broker.log.compaction import CleanedTransactions, LastRecord, OffsetMap, RetentionRules
+from broker.log.partition_log import PartitionLog
+from broker.log.producer_replay import usable_transaction_index
+from broker.log.segment import MAX_RELATIVE_OFFSET, Segment, file_name
+from broker.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX, TRANSACTIONS_CLEANED_SUFFIX, finish_swap
+from broker.log.tail_check import checked_batches
+from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
+from broker.topic_partition import TopicPartition
+from protocol.primitives import DecodeError
+from protocol.record_batch import RecordBatch, read_header, retain_records
+
+log = structlog.get_logger(__name__)
+
+OFFSET_MAP_BYTES = 128 * 1024 * 1024
+RECORDS_PER_SLICE = 300
+
+
+class CleaningAbandonedError(Exception):
+    """The log has changed, or cannot be read as it should; what had been written was thrown away."""
+
+
+class DirtyRange(NamedTuple):
+    """What a pass may clean: from the first offset after the last pass up to one that is not to be touched yet.
+
+    ratio:  dirty bytes of all that could be cleaned.
+    is_due: the ratio, or the age of what is dirty, asks for a pass.
+    """
+
+    start_offset: int
+    end_offset: int
+    ratio: float
+    is_due: bool
+
+
+def dirty_range(partition_log: PartitionLog, cleaned_offset: int, now_ms: int) -> DirtyRange:
+    """What there is to clean in a log whose last pass ended at `cleaned_offset`.
+
+    Never the active segment, nothing at or above the last stable offset, nothing younger than `min.compaction.lag.ms`.
+    """
+    config = partition_log.config
+    segments = partition_log.segments
+    start_offset = max(cleaned_offset, segments.first.base_offset)
+    if start_offset > partition_log.log_end_offset:
+        start_offset = segments.first.base_offset
+    end_offset = segments.active.base_offset
+    clean_bytes = dirty_bytes = 0
+    oldest_dirty_ms: int | None = None
+    for segment in segments.sealed:
+        following_offset = segments.next_base_offset(segment) or partition_log.log_end_offset
+        is_dirty = following_offset > start_offset
+        lag_ms = config.min_compaction_lag_ms
+        is_too_young = is_dirty and lag_ms > 0 and segment.max_timestamp_ms > now_ms - lag_ms
+        if following_offset > partition_log.last_stable_offset or is_too_young:
+            end_offset = segment.base_offset
+            break
+        if not is_dirty:
+            clean_bytes += segment.size_bytes
+            continue
+        dirty_bytes += segment.size_bytes
+        if oldest_dirty_ms is None:
+            oldest_dirty_ms = segment.first_timestamp_ms
+    if not dirty_bytes:
+        return DirtyRange(start_offset, start_offset, 0.0, is_due=False)
+    ratio = dirty_bytes / (clean_bytes + dirty_bytes)
+    is_overdue = oldest_dirty_ms is not None and now_ms - oldest_dirty_ms > config.max_compaction_lag_ms
+    return DirtyRange(start_offset, end_offset, ratio, ratio > config.min_cleanable_dirty_ratio or is_overdue)
+
+
+class LogCleaning:
+    """One pass over one log."""
+
+    def __init__(
+        self, partition_log: PartitionLog, dirty: DirtyRange, *, now_ms: int, map_bytes: int = OFFSET_MAP_BYTES
+    ) -> None:
+        self._log = partition_log
+        self._files = partition_log.files
+        self._disk = partition_log.files.disk
+        self._dirty = dirty
+        self._now_ms = now_ms
+        self._map = OffsetMap(map_bytes)
+        self._slice_records = 0
+
+    async def run(self) -> int:
+        """Clean; returns the offset up to which the log is clean now.
+
+        Raises CleaningAbandonedError, and StorageError when writing fails; the log can then still be used, or is
+        offline.
+        """
+        candidates = [segment for segment in self._log.segments.sealed if segment.base_offset < self._dirty.end_offset]
+        await self._build_map(candidates)
+        segments = [segment for segment in candidates if segment.base_offset < self._map.end_offset]
+        rules = RetentionRules(
+            self._map,
+            self._aborted(0, self._dirty.end_offset),
+            self._last_records(),
+            delete_retention_ms=self._log.config.delete_retention_ms,
+            now_ms=self._now_ms,
+        )
+        size_before_bytes = sum(segment.size_bytes for segment in segments)
+        size_after_bytes = 0
+        for group in self._groups(segments):
+            size_after_bytes += await self._clean_group(group, rules)
+        log.info(
+            "log_cleaned",
+            topic=self._log.topic_partition.topic,
+            partition=self._log.topic_partition.partition,
+            segments=len(segments),
+            size_before_bytes=size_before_bytes,
+            size_after_bytes=size_after_bytes,
+            cleaned_offset=self._map.end_offset,
+        )
+        return self._map.end_offset
+
+    async def _batches(self, segment: Segment) -> AsyncIterator[tuple[int, RecordBatch]]:
+        """All batches of a segment with their positions, a slice of the event loop's time after the other."""
+        end_position = 0
+        for position, batch in checked_batches(segment.log, segment.base_offset):
+            yield position, batch
+            end_position = position + batch.header.size_bytes
+            self._slice_records += 1 + batch.header.records_count
+            if self._slice_records >= RECORDS_PER_SLICE:
+                self._slice_records = 0
+                await asyncio.sleep(0)
+                self._insist_on([segment])
+        if end_position != segment.size_bytes:
+            raise CleaningAbandonedError(f"{segment.path('.log')} cannot be read from position {end_position} on")
+
+    def _insist_on(self, segments: Sequence[Segment]) -> None:
+        """The log may have been deleted, taken offline or cut by retention while others had the event loop."""
+        if self._log.is_deleted or self._log.is_offline:
+            raise CleaningAbandonedError(f"{self._log.topic_partition} is not there any more")
+        present = set(self._log.segments)
+        if any(segment not in present for segment in segments):
+            raise CleaningAbandonedError(f"{self._log.topic_partition} has been cut from its start")
+
+    # Which records are the newest
+
+    async def _build_map(self, segments: Sequence[Segment]) -> None:
+        start_offset = self._dirty.start_offset
+        transactions = CleanedTransactions(self._aborted(start_offset, self._dirty.end_offset))
+        for segment in segments:
+            if segment.next_offset <= start_offset:
+                continue
+            async for _, batch in self._batches(segment):
+                header = batch.header
+                if header.last_offset < start_offset:
+                    continue
+                if header.is_control:
+                    transactions.ends_nothing(batch, [])
+                elif not transactions.is_aborted_data(header) and not self._map.add_batch(batch, start_offset):
+                    return
+                self._map.end_offset = header.last_offset + 1
+        self._map.end_offset = self._dirty.end_offset
+
+    def _aborted(self, start_offset: int, end_offset: int) -> list[TransactionIndexEntry]:
+        """The aborted transactions that overlap a range; their markers may be behind it."""
+        segments = list(self._log.segments)
+        aborted: list[TransactionIndexEntry] = []
+        for segment in segments:
+            if segment.has_transaction_index and segment.next_offset > start_offset:
+                index = usable_transaction_index(self._files, segments, segment)
+                entries = (index[slot] for slot in range(len(index)))
+                aborted.extend(
+                    entry for entry in entries if entry.first_offset < end_offset and entry.last_offset >= start_offset
+                )
+        return aborted
+
+    def _last_records(self) -> dict[int, LastRecord]:
+        return {
+            producer.producer_id: LastRecord(
+                producer.recent_batches[-1].last_offset if producer.recent_batches else None, producer.producer_epoch
+            )
+            for producer in self._log.producer_snapshots()
+        }
+
+    # Rewriting
+
+    def _groups(self, segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+        """Neighbours that fit into one segment, so that what is left of many becomes few."""
+        limit_bytes = self._log.config.segment_bytes
+        group: list[Segment] = []
+        group_bytes = 0
+        for segment in segments:
+            is_near = not group or segment.next_offset - group[0].base_offset <= MAX_RELATIVE_OFFSET
+            if group and not (is_near and group_bytes + segment.size_bytes <= limit_bytes):
+                yield group
+                group, group_bytes = [], 0
+            group.append(segment)
+            group_bytes += segment.size_bytes
+        if group:
+            yield group
+
+    async def _clean_group(self, group: Sequence[Segment], rules: RetentionRules) -> int:
+        """Rewrite some segments into one; returns its size."""
+        base_offset = group[0].base_offset
+        self._disk.delete(self._files.path(file_name(base_offset, CLEANED_SUFFIX)))
+        cleaned = Segment(
+            self._disk,
+            self._files.directory,
+            base_offset,
+            next_offset=base_offset,
+            index_interval_bytes=self._log.config.index_interval_bytes,
+            log_suffix=CLEANED_SUFFIX,
+        )
+        kept_aborted: list[TransactionIndexEntry] = []
+        is_swapped = False
+        try:
+            if await self._rewrite(group, rules, cleaned, kept_aborted) or len(group) > 1:
+                await self._sync(cleaned, kept_aborted)
+                self._insist_on(group)
+                # From here to the replacement in memory nothing comes between: files and segments change together.
+                is_swapped = True
+                self._log.sync_soon(self._swap(group, cleaned, kept_aborted), cleaned)
+        finally:
+            if not is_swapped:
+                cleaned.close()
+                for suffix in (TRANSACTIONS_CLEANED_SUFFIX, CLEANED_SUFFIX):
+                    self._disk.delete(self._files.path(file_name(base_offset, suffix)))
+        return cleaned.size_bytes
+
+    async def _rewrite(
+        self,
+        group: Sequence[Segment],
+        rules: RetentionRules,
+        cleaned: Segment,
+        kept_aborted: list[TransactionIndexEntry],
+    ) -> bool:
+        """Write what is kept; returns whether that differs from what was there."""
+        is_changed = False
+        for segment in group:
+            async for position, batch in self._batches(segment):
+                header = batch.header
+                is_last = segment is group[-1] and position + header.size_bytes == segment.size_bytes
+                try:
+                    retained = rules.retain(batch, kept_aborted, is_last=is_last)
+                except DecodeError as error:
+                    reason = f"{segment.path('.log')} holds records at position {position} that cannot be read: {error}"
+                    raise CleaningAbandonedError(reason) from error
+                if retained is None:
+                    is_changed = True
+                elif retained.records is None:
+                    cleaned.append((batch.buffer,), header.last_offset, header.max_timestamp_ms)
+                else:
+                    is_changed = True
+                    buffer = retain_records(batch, retained.records, delete_horizon_ms=retained.delete_horizon_ms)
+                    cleaned.append((buffer,), header.last_offset, read_header(buffer).max_timestamp_ms)
+        return is_changed
+
+    async def _sync(self, cleaned: Segment, kept_aborted: Sequence[TransactionIndexEntry]) -> None:
+        """Bring the new files to the disk, under names that do not count yet, and close them."""
+        files = [cleaned.log]
+        if kept_aborted:
+            path = self._files.path(file_name(cleaned.base_offset, TRANSACTIONS_CLEANED_SUFFIX))
+            self._disk.delete(path)
+            files.append(self._disk.open(path))
+            files[1].append(b"".join(entry.to_bytes() for entry in kept_aborted))
+        await self._disk.sync(files, [self._files.directory])
+        for file in files:
+            file.close()
+
+    def _swap(
+        self, group: Sequence[Segment], cleaned: Segment, kept_aborted: Sequence[TransactionIndexEntry]
+    ) -> list[LogFile]:
+        """Put the new segment in the place of the old ones; `broker.log.swap` says why in this order.
+
+        Returns its index files, to be synced and closed.
+        """
+        try:
+            cleaned.move_log(CLEANED_SUFFIX, SWAP_SUFFIX)
+            for segment in group:
+                segment.close()
+            finish_swap(self._files, cleaned.base_offset, [segment.base_offset for segment in group])
+            cleaned.log_was_moved()
+            index = TransactionIndex()
+            for entry in kept_aborted:
+                index.append(entry)
+            cleaned.adopt_transaction_index(index)
+            self._log.segments.replace(group, cleaned)
+            self._files.keep_snapshots([segment.base_offset for segment in self._log.segments])
+            return cleaned.seal()
+        except StorageError as error:
+            self._log.give_up(error)
+            raise
+
+
+class Cleaner:
+    """Cleans the compacted logs of one directory, the dirtiest first, one at a time.
+
+    checkpoint_path: remembers up to which offset each log is clean; without it logs are cleaned from their start again.
+    """
+
+    def __init__(self, checkpoint_path: str, *, disk: Disk, clock: Clock) -> None:
+        self._checkpoint_path = checkpoint_path
+        self._disk = disk
+        self._clock = clock
+        self._cleaned_offsets: dict[TopicPartition, int] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def load(self) -> None:
+        """Read the checkpoint. Raises StorageError."""
+        content = self._disk.read_file(self._checkpoint_path)
+        try:
+            self._cleaned_offsets = decode_offsets(content) if content is not None else {}
+        except CorruptCheckpointError as error:
+            log.warning("checkpoint_corrupt", path=self._checkpoint_path, reason=str(error))
+
+    def start(self, logs: Iterable[PartitionLog]) -> None:
+        """Clean what is due, in the background; nothing happens while that still goes on."""
+        if self._task is None or self._task.done():
+            compacted = [partition_log for partition_log in logs if partition_log.config.is_compacted]
+            if self._dirtiest(compacted) is not None:
+                self._task = asyncio.get_running_loop().create_task(self._clean(compacted), name="cleaner")
+
+    async def close(self) -> None:
+        """Stop; a pass that is going on is thrown away."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """A deleted partition may come again, with other records."""
+        self._cleaned_offsets.pop(topic_partition, None)
+
+    def _dirtiest(self, logs: Sequence[PartitionLog]) -> tuple[PartitionLog, DirtyRange] | None:
+        now_ms = self._clock.now_ms()
+        due = [
+            (partition_log, dirty)
+            for partition_log in logs
+            if not partition_log.is_offline and not partition_log.is_deleted
+            for dirty in [
+                dirty_range(partition_log, self._cleaned_offsets.get(partition_log.topic_partition, 0), now_ms)
+            ]
+            if dirty.is_due
+        ]
+        return max(due, key=lambda candidate: candidate[1].ratio, default=None)
+
+    async def _clean(self, logs: list[PartitionLog]) -> None:
+        while (found := self._dirtiest(logs)) is not None:
+            partition_log, dirty = found
+            topic_partition = partition_log.topic_partition
+            try:
+                cleaned_offset = await LogCleaning(partition_log, dirty, now_ms=self._clock.now_ms()).run()
+                if not partition_log.is_deleted:
+                    self._cleaned_offsets[topic_partition] = cleaned_offset
+                    content = encode_offsets(self._cleaned_offsets)
+                    self._disk.write_file(self._checkpoint_path, content, durable=False)
+            except (CleaningAbandonedError, StorageError) as error:
+                logs.remove(partition_log)
+                log.warning(
+                    "cleaning_abandoned",
+                    topic=topic_partition.topic,
+                    partition=topic_partition.partition,
+                    reason=str(error),
+                )

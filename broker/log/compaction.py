@@ -1,0 +1,194 @@
+"""What compaction keeps: the newest record of every key, and what consumers and producers need besides.
+
+Source: Kafka's Cleaner and CleanedTransactionMetadata; KIP-58, KIP-98, KIP-354, KIP-534.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop
+from typing import NamedTuple
+
+from broker.log.transaction_index import TransactionIndexEntry
+from protocol.record_batch import BatchHeader, Record, RecordBatch, read_end_transaction_marker, read_records
+
+KEY_OVERHEAD_BYTES = 120  # what a dict entry, a bytes object and an int take beside the key itself
+
+
+class LastRecord(NamedTuple):
+    """Where the state of a producer comes from: its last batch, or, where `offset` is None, the marker of its epoch."""
+
+    offset: int | None
+    producer_epoch: int
+
+
+class CleanedTransactions:
+    """Follows the transactions through the batches that are cleaned, in order.
+
+    Data of an aborted transaction goes. A marker may go once no batch of its transaction is left before it, which takes
+    a pass of its own; until then an aborted transaction stays in the index of the segment that has its marker.
+    """
+
+    def __init__(self, aborted: Iterable[TransactionIndexEntry]) -> None:
+        self._coming = [(entry.first_offset, entry) for entry in aborted]
+        heapify(self._coming)
+        self._ongoing_aborted: dict[int, TransactionIndexEntry] = {}
+        self._aborted_with_batches: set[int] = set()
+        self._committed_with_batches: set[int] = set()
+
+    def is_aborted_data(self, header: BatchHeader) -> bool:
+        """Take in a data batch; returns whether its transaction was aborted."""
+        self._advance(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._ongoing_aborted:
+            self._aborted_with_batches.add(header.producer_id)
+            return True
+        self._committed_with_batches.add(header.producer_id)
+        return False
+
+    def ends_nothing(self, batch: RecordBatch, kept: list[TransactionIndexEntry]) -> bool:
+        """Take in a control batch; returns whether no batch of its transaction is left.
+
+        kept: takes the aborted transaction that must stay in the index.
+        """
+        header = batch.header
+        self._advance(header.last_offset)
+        marker = read_end_transaction_marker(batch)
+        if marker is None:
+            return header.records_count == 0
+        producer_id = header.producer_id
+        if marker.committed:
+            if producer_id in self._committed_with_batches:
+                self._committed_with_batches.discard(producer_id)
+                return False
+            return True
+        entry = self._ongoing_aborted.pop(producer_id, None)
+        if entry is not None and producer_id in self._aborted_with_batches:
+            self._aborted_with_batches.discard(producer_id)
+            kept.append(entry)
+            return False
+        return True
+
+    def _advance(self, offset: int) -> None:
+        while self._coming and self._coming[0][0] <= offset:
+            entry = heappop(self._coming)[1]
+            self._ongoing_aborted[entry.producer_id] = entry
+
+
+class OffsetMap:
+    """The newest offset of every key between the first dirty offset and `end_offset` (exclusive), in bounded memory."""
+
+    def __init__(self, maximum_bytes: int) -> None:
+        self.end_offset = 0
+        self._offsets: dict[bytes, int] = {}
+        self._free_bytes = maximum_bytes
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def add_batch(self, batch: RecordBatch, start_offset: int) -> bool:
+        """Take in the records of a batch from `start_offset` on; False when it is left out because there is no room.
+
+        The first batch always fits: cleaning goes on, however little memory it may use.
+        """
+        added = {
+            record.key: record.offset
+            for record in read_records(batch)
+            if record.key is not None and record.offset >= start_offset
+        }
+        needed_bytes = sum(len(key) + KEY_OVERHEAD_BYTES for key in added if key not in self._offsets)
+        if needed_bytes > self._free_bytes and self._offsets:
+            return False
+        self._free_bytes -= needed_bytes
+        self._offsets.update(added)
+        return True
+
+    def has_newer(self, key: bytes, offset: int) -> bool:
+        newest_offset = self._offsets.get(key)
+        return newest_offset is not None and newest_offset > offset
+
+
+class Retained(NamedTuple):
+    """What is left of a batch: records None means all, as they are; otherwise these, with the delete horizon given."""
+
+    records: list[Record] | None
+    delete_horizon_ms: int | None = None
+
+
+class RetentionRules:
+    """Decides batch by batch what one pass over a log keeps.
+
+    aborted:      the aborted transactions of the range that is cleaned.
+    last_records: of the producers that the log remembers, by producer id.
+    """
+
+    def __init__(
+        self,
+        offset_map: OffsetMap,
+        aborted: Iterable[TransactionIndexEntry],
+        last_records: Mapping[int, LastRecord],
+        *,
+        delete_retention_ms: int,
+        now_ms: int,
+    ) -> None:
+        self._map = offset_map
+        self._transactions = CleanedTransactions(aborted)
+        self._last_records = last_records
+        self._delete_retention_ms = delete_retention_ms
+        self._now_ms = now_ms
+
+    def retain(
+        self, batch: RecordBatch, kept_aborted: list[TransactionIndexEntry], *, is_last: bool
+    ) -> Retained | None:
+        """What to keep of a batch; None when it goes altogether.
+
+        is_last: the batch ends a segment, and stays at least as an empty one, so that the offsets it reaches are seen.
+        """
+        header = batch.header
+        is_bare_marker = False
+        if header.is_control:
+            is_bare_marker = self._transactions.ends_nothing(batch, kept_aborted)
+            drops_records = is_bare_marker and self._is_past_horizon(header)
+        else:
+            drops_records = self._transactions.is_aborted_data(header)
+        must_stay = is_last or self._is_last_of_producer(header)
+        if drops_records:
+            return Retained([]) if must_stay else None
+        if header.is_control:
+            if is_bare_marker and not header.has_delete_horizon:
+                return Retained(list(read_records(batch)), self._now_ms + self._delete_retention_ms)
+            return Retained(None)
+        return self._retain_records(batch, must_stay=must_stay)
+
+    def _retain_records(self, batch: RecordBatch, *, must_stay: bool) -> Retained | None:
+        header = batch.header
+        is_past_horizon = self._is_past_horizon(header)
+        kept: list[Record] = []
+        has_tombstone = False
+        for record in read_records(batch):
+            if record.offset < self._map.end_offset:
+                if record.key is None or self._map.has_newer(record.key, record.offset):
+                    continue
+                if record.value is None:
+                    if is_past_horizon:
+                        continue
+                    has_tombstone = True
+            kept.append(record)
+        if has_tombstone and not header.has_delete_horizon:
+            return Retained(kept, self._now_ms + self._delete_retention_ms)
+        if len(kept) == header.records_count:
+            return Retained(None)
+        return Retained(kept) if kept or must_stay else None
+
+    def _is_past_horizon(self, header: BatchHeader) -> bool:
+        return header.has_delete_horizon and header.base_timestamp_ms <= self._now_ms
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        """Whether the producer's sequence, or, without data, its epoch can only be learned from here."""
+        last = self._last_records.get(header.producer_id) if header.producer_id >= 0 else None
+        if last is None:
+            return False
+        if last.offset is None:
+            return header.is_control and header.producer_epoch == last.producer_epoch
+        return header.last_offset == last.offset
