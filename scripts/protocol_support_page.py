@@ -2,7 +2,8 @@
 
     .venv/bin/python -m scripts.protocol_support_page
 
-Fencepost's column comes from the registry of handlers, Kafka's from an ApiVersions reply recorded from Apache Kafka 4.3.
+Fencepost's column comes from the registry of handlers, Kafka's from an ApiVersions reply recorded from Apache Kafka
+4.3.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ INTRODUCTION = """\
 # Protocol support
 
 Generated from the code by `python -m scripts.protocol_support_page`; a test keeps it current.
-Versions are those that ApiVersions shows to clients. Kafka's column is what Apache Kafka 4.3 showed when its replies were recorded.
-Where the lowest version is lower than what is accepted (Produce 0), that is Kafka's own way: old clients switch features off
-when they do not see it, and requests of those versions are refused.
+Versions are those that ApiVersions shows to clients. Kafka's column is what Apache Kafka 4.3 showed when its replies
+were recorded. Where the lowest version is lower than what is accepted (Produce 0), that is Kafka's own way: old clients
+switch features off when they do not see it, and requests of those versions are refused.
 
 """
+NOT_SERVED = "-"
 
 
 def protocol_support_page() -> str:
@@ -37,10 +39,10 @@ def protocol_support_page() -> str:
     ours = {shown.api_key: (shown.min_version, shown.max_version) for shown in advertised_versions()}
     kafka = kafka_versions()
     lines = ["| key | API | Fencepost | Apache Kafka 4.3 | what it does here |", "|---|---|---|---|---|"]
-    for key in sorted(ours | kafka):
-        lines.append(
-            f"| {key} | {_name(key)} | {_range(ours.get(key))} | {_range(kafka.get(key))} | {_what_it_does(key)} |"
-        )
+    lines += [
+        f"| {key} | {_name(key)} | {_range(ours.get(key))} | {_range(kafka.get(key))} | {_what_it_does(key)} |"
+        for key in sorted(ours | kafka)
+    ]
     served = sum(1 for key in kafka if key in ours)
     summary = f"{served} of the {len(kafka)} APIs that Apache Kafka 4.3 shows to clients are served.\n\n"
     return INTRODUCTION + summary + "\n".join(lines) + "\n"
@@ -63,9 +65,9 @@ def _name(key: int) -> str:
 
 def _range(versions: tuple[int, int] | None) -> str:
     if versions is None:
-        return "–"
+        return NOT_SERVED
     lowest, highest = versions
-    return str(lowest) if lowest == highest else f"{lowest}–{highest}"
+    return str(lowest) if lowest == highest else f"{lowest} to {highest}"
 
 
 def _what_it_does(key: int) -> str:
