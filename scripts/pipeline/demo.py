@@ -1,10 +1,9 @@
-"""The demonstration: 336,776 flights through an exactly-once application and PySpark, with both killed on the way,
-compared with the file.
+"""The demonstration: 336,776 flights through an exactly-once application and PySpark, compared with the file.
 
     ./scripts/demo [--limit N] [--bootstrap HOST:PORT] [--output DIR]
 
-The broker and the application run as processes of their own. Once a third of the flights is through, the application is
-killed with kill -9, in the middle of a transaction, and started again; at two thirds the broker is. Then Spark reads
+The broker and the application run as processes of their own. Once a third of the flights is through, the application
+is killed with kill -9, in the middle of a transaction, and started again; at two thirds the broker is. Then Spark reads
 what was committed. Everything stays in ./demo-output/flights until the next run: the broker's data, the logs, Spark's
 figures and timeline.png. The exit code is 1 on any difference.
 """

