@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from broker.handlers.api import CloseConnection
-from broker.receive_buffer import ReceiveBuffer, Receiver
+from broker.receive_buffer import Receiver
 
 if TYPE_CHECKING:
     from broker.dispatch import Dispatcher
@@ -89,7 +89,6 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._limits = limits
         self._loop = loop
-        self._pool = pool
         self._receiver = Receiver(pool)
         self._transport: asyncio.Transport | None = None
         self._in_flight: deque[_InFlight] = deque()
@@ -119,6 +118,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def remove_close_callback(self, callback: Callable[[], None]) -> None:
         self._close_callbacks.pop(callback, None)
+
+    def keep_frame_until(self, task: asyncio.Future[Any]) -> None:
+        """Leave the frame that is being dispatched as it is until a task is done: it uses slices of it."""
+        buffer = self._receiver.hold()
+        task.add_done_callback(lambda _: self._receiver.release(buffer))
 
     def drain(self) -> None:
         """Read no further requests; close when everything in flight is answered."""
@@ -251,11 +255,8 @@ class Connection(asyncio.BufferedProtocol):
         outcome = self._dispatcher.dispatch(frame, self)
         in_flight = _InFlight()
         if isinstance(outcome, asyncio.Future):
-            buffer = self._receiver.buffer
-            buffer.held_count += 1
             self._in_flight.append(in_flight)
-            # The callback is the only reference that keeps the task and the frame alive, and the last to need them.
-            outcome.add_done_callback(lambda task: self._finished(in_flight, buffer, task))
+            outcome.add_done_callback(lambda task: self._finished(in_flight, task))
             return
         if outcome is None:
             return
@@ -268,9 +269,8 @@ class Connection(asyncio.BufferedProtocol):
         if sum(map(len, outcome)) >= self._limits.fencepost_connection_write_buffer_bytes:
             self._send_ready()
 
-    def _finished(self, in_flight: _InFlight, buffer: ReceiveBuffer, task: asyncio.Future[Reply]) -> None:
+    def _finished(self, in_flight: _InFlight, task: asyncio.Future[Reply]) -> None:
         """A request that had to wait is finished."""
-        self._pool.release(buffer)
         if task.cancelled():
             error: BaseException | None = CloseConnection("the request was cancelled")
         else:

@@ -21,7 +21,8 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.framing import response_frame
 from protocol.headers import read_request_header, read_request_start, request_header_version
-from protocol.schema import DecodeError, decode
+from protocol.primitives import RECORDS
+from protocol.schema import DecodeError, decode, schema_of
 
 if TYPE_CHECKING:
     from broker.connection import Connection, Reply
@@ -34,6 +35,7 @@ class _Route(NamedTuple):
 
     api: Api
     header_version: int
+    carries_records: bool
 
 
 class Dispatcher:
@@ -81,6 +83,8 @@ class Dispatcher:
             return self._failed(api, context, request, error)
         if isinstance(started, eager.Finished):
             return started.result
+        if route.carries_records:
+            connection.keep_frame_until(started)
         if api.is_cancelled_on_disconnect:
             _cancel_on_disconnect(started, connection)
         return started
@@ -96,7 +100,8 @@ class Dispatcher:
                 f"versions {api.minimum_version} to {api.maximum_version} are"
             )
         header_version = request_header_version(api_key, api_version)
-        route = self._routes[(api_key, api_version)] = _Route(api, header_version)
+        carries_records = any(field.type is RECORDS for field in schema_of(api.request).all_fields())
+        route = self._routes[(api_key, api_version)] = _Route(api, header_version, carries_records)
         return route
 
     async def _answer(self, api: Api, context: RequestContext, request: Any, response: Awaitable[Any]) -> Reply:

@@ -72,9 +72,6 @@ class BufferPool:
             self.give_back(buffer)
 
 
-NO_BUFFER = ReceiveBuffer(0)
-
-
 class Receiver:
     """The bytes of one connection that have arrived and are not consumed yet.
 
@@ -85,12 +82,12 @@ class Receiver:
 
     def __init__(self, pool: BufferPool) -> None:
         self._pool = pool
-        self.buffer = NO_BUFFER
+        self.buffer: ReceiveBuffer | None = None
+        self._capacity_bytes = SMALL_CAPACITY_BYTES  # of the next buffer: what lately has been of use
+        self._small_rounds = 0
         self._start = 0
         self._end = 0
         self._wanted_bytes = 0  # from _start on, for the frame that is arriving
-        self._capacity_bytes = SMALL_CAPACITY_BYTES  # what the next round begins with
-        self._small_rounds = 0
 
     @property
     def available_bytes(self) -> int:
@@ -98,63 +95,85 @@ class Receiver:
 
     def writable(self) -> memoryview:
         """Where to read to; never empty."""
-        if self.buffer is NO_BUFFER:
-            self.buffer = self._pool.take(self._capacity_bytes)
-        missing_bytes = self._wanted_bytes - (self._end - self._start)
-        needed_bytes = max(missing_bytes, MINIMUM_READ_BYTES)
-        if self.buffer.capacity_bytes - self._end < needed_bytes:
-            self._make_room(needed_bytes)
-        return self.buffer.view[self._end :]
+        buffer = self.buffer
+        if buffer is None:
+            buffer = self.buffer = self._pool.take(self._capacity_bytes)
+        elif buffer.capacity_bytes - self._end < self._needed_bytes():
+            buffer = self._make_room(buffer)
+        return buffer.view[self._end :]
 
     def received(self, byte_count: int) -> None:
         self._end += byte_count
 
     def peek(self, byte_count: int) -> memoryview:
         """The next bytes, not consumed; at most what is available."""
+        assert self.buffer is not None
         return self.buffer.view[self._start : self._start + byte_count]
 
     def take(self, byte_count: int) -> memoryview:
         """Consume the next bytes. The slice is good until the buffer it lies in is released and reused."""
+        assert self.buffer is not None
         start = self._start
         self._start = end = start + byte_count
         self._wanted_bytes = 0
         return self.buffer.view[start:end]
 
     def expect(self, byte_count: int) -> None:
-        """Make sure that so many bytes from the first unconsumed one on will fit."""
+        """Make sure that so many bytes from the first unconsumed one on will fit, as they arrive."""
         self._wanted_bytes = byte_count
 
+    def hold(self) -> ReceiveBuffer:
+        """Keep the frame that was taken last as it is until the returned buffer is given to `release`."""
+        assert self.buffer is not None
+        self.buffer.held_count += 1
+        return self.buffer
+
+    def release(self, buffer: ReceiveBuffer) -> None:
+        """The request whose frame lay in the buffer is finished."""
+        self._pool.release(buffer)
+        self.rest()
+
     def rest(self) -> None:
-        """Let the buffer go if everything in it is consumed; the pool keeps it until the frames in it are let go."""
-        if self._start != self._end or self.buffer is NO_BUFFER:
+        """Let the memory go if it has no use now: everything is consumed and nothing held."""
+        buffer = self.buffer
+        if buffer is None or self._start != self._end or buffer.held_count:
             return
-        if self._end > SMALL_CAPACITY_BYTES:
-            # Large frames will be followed by large frames.
-            self._capacity_bytes = min(self.buffer.capacity_bytes, LARGE_CAPACITY_BYTES)
-            self._small_rounds = 0
-        elif self._capacity_bytes > SMALL_CAPACITY_BYTES:
-            self._small_rounds += 1
+        if self._capacity_bytes > SMALL_CAPACITY_BYTES:
+            self._small_rounds = self._small_rounds + 1 if self._end <= SMALL_CAPACITY_BYTES else 0
             if self._small_rounds >= SHRINK_AFTER_SMALL_ROUNDS:
                 self._capacity_bytes = SMALL_CAPACITY_BYTES
-        self._pool.retire(self.buffer)
-        self.buffer = NO_BUFFER
-        self._start = self._end = 0
+                self._small_rounds = 0
+        self.close()
 
     def close(self) -> None:
-        if self.buffer is not NO_BUFFER:
+        """Let the memory go, as soon as nothing in it is held."""
+        if self.buffer is not None:
             self._pool.retire(self.buffer)
-            self.buffer = NO_BUFFER
+            self.buffer = None
+        self._start = self._end = self._wanted_bytes = 0
 
-    def _make_room(self, needed_bytes: int) -> None:
-        buffer, start, end = self.buffer, self._start, self._end
+    def _needed_bytes(self) -> int:
+        """How much should fit behind what is there.
+
+        An announced frame gets no more room than has proved useful before, or as much again as has arrived of it.
+        """
+        available_bytes = self._end - self._start
+        missing_bytes = self._wanted_bytes - available_bytes
+        return min(max(missing_bytes, MINIMUM_READ_BYTES), max(available_bytes, self._capacity_bytes))
+
+    def _make_room(self, buffer: ReceiveBuffer) -> ReceiveBuffer:
+        start, end = self._start, self._end
         rest_bytes = end - start
-        if buffer.held_count == 0 and rest_bytes + needed_bytes <= buffer.capacity_bytes:
+        wanted_bytes = rest_bytes + self._needed_bytes()
+        if buffer.held_count == 0 and wanted_bytes <= buffer.capacity_bytes:
             # The halves may overlap; assignment between slices of one memoryview moves like memmove.
             buffer.view[:rest_bytes] = buffer.view[start:end]
         else:
-            other = self._pool.take(rest_bytes + needed_bytes)
+            other = self._pool.take(max(wanted_bytes, self._capacity_bytes))
             other.view[:rest_bytes] = buffer.view[start:end]
             self._pool.retire(buffer)
-            self.buffer = other
+            self.buffer = buffer = other
+            self._capacity_bytes = min(max(self._capacity_bytes, other.capacity_bytes), LARGE_CAPACITY_BYTES)
         self._start = 0
         self._end = rest_bytes
+        return buffer

@@ -106,7 +106,7 @@ class ConnectionSettings:
         at_least(1),
     )
     max_connections: int = declare(
-        INT, 10_000, "How many connections are open at most; further ones are closed at once.", at_least(1)
+        INT, 20_000, "How many connections are open at most; further ones are closed at once.", at_least(1)
     )
     max_connections_per_ip: int = declare(
         INT, MAX_INT32, "How many connections one address may have open; further ones are closed at once.", at_least(1)
@@ -349,8 +349,8 @@ class GroupSettings:
     group_initial_rebalance_delay_ms: int = declare(
         INT,
         0,
-        "How long the first rebalance of an empty group waits for more members. 3000 in Apache Kafka, whose quick-start "
-        "files set it to 0.",
+        "How long the first rebalance of an empty group waits for more members. 3000 in Apache Kafka, whose "
+        "quick-start files set it to 0.",
         at_least(0),
     )
     group_min_session_timeout_ms: int = declare(

@@ -109,7 +109,10 @@ class Client:
 
     def dispatch(self, frame: memoryview, connection: Connection) -> Reply | asyncio.Future[Reply]:
         self.started.append(bytes(frame))
-        return self.answer(frame)
+        outcome = self.answer(frame)
+        if isinstance(outcome, asyncio.Future):
+            connection.keep_frame_until(outcome)
+        return outcome
 
     def connection_opened(self, connection: Connection) -> bool:
         return self.has_room

@@ -33,6 +33,10 @@ class Peer:
 
     def __init__(self) -> None:
         self.close_callbacks: list[Callable[[], None]] = []
+        self.kept_until: list[asyncio.Future[Any]] = []
+
+    def keep_frame_until(self, task: asyncio.Future[Any]) -> None:
+        self.kept_until.append(task)
 
     def add_close_callback(self, callback: Callable[[], None]) -> None:
         self.close_callbacks.append(callback)
@@ -188,6 +192,19 @@ async def test_a_handler_may_close_the_connection(world: World) -> None:
     world.serve(handler)
     with pytest.raises(CloseConnection, match="no reply could carry this"):
         await world.end_txn()
+
+
+async def test_the_frame_of_a_write_that_waits_is_kept_and_that_of_others_is_not(world: World) -> None:
+    async def handler(context: RequestContext, request: Any) -> Any:
+        await asyncio.sleep(0)
+
+    world.serve(handler)
+    await world.end_txn()
+    assert world.peer.kept_until == []
+    world.serve(handler, request=ProduceRequest, response=ProduceResponse, versions=(3, 13))
+    task = world.send(bytes(encode_request_header(0, 9, 77, "client", 2) + encode(ProduceRequest(acks=1), 9)))
+    assert world.peer.kept_until == [task]
+    assert await task is None
 
 
 async def test_a_failed_write_without_acknowledgement_closes_the_connection(world: World) -> None:

@@ -58,16 +58,15 @@ def test_frames_arrive_whole_and_held_ones_stay_as_they_are(
         for content in read_frames(receiver):
             assert content == frame(received, lengths[received])[4:]
             if received in held:
-                receiver.buffer.held_count += 1
-                kept.append((received, content, receiver.buffer))
+                kept.append((received, content, receiver.hold()))
             received += 1
         receiver.rest()
         for index, content, _ in kept:
             assert content == frame(index, lengths[index])[4:]
     assert received == len(lengths)
     for _, _, buffer in kept:
-        pool.release(buffer)
-    receiver.close()
+        receiver.release(buffer)
+    assert receiver.buffer is None, "nothing is held or missing: no memory is needed"
 
 
 def test_connections_that_have_nothing_to_say_share_one_buffer() -> None:
@@ -95,23 +94,29 @@ def test_a_buffer_is_kept_while_a_frame_is_incomplete() -> None:
     assert len(read_frames(receiver)) == 1
 
 
-def test_a_large_frame_gets_a_larger_buffer_which_goes_back_after_small_ones() -> None:
-    receiver = Receiver(BufferPool())
-    content = frame(1, 1_000_000)
+def feed_all(receiver: Receiver, content: bytes) -> None:
     position = 0
     while position < len(content):
-        position += feed(receiver, content[position:])
-        read_frames(receiver)
-    assert receiver.buffer.capacity_bytes > 1_000_000
-    receiver.rest()
-    capacities = []
-    for index in range(20):
-        feed(receiver, frame(index, 100))
-        capacities.append(receiver.buffer.capacity_bytes)
+        position += feed(receiver, content[position : position + 50_000])
         read_frames(receiver)
         receiver.rest()
-    assert capacities[0] > 1_000_000
-    assert capacities[-1] == SMALL_CAPACITY_BYTES
+
+
+def test_large_frames_are_met_with_large_buffers_until_only_small_ones_come() -> None:
+    receiver = Receiver(BufferPool())
+    feed_all(receiver, frame(1, 1_000_000))
+    assert len(receiver.writable()) > 1_000_000, "the next large frame need not move"
+    receiver.rest()
+    for index in range(20):
+        feed_all(receiver, frame(index, 100))
+    assert len(receiver.writable()) == SMALL_CAPACITY_BYTES
+
+
+def test_an_announced_frame_gets_no_memory_before_its_bytes_arrive() -> None:
+    receiver = Receiver(BufferPool())
+    feed(receiver, (100_000_000).to_bytes(4, "big") + b"that is all")
+    assert read_frames(receiver) == []
+    assert len(receiver.writable()) <= 2 * SMALL_CAPACITY_BYTES
 
 
 def test_a_retired_buffer_is_free_only_when_its_last_frame_is_let_go() -> None:
