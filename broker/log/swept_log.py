@@ -1,0 +1,111 @@
+"""What time brings to a log: old segments are rolled and deleted, silent producers forgotten, index entries written.
+
+Source: Kafka's UnifiedLog.deleteOldSegments, LogManager.cleanupLogs and ProducerStateManager.removeExpiredProducers.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from broker.disk import StorageError
+from broker.log import retention
+from broker.log.durable_log import DurableLog
+from protocol.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+PRODUCER_SWEEP_INTERVAL_MS = 600_000
+TO_HIGH_WATERMARK = -1
+
+
+class SweptLog(DurableLog):
+    """A log that is looked after."""
+
+    _producers_swept_ms = 0
+
+    # Housekeeping
+
+    def delete_records(self, before_offset: int) -> ErrorCode:
+        """Let nothing below `before_offset` be read any more; TO_HIGH_WATERMARK (-1) for all that is durable.
+
+        The files go with the next sweep. OFFSET_OUT_OF_RANGE above the high watermark. Raises StorageError.
+        """
+        self._insist_on_online()
+        if before_offset == TO_HIGH_WATERMARK:
+            before_offset = self.high_watermark
+        if not 0 <= before_offset <= self.high_watermark:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if before_offset > self.log_start_offset:
+            self._move_log_start(before_offset)
+            if self.log_start_moved is not None:
+                self.log_start_moved()
+        return ErrorCode.NONE
+
+    def sweep(self, now_ms: int) -> None:
+        """What time alone brings: roll old segments, delete expired ones, forget silent producers, write what may wait.
+
+        A failing disk takes the log offline; nothing is raised.
+        """
+        if self.is_offline or self.is_deleted:
+            return
+        try:
+            self._roll_by_time(now_ms)
+            self._delete_expired(now_ms)
+            if now_ms - self._producers_swept_ms >= PRODUCER_SWEEP_INTERVAL_MS:
+                self._producers_swept_ms = now_ms
+                self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+            for segment in self.segments.sealed:
+                segment.forget_indexes()
+            if self.segments.active.has_unwritten_entries:
+                for file in self.segments.active.write_indexes():
+                    file.close()
+            self.files.write_epochs(self._epochs)
+        except StorageError as error:
+            self.give_up(error)
+
+    def _roll_by_time(self, now_ms: int) -> None:
+        """Kafka rolls by time only when something is appended; then the last records of a quiet topic stay for ever."""
+        active = self.segments.active
+        first_timestamp_ms = active.first_timestamp_ms
+        if first_timestamp_ms is None:
+            return
+        # The age counts from when the segment was begun too, or every sweep would roll segments of backdated records.
+        age_ms = now_ms - max(first_timestamp_ms, self._segment_opened_ms)
+        if age_ms > retention.roll_age_ms(self.topic_partition, self.config):
+            self.roll(now_ms)
+
+    def _delete_expired(self, now_ms: int) -> None:
+        count = retention.expired_count(
+            self.segments,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            stable_offset=self.high_watermark,
+            now_ms=now_ms,
+        )
+        if not count:
+            return
+        if count == len(self.segments):
+            self.roll(now_ms)
+        deleted_bytes = 0
+        for _ in range(count):
+            segment = self.segments.remove_first()
+            deleted_bytes += segment.size_bytes
+            segment.delete()
+        self._move_log_start(max(self.log_start_offset, self.segments.first.base_offset))
+        self.files.keep_snapshots([segment.base_offset for segment in self.segments])
+        log.info(
+            "segments_deleted",
+            topic=self.topic_partition.topic,
+            partition=self.topic_partition.partition,
+            segments=count,
+            size_bytes=deleted_bytes,
+            log_start_offset=self.log_start_offset,
+        )
+
+    def _move_log_start(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self._epochs.truncate_from_start(offset)
+        before = self.last_stable_offset
+        self._update_stable()
+        if self.last_stable_offset != before:
+            self._watchers.notify()
