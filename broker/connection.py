@@ -164,6 +164,8 @@ class Connection(asyncio.BufferedProtocol):
         self._consume()
 
     def eof_received(self) -> bool:
+        # The buffer that this end was read into: when thousands of clients leave at once, they need not have one each.
+        self._receiver.rest()
         # A half-closed client may still read; but Kafka clients close both ways, so nobody would take the replies.
         return False
 

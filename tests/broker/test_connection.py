@@ -340,6 +340,14 @@ async def test_whoever_waits_for_a_client_hears_that_it_is_gone() -> None:
     assert heard == ["kept"]
 
 
+async def test_a_client_that_leaves_gives_its_memory_back_at_once() -> None:
+    client = Client()
+    client.connection.get_buffer(65_536)
+    assert client.connection._receiver.buffer is not None
+    assert not client.connection.eof_received()
+    assert client.connection._receiver.buffer is None
+
+
 async def test_a_draining_connection_answers_what_it_has_started_and_closes() -> None:
     waiting = Waiting()
     client = Client(answer=waiting)
