@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import random
 import shutil
 import signal
 import subprocess
@@ -38,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KILL_APPLICATION_AT, KILL_BROKER_AT = 1 / 3, 2 / 3
 RESTARTS_LIMIT = 5
 DOWN_TIME_S = 0.5
+MOMENTS_LIMIT = 200  # looks at the application, until one finds it in the middle of a transaction
 APPLICATION_TIMEOUT_S = 300.0
 SPARK_TIMEOUT_S = 600.0
 
@@ -71,6 +73,15 @@ class Application:
             self._process = subprocess.Popen(self._command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
         self._reader = threading.Thread(target=self._follow, args=(self._process,), daemon=True)
         self._reader.start()
+
+    def pause(self) -> None:
+        """SIGSTOP: it stays where it is until `resume` or `kill`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """kill -9, and every word that it said before is read."""
@@ -193,13 +204,16 @@ class Demonstration:
 
     def _kill_application(self) -> None:
         with connected(self._bootstrap_servers) as administration:
-            # The moment that matters is the middle of a transaction; most of the application's time is spent there.
-            for _ in range(200):
-                if self._transaction_state(administration) == "Ongoing":
+            # The moment that matters is the middle of a transaction: held still, the application cannot leave it.
+            for _ in range(MOMENTS_LIMIT):
+                self._application.pause()
+                state = self._transaction_state(administration)
+                if state == "Ongoing":
                     break
+                self._application.resume()
+                time.sleep(random.uniform(0.001, 0.01))
             self._application.kill()
             self.timeline.mark("application: kill -9", is_failure=True)
-            state = self._transaction_state(administration)
         self._say(
             f"[red]application: kill -9[/red] after {self._application.flights:,} flights; "
             f"its transaction is left {state}"
