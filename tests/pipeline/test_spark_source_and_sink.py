@@ -4,6 +4,7 @@ hides."""
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 
 from tests.support.broker_process import BrokerProcess
 
-TIMESTAMP_MS = 1_700_000_000_000
+# An hour ago: what is older than the topic's retention may be gone at any time.
+TIMESTAMP_MS = int(time.time() * 1000) - 3_600_000
 
 
 @pytest.fixture
