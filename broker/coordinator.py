@@ -31,7 +31,14 @@ from broker.shard import (
 )
 from protocol.errors import ErrorCode
 from protocol.primitives import DecodeError
-from protocol.record_batch import Record, build_batch, iterate_batches, read_end_transaction_marker, read_records
+from protocol.record_batch import (
+    Record,
+    build_batch,
+    check_crc,
+    iterate_batches,
+    read_end_transaction_marker,
+    read_records,
+)
 
 if TYPE_CHECKING:
     from broker.log.partition_log import PartitionLog
@@ -269,9 +276,12 @@ class CoordinatorRuntime(Generic[S]):
         try:
             while offset < partition_log.log_end_offset:
                 read = partition_log.read(offset, LOAD_CHUNK_BYTES, isolation=Isolation.LOG_END)
-                if not len(read.records):
-                    break
+                start_offset = offset
                 for batch in iterate_batches(read.records):
+                    if not check_crc(batch.buffer):
+                        raise StorageError(
+                            f"{partition_log.topic_partition} is damaged at offset {offset}: bad checksum"
+                        )
                     header = batch.header
                     offset = header.last_offset + 1
                     record_count += header.records_count
@@ -295,6 +305,9 @@ class CoordinatorRuntime(Generic[S]):
                                 record.value,
                                 RecordOrigin(record.offset, record.timestamp_ms, producer_id, producer_epoch),
                             )
+                if offset == start_offset:
+                    # Taking what was read so far for the whole would forget decisions that were acknowledged.
+                    raise StorageError(f"{partition_log.topic_partition} cannot be read from offset {offset} on")
                 await asyncio.sleep(0)
         except (StorageError, DecodeError) as error:
             self._take_offline(partition, error)
@@ -317,7 +330,11 @@ class CoordinatorRuntime(Generic[S]):
         if partition.state is not PartitionState.OFFLINE:
             partition.state = PartitionState.OFFLINE
             log.error(
-                "coordinator_partition_offline", coordinator=self.name, partition=partition.index, reason=str(error)
+                "coordinator_partition_offline",
+                coordinator=self.name,
+                partition=partition.index,
+                reason=str(error),
+                remedy="what it coordinates is refused with NOT_COORDINATOR until the next start of the broker",
             )
             self._stop(partition)
 

@@ -7,6 +7,7 @@ a stated fault model.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Protocol
 
@@ -20,6 +21,25 @@ class StorageError(OSError):
     def __init__(self, *args: object, paths: Iterable[str] = ()) -> None:
         super().__init__(*args)
         self.paths = frozenset(paths)
+
+    def __str__(self) -> str:
+        return str(self.strerror) if self.strerror else super().__str__()
+
+
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_WRONG_KIND = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST})
+
+
+def remedy(error: OSError) -> str:
+    """What whoever runs the broker can do about a failure of the disk, before starting it again."""
+    if error.errno in _NO_SPACE:
+        return "free space on the disk, or raise the quota or the limit of file sizes"
+    if error.errno in _NOT_ALLOWED:
+        return "check owner, permissions and mount options"
+    if error.errno in _WRONG_KIND:
+        return "a file stands where a directory belongs, or the other way round: move it away"
+    return "check the disk and the file"
 
 
 class LogFile(Protocol):

@@ -9,6 +9,7 @@ map kills the process with SIGBUS, behind a read it is an error that takes one p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import os
@@ -279,6 +280,8 @@ class LocalDisk:
             if durable:
                 _sync_directory(os.path.dirname(path))
         except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)  # on a full disk a half-written file is in the way of everything else
             raise storage_error("write", path, error) from error
 
     def exists(self, path: str) -> bool:

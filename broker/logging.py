@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -31,11 +32,27 @@ def configure_logging(*, log_format: str, level: str, stream: TextIO | None = No
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Unfailing(stream))),
         cache_logger_on_first_use=True,
     )
     handler = _ToStructlog()
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+class _Unfailing:
+    """A stream that loses lines rather than raise: a full disk or a closed pipe behind the broker's log is no reason to
+    give up what the line was about."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
 
 class _ToStructlog(logging.Handler):

@@ -12,13 +12,13 @@ import structlog
 
 from broker.clock import Clock, SystemClock
 from broker.config import Endpoint, Settings, parse_listeners
-from broker.disk import Disk, StorageError
+from broker.disk import Disk, StorageError, remedy
 from broker.dispatch import Dispatcher
 from broker.group.service import GroupService
 from broker.handlers import Services
 from broker.handlers.fetch_sessions import FetchSessionCache
 from broker.local_disk import LocalDisk
-from broker.log.log_directory import LogDirectory
+from broker.log.log_directory import LogDirectory, partition_directories
 from broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from broker.metadata.store import MetadataStore
 from broker.server import BoundListener, Server, StartError
@@ -54,7 +54,7 @@ class Node:
         self._clock = SystemClock() if clock is None else clock
         self._disk = LocalDisk() if disk is None else disk
         self._is_disk_local = disk is None
-        self._store = SqliteMetadataStore(os.path.join(self.data_directory, FILE_NAME)) if store is None else store
+        self._store = self._sqlite_store() if store is None else store
         self._services: Services | None = None
         self._servers: list[Server] = []
         self._cleanup = AsyncExitStack()
@@ -148,6 +148,20 @@ class Node:
             await server.start()
         cleanup.push_async_callback(self._stop_servers)
 
+    def _sqlite_store(self) -> SqliteMetadataStore:
+        path = os.path.join(self.data_directory, FILE_NAME)
+
+        def insist_on_no_partitions() -> None:
+            found = partition_directories(self._disk.list(self.data_directory))
+            if found:
+                raise StorageError(
+                    f"{path} is missing or empty, but {self.data_directory} holds {len(found)} partitions, such as "
+                    f"{found[0]}: it says which topics they belong to. Restore it from a backup; without one, start "
+                    "with another data directory and keep this one"
+                )
+
+        return SqliteMetadataStore(path, before_founding=insist_on_no_partitions)
+
     async def _stop_servers(self) -> None:
         drain_s = self.settings.fencepost_shutdown_drain_ms / 1000
         await asyncio.gather(*(server.stop(drain_s) for server in self._servers))
@@ -179,6 +193,6 @@ def make_data_directory(path: str) -> None:
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        raise StartError(f"cannot create the data directory {path}: {error.strerror}") from None
+        raise StartError(f"cannot create the data directory {path}: {error.strerror}; {remedy(error)}") from None
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise StartError(f"cannot write to the data directory {path}: check its owner and permissions")

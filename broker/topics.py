@@ -12,6 +12,7 @@ import structlog
 
 from broker.config import ConfigValue, Settings, check_topic_configs, describe_topic_configs
 from broker.disk import StorageError
+from broker.log.checkpoints import ZERO_TOPIC_ID
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import LogDirectory
 from broker.log.partition_log import PartitionLog
@@ -70,6 +71,7 @@ class Topics:
             if not self._delete_logs(topic):
                 await self._store.finish_deletion(topic.topic_id)
         for topic in topics:
+            self._report_missing(topic)
             self._host(topic)
         self._report_strays()
 
@@ -146,7 +148,7 @@ class Topics:
                 wanted = internal_topic(name, self._settings)
                 error, message = await self._create(name, wanted.partition_count, wanted.configs)
                 if error is not ErrorCode.NONE:
-                    raise RuntimeError(f"{name} could not be created: {message}")
+                    raise StorageError(f"{name} could not be created: {message}")
         created = self.metadata.get(name)
         assert created is not None
         return created
@@ -158,15 +160,17 @@ class Topics:
             message = f"The data directory has a directory {stray} that belongs to no known topic; move it away first"
             log.error("topic_creation_refused", topic=name, reason=message)
             return ErrorCode.KAFKA_STORAGE_ERROR, message
+        self._logs.make_way(_partitions(name, partition_count))
         topic = TopicMetadata(name, self._new_topic_id(), partition_count, MappingProxyType(dict(configs)))
         if not await self._store.create_topic(topic):
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
         try:
             self._host(topic)
         except StorageError:
+            self._forget(topic)
             # Recorded as a deletion, so that the next start clears away what cannot be cleared away now.
             await self._store.delete_topic(name)
-            self._forget(topic)
+            self._delete_logs(topic)
             raise
         self.metadata.put(topic)
         for hook in self.on_created:
@@ -223,6 +227,7 @@ class Topics:
             topic = self.metadata.get(name)
             if outcome[0] is not ErrorCode.NONE or topic is None:
                 return outcome
+            self._logs.make_way(_partitions(name, new_count)[topic.partition_count :])
             await self._store.set_partition_count(name, new_count)
             grown = dataclasses.replace(topic, partition_count=new_count)
             self._host(grown)
@@ -269,8 +274,17 @@ class Topics:
             if topic_partition in self._partition_logs:
                 continue
             partition_log = self._logs.get(topic_partition)
+            if partition_log is not None and partition_log.topic_id == ZERO_TOPIC_ID:
+                self._logs.adopt(partition_log, topic.topic_id)
             if partition_log is not None and partition_log.topic_id != topic.topic_id:
-                log.error("partition_of_other_topic_found", topic=topic.name, partition=topic_partition.partition)
+                log.error(
+                    "partition_of_other_topic_found",
+                    topic=topic.name,
+                    partition=topic_partition.partition,
+                    path=partition_log.files.directory,
+                    reason=f"its partition.metadata names topic {partition_log.topic_id.hex()} "
+                    f"instead of {topic.topic_id.hex()}; it is not served. Restore the directory that belongs here",
+                )
                 continue
             if partition_log is None:
                 config = config or self._log_config(topic.name, topic.configs)
@@ -299,6 +313,17 @@ class Topics:
                 had_logs = True
                 self._logs.delete(topic_partition)
         return had_logs
+
+    def _report_missing(self, topic: TopicMetadata) -> None:
+        """Say which partitions this start makes; after a crash in the middle of a creation that is as it should be."""
+        missing = [tp.partition for tp in _partitions(topic.name, topic.partition_count) if self._logs.get(tp) is None]
+        if missing:
+            log.warning(
+                "missing_partitions_created",
+                topic=topic.name,
+                partitions=missing,
+                reason="their directories are not there: the topic was just being created, or they were removed",
+            )
 
     def _report_strays(self) -> None:
         for partition_log in self._logs.logs():

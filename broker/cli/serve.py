@@ -15,7 +15,7 @@ import click
 import structlog
 
 from broker.config import ConfigurationError, LoadedSettings, Settings, load_settings
-from broker.disk import StorageError
+from broker.disk import StorageError, remedy
 from broker.logging import LEVELS, configure_logging
 from broker.node import Node
 from broker.server import StartError
@@ -71,8 +71,10 @@ def serve(
     configure_logging(log_format=settings.fencepost_log_format, level=settings.fencepost_log_level)
     try:
         _run(_serve(loaded))
-    except (StartError, StorageError) as error:
+    except StartError as error:
         _fail(str(error), EXIT_NOT_STARTED)
+    except StorageError as error:
+        _fail(str(error) if error.errno is None else f"{error}; {remedy(error)}", EXIT_NOT_STARTED)
 
 
 def _with_name(text: str, index: int) -> str:

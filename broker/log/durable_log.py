@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
-from broker.disk import LogFile, StorageError
+from broker.disk import LogFile, StorageError, remedy
 from broker.log.flusher import Flusher, SyncWork
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_config import LogConfig
@@ -208,12 +208,14 @@ class DurableLog:
     def give_up(self, error: StorageError) -> None:
         """Take the log offline: nothing is appended or read any more, and whoever waits for it is told."""
         if self.offline_reason is None:
-            self.offline_reason = str(error.strerror or error)
+            self.offline_reason = str(error)
             log.error(
                 "partition_went_offline",
                 topic=self.topic_partition.topic,
                 partition=self.topic_partition.partition,
+                path=error.filename or self.files.directory,
                 reason=str(error),
+                remedy=f"{remedy(error)}, then restart the broker; until then it is neither read nor written",
                 high_watermark=self.high_watermark,
                 log_end_offset=self.log_end_offset,
             )

@@ -10,13 +10,14 @@ Source: Kafka's LogManager.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
 from broker.clock import Clock
-from broker.disk import Disk, StorageError
+from broker.disk import Disk, LogFile, StorageError
 from broker.log.checkpoints import ZERO_TOPIC_ID, CorruptCheckpointError, decode_offsets, encode_offsets
 from broker.log.cleaner import Cleaner
 from broker.log.flusher import Flusher
@@ -26,7 +27,8 @@ from broker.log.log_segments import LogSegments
 from broker.log.partition_files import PartitionFiles
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
-from broker.log.recovery import LoadedLog, LogLoader
+from broker.log.recovery import GIVING_UP, LoadedLog, LogLoader
+from broker.log.segment import Segment
 from broker.topic_partition import TopicPartition
 
 log = structlog.get_logger(__name__)
@@ -44,6 +46,16 @@ SWEPT_LOGS_PER_TURN = 100
 LONGEST_NAME_BYTES = 255
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
 _DELETED_NAME = re.compile(r".+\.[0-9a-f]{32}-delete")
+
+
+def partition_directories(names: Iterable[str]) -> list[TopicPartition]:
+    """The partitions whose directories are among the names in a log directory."""
+    found = []
+    for name in names:
+        match = _PARTITION_NAME.fullmatch(name)
+        if match is not None and str(int(match[2])) == match[2] and not _DELETED_NAME.fullmatch(name):
+            found.append(TopicPartition(match[1], int(match[2])))
+    return found
 
 
 class LogDirectory:
@@ -112,15 +124,9 @@ class LogDirectory:
             log.info("logs_opened", path=self._path, partitions=len(self._logs), offline=offline_count, clean=is_clean)
 
     def _partition_directories(self) -> list[TopicPartition]:
-        found = []
-        for name in self._disk.list(self._path):
-            if _DELETED_NAME.fullmatch(name):
-                self._doomed.append(self._join(name))
-                continue
-            match = _PARTITION_NAME.fullmatch(name)
-            if match is not None and str(int(match[2])) == match[2]:
-                found.append(TopicPartition(match[1], int(match[2])))
-        return found
+        names = self._disk.list(self._path)
+        self._doomed.extend(self._join(name) for name in names if _DELETED_NAME.fullmatch(name))
+        return partition_directories(names)
 
     def _load(
         self,
@@ -201,39 +207,80 @@ class LogDirectory:
 
     # Create and delete
 
+    def make_way(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Before names are used that deleted partitions may have had: have the checkpoints say nothing of them.
+
+        After a crash it would be taken for something about the new ones. Raises StorageError.
+        """
+        if any(name in self._recovery_points or name in self._log_start_offsets for name in topic_partitions):
+            self._write_recovery_points(durable=True)
+            self._write_log_starts()
+
     def create(self, topic_partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
-        """Make a new, empty log. Raises StorageError, also when there is a directory of that name already."""
+        """Make a new, empty log. Raises StorageError, also when there is a directory of that name already.
+
+        Where the checkpoints say that there were records, their directory has been lost: the log is then offline.
+        """
         directory = self._join(str(topic_partition))
         if topic_partition in self._logs or self._disk.exists(directory):
             raise StorageError(f"{directory} exists already")
-        self._disk.make_directory(directory)
-        files = PartitionFiles(self._disk, directory)
-        metadata_file = files.write_topic_id(topic_id)
+        log_start_offset = self._log_start_offsets.get(topic_partition, 0)
+        recovery_point = max(self._recovery_points.get(topic_partition, 0), log_start_offset)
+        offline_reason = None
+        if recovery_point:
+            offline_reason = f"{directory} was missing, with all records up to offset {recovery_point}"
+            log.error(
+                "partition_lost",
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
+                path=directory,
+                recovery_point=recovery_point,
+                reason=f"its directory is not there. {GIVING_UP}",
+            )
+        try:
+            files, first_segment, metadata_file = self._make_directory(directory, topic_id, config)
+        except StorageError:
+            with contextlib.suppress(StorageError):
+                self._disk.delete(directory)  # or it would be in the way when this is tried again
+            raise
         partition_log = PartitionLog(
             topic_partition,
             topic_id,
             config,
             files=files,
             flusher=self._flusher,
-            segments=LogSegments([files.new_segment(0, config.index_interval_bytes)]),
+            segments=LogSegments([first_segment]),
             producers=ProducerState(),
             epochs=LeaderEpochs(),
             leader_epoch=0,
-            log_start_offset=0,
-            recovery_point=0,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
             now_ms=self._clock.now_ms(),
+            offline_reason=offline_reason,
         )
         # Synced together with the first records; until then there is nothing to lose.
         partition_log.sync_with_next([metadata_file], [directory, self._path])
         return self._add(partition_log)
+
+    def _make_directory(
+        self, directory: str, topic_id: bytes, config: LogConfig
+    ) -> tuple[PartitionFiles, Segment, LogFile]:
+        self._disk.make_directory(directory)
+        files = PartitionFiles(self._disk, directory)
+        metadata_file = files.write_topic_id(topic_id)
+        return files, files.new_segment(0, config.index_interval_bytes), metadata_file
+
+    def adopt(self, partition_log: PartitionLog, topic_id: bytes) -> None:
+        """Note whose log it is where its own note of that could not be read. Raises StorageError."""
+        partition_log.topic_id = topic_id
+        partition_log.sync_with_next([partition_log.files.write_topic_id(topic_id)])
+        log.warning("partition_metadata_rewritten", path=partition_log.files.directory, topic_id=topic_id.hex())
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Let a log go: at once for everybody, its files with one of the next sweeps. Raises StorageError."""
         partition_log = self._logs.pop(topic_partition, None)
         if partition_log is None:
             return
-        self._recovery_points.pop(topic_partition, None)
-        self._log_start_offsets.pop(topic_partition, None)
         self._cleaner.forget(topic_partition)
         partition_log.mark_deleted()
         ending = f".{partition_log.topic_id.hex()}-delete"

@@ -36,6 +36,10 @@ from protocol.record_batch import RecordBatch
 log = structlog.get_logger(__name__)
 
 COPY_BYTES = 4 * 1024 * 1024
+GIVING_UP = (
+    "The partition is offline. Stop the broker and restore the file, or give the records up by removing the "
+    "partition's line from recovery-point-offset-checkpoint (and correcting the count in its second line)"
+)
 
 
 class LoadedLog(NamedTuple):
@@ -230,8 +234,7 @@ class LogLoader:
             position=position,
             offset=segment.next_offset,
             recovery_point=self._recovery_point,
-            reason="acknowledged records cannot be read. Restore the file, or give them up by removing the partition's "
-            "line from recovery-point-offset-checkpoint (and correcting the count in its second line)",
+            reason=f"acknowledged records cannot be read. {GIVING_UP}",
         )
 
     def _cut(self, segment: Segment, position: int, later: Sequence[Segment]) -> None:

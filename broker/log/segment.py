@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import structlog
 
-from broker.disk import Disk, LogFile
+from broker.disk import Disk, LogFile, StorageError
 from broker.log.batch_scan import scan_batches
 from broker.log.offset_index import ENTRY_BYTES, CorruptIndexError, OffsetIndex
 from broker.log.time_index import TimeIndex
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
+from protocol.record_batch import HEADER_BYTES
 
 log = structlog.get_logger(__name__)
 
@@ -26,6 +27,7 @@ MAX_POSITION = 2**31 - 1
 NO_TIMESTAMP = -1
 _WALK = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
 _LENGTH_OVERHEAD = 12
+_SMALLEST_LENGTH = HEADER_BYTES - _LENGTH_OVERHEAD
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -158,6 +160,8 @@ class Segment:
 
         None when the segment holds nothing at or after `offset` (a compacted log has gaps).
         With `minimum_one_batch` the first batch is returned whole even if it alone is above `max_bytes`.
+        Raises StorageError where the file holds something that cannot be the next batch. Checksums are not looked at:
+        that is for the reader.
         """
         index = self.offset_index
         size_bytes = self.log.size_bytes
@@ -166,19 +170,32 @@ class Segment:
         chunk = self.log.read(chunk_position, min(wanted_bytes, size_bytes - chunk_position))
         # Walk to the batch that holds the offset.
         start = 0
+        least_offset = self.base_offset
         while True:
             if start + _WALK.size > len(chunk):
                 chunk_position += start
                 start = 0
-                if chunk_position + _WALK.size > size_bytes:
+                if chunk_position == size_bytes:
                     return None
+                if chunk_position + _WALK.size > size_bytes:
+                    raise self._damaged(chunk_position, least_offset)
                 chunk = self.log.read(chunk_position, min(wanted_bytes, size_bytes - chunk_position))
             base_offset, length, last_offset_delta = _WALK.unpack_from(chunk, start)
             last_offset = base_offset + last_offset_delta
+            if (
+                length < _SMALLEST_LENGTH
+                or base_offset < least_offset
+                or last_offset < base_offset
+                or chunk_position + start + length + _LENGTH_OVERHEAD > size_bytes
+            ):
+                raise self._damaged(chunk_position + start, least_offset)
             if last_offset >= offset:
                 break
             start += length + _LENGTH_OVERHEAD
+            least_offset = last_offset + 1
         if last_offset >= bound_offset:
+            if last_offset >= self.next_offset:
+                raise self._damaged(chunk_position + start, least_offset)
             return SegmentRead(chunk[:0], chunk_position + start)
         first_bytes = length + _LENGTH_OVERHEAD
         if first_bytes > max_bytes:
@@ -199,10 +216,15 @@ class Segment:
         while end + _WALK.size <= limit:
             base_offset, length, last_offset_delta = _WALK.unpack_from(chunk, end)
             following = end + length + _LENGTH_OVERHEAD
-            if following > limit or base_offset + last_offset_delta >= bound_offset:
-                break
+            if following > limit or length < _SMALLEST_LENGTH or base_offset + last_offset_delta >= bound_offset:
+                break  # a damaged batch is for the read that begins with it
             end = following
         return SegmentRead(chunk[start:end], chunk_position + end)
+
+    def _damaged(self, position: int, offset: int) -> StorageError:
+        return StorageError(
+            f"{self.path('.log')} is damaged at position {position}: no batch from offset {offset} on begins there"
+        )
 
     def offset_bound_after(self, position: int) -> int:
         """An offset above all records before `position`: of the next index entry, else of the segment's end."""

@@ -43,8 +43,10 @@ CREATE TABLE versioned_values (key TEXT PRIMARY KEY, value BLOB NOT NULL, versio
 class SqliteMetadataStore:
     """Every change is one transaction, synced before the call returns (write-ahead log, `synchronous = FULL`)."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, before_founding: Callable[[], None] | None = None) -> None:
+        """before_founding: called before a store is made where there is none; raises StorageError to forbid it."""
         self.path = path
+        self._before_founding = before_founding
         self._executor: ThreadPoolExecutor | None = None
         self._database: sqlite3.Connection | None = None
 
@@ -128,6 +130,8 @@ class SqliteMetadataStore:
     def _open(self) -> None:
         try:
             is_new = not os.path.exists(self.path)
+            if is_new:
+                self._insist_that_founding_is_right()
             # The connection is opened and closed on the store's only thread, but it may be collected on another.
             self._database = database = sqlite3.connect(
                 self.path, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
@@ -141,7 +145,12 @@ class SqliteMetadataStore:
         except sqlite3.DatabaseError as error:
             raise self._storage_error(error) from error
 
+    def _insist_that_founding_is_right(self) -> None:
+        if self._before_founding is not None:
+            self._before_founding()
+
     def _found(self, database: sqlite3.Connection) -> None:
+        self._insist_that_founding_is_right()
         database.executescript(
             f"BEGIN IMMEDIATE;{_SCHEMA}"
             f"INSERT INTO cluster VALUES (1, '{new_cluster_id()}');"
@@ -185,8 +194,8 @@ class SqliteMetadataStore:
                 f"{self.path} cannot be used: {error}; check the disk and the permissions of its directory"
             )
         return StorageError(
-            f"{self.path} is damaged ({error}); the partitions' logs are not affected. Restore the file from a backup, "
-            "or move it away to start with an empty list of topics"
+            f"{self.path} is damaged ({error}); the partitions' logs are not affected. "
+            "Restore the file from a backup; without one, start with another data directory and keep this one"
         )
 
     # From the event loop
@@ -215,6 +224,14 @@ class SqliteMetadataStore:
 def _read_topics(database: sqlite3.Connection, table: str) -> list[TopicMetadata]:
     rows = database.execute(f"SELECT name, topic_id, partition_count, configs FROM {table}")
     return [
-        TopicMetadata(name, bytes(topic_id), partition_count, MappingProxyType(json.loads(configs)))
+        TopicMetadata(name, bytes(topic_id), partition_count, MappingProxyType(_read_configs(configs)))
         for name, topic_id, partition_count, configs in rows
     ]
+
+
+def _read_configs(text: str) -> dict[str, str]:
+    try:
+        configs: dict[str, str] = json.loads(text)
+    except ValueError as error:
+        raise sqlite3.DatabaseError(f"configs of a topic cannot be read: {error}") from error
+    return configs
