@@ -193,9 +193,9 @@ class Segment:
                 break
             start += length + _LENGTH_OVERHEAD
             least_offset = last_offset + 1
+        if last_offset >= self.next_offset:
+            raise self._damaged(chunk_position + start, least_offset)
         if last_offset >= bound_offset:
-            if last_offset >= self.next_offset:
-                raise self._damaged(chunk_position + start, least_offset)
             return SegmentRead(chunk[:0], chunk_position + start)
         first_bytes = length + _LENGTH_OVERHEAD
         if first_bytes > max_bytes:

@@ -206,6 +206,25 @@ async def test_records_that_cannot_be_read_leave_the_partition_offline(harness: 
         await harness.load()
 
 
+async def test_a_bad_checksum_leaves_the_partition_offline(harness: Harness) -> None:
+    await harness.load()
+    await harness.runtime.execute(0, lambda _: say("word"))
+    where = harness.log.batches[0].index(b"word")
+    harness.log.batches[0][where : where + 4] = b"ward"
+    harness.runtime = harness.new_runtime()
+    with pytest.raises(CoordinatorRefusal):
+        await harness.load()
+
+
+async def test_a_log_that_cannot_be_read_to_its_end_leaves_the_partition_offline(harness: Harness) -> None:
+    await harness.load()
+    await harness.runtime.execute(0, lambda _: say("a"))
+    del harness.log.batches[0][-1:]
+    harness.runtime = harness.new_runtime()
+    with pytest.raises(CoordinatorRefusal):
+        await asyncio.wait_for(harness.load(), 5)
+
+
 async def test_a_parked_request_is_answered_when_the_decision_that_answers_it_is_durable(harness: Harness) -> None:
     await harness.load()
     waiting = asyncio.create_task(harness.runtime.execute(0, lambda _: park()))

@@ -13,11 +13,14 @@ from broker.clock import SystemClock
 from broker.config import Settings
 from broker.disk import StorageError
 from broker.local_disk import LocalDisk
+from broker.log.log_config import LogConfig
 from broker.log.log_directory import LogDirectory
+from broker.log.partition_log import PartitionLog
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.topics import DEFAULT_PARTITION_COUNT, Topics
 from protocol.errors import ErrorCode
+from protocol.record_batch import Record, build_batch
 
 
 class Hosted:
@@ -224,6 +227,42 @@ async def test_a_directory_of_an_unknown_past_is_left_alone_and_never_taken_over
     assert message is not None
     assert "orders-0" in message
     assert (hosted.directory / "orders-0").is_dir()
+
+
+async def test_a_partition_that_does_not_know_its_topic_any_more_is_given_back_to_it(hosted: Hosted) -> None:
+    await create(hosted.topics, "orders", 1)
+    topic = hosted.topics.metadata.get("orders")
+    assert topic is not None
+    await hosted.logs.close()
+    (hosted.directory / "orders-0" / "partition.metadata").write_bytes(b"\0\xff")
+    (hosted.directory / "orders-0" / f"{0:020}.log").write_bytes(
+        build_batch([Record(0, 1_700_000_000_000, None, b"kept")])
+    )
+    (hosted.directory / ".kafka_cleanshutdown").unlink()
+    topics = await hosted.start()
+    log = topics.log(TopicPartition("orders", 0))
+    assert log is not None
+    assert (log.topic_id, log.log_end_offset) == (topic.topic_id, 1)
+    log = (await hosted.restart()).log(TopicPartition("orders", 0))
+    assert log is not None
+    assert log.topic_id == topic.topic_id
+
+
+async def test_a_creation_that_failed_half_way_can_be_tried_again_at_once(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_log = hosted.logs.create
+
+    def fail_at_the_second(topic_partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        if topic_partition.partition == 1:
+            raise StorageError("full")
+        return make_log(topic_partition, topic_id, config)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hosted.logs, "create", fail_at_the_second)
+        with pytest.raises(StorageError, match="full"):
+            await hosted.topics.create("orders", 2, {})
+    assert await create(hosted.topics, "orders", 2) is ErrorCode.NONE
 
 
 async def test_partitions_can_be_added_but_not_taken_away(hosted: Hosted) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 
 import pytest
 import structlog
@@ -169,3 +170,50 @@ async def test_many_partitions_share_few_descriptors_and_all_come_back(world: Lo
     await world.stop()
     await world.start()
     assert len(list(world.logs.logs())) == 300
+
+
+async def test_the_next_partition_of_a_deleted_ones_name_is_not_judged_by_its_checkpoints(world: LogWorld) -> None:
+    log = world.create()
+    for _ in range(20):
+        world.append(b"before")
+    await log.flushed()
+    log.delete_records(15)
+    await world.restart()
+    world.logs.delete(ORDERS)
+    world.logs.make_way([ORDERS])
+    world.create()
+    world.append(b"after")
+    await world.orders.flushed()
+    log = await world.restart(crash=True)
+    assert not log.is_offline
+    assert (log.log_start_offset, log.log_end_offset) == (0, 1)
+
+
+async def test_a_partition_whose_directory_was_removed_is_offline_and_stays_so(world: LogWorld) -> None:
+    world.create()
+    world.append(b"a")
+    await world.stop()
+    shutil.rmtree(f"{world.path}/{ORDERS}")
+    world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock)
+    await world.start()
+    with structlog.testing.capture_logs() as logs:
+        log = world.create()
+    assert [(entry["event"], entry["recovery_point"]) for entry in logs] == [("partition_lost", 1)]
+    assert log.is_offline
+    with pytest.raises(StorageError, match="missing, with all records up to offset 1"):
+        world.append(b"b")
+    log = await world.restart()
+    assert log.is_offline
+
+
+async def test_a_log_that_could_not_be_made_leaves_nothing_in_the_way(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise StorageError("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalDisk, "write_file", fail)
+        with pytest.raises(StorageError, match="full"):
+            world.create()
+    world.create()

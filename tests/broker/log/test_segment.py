@@ -8,6 +8,7 @@ import struct
 import pytest
 import structlog
 
+from broker.disk import StorageError
 from broker.local_disk import LocalDisk
 from broker.log.segment import Segment
 from protocol.record_batch import Record, build_batch, iterate_batches
@@ -158,3 +159,35 @@ def test_a_segment_is_full_by_size_by_offsets_and_by_index(segment: Segment) -> 
     assert not segment.has_room_for(101, 200, size + 100, 1 << 20)
     assert not segment.has_room_for(100, 100 + 2**31, size + 100, 1 << 20)
     assert not segment.has_room_for(100, 200, size + 100, len(segment.offset_index) * 8)
+
+
+@pytest.mark.parametrize(
+    ("field_position", "content"),
+    [
+        pytest.param(8, struct.pack(">i", -12), id="length of nothing, on which a walk would stand still"),
+        pytest.param(8, struct.pack(">i", -100), id="negative length"),
+        pytest.param(8, struct.pack(">i", 2**31 - 1), id="length beyond the file"),
+        pytest.param(0, struct.pack(">q", 3), id="offset of long ago"),
+        pytest.param(0, struct.pack(">q", 2**60), id="offset of never"),
+        pytest.param(23, struct.pack(">i", -5), id="negative offset delta"),
+    ],
+)
+def test_a_batch_whose_header_cannot_be_right_is_an_error_and_neither_skipped_nor_waited_for(
+    segment: Segment, field_position: int, content: bytes
+) -> None:
+    fill(segment, 5)
+    position = 2 * len(batch_of(0))
+    with open(segment.log.path, "r+b") as file:
+        file.seek(position + field_position)
+        file.write(content)
+    for offset in (102, 103):
+        with pytest.raises(StorageError, match=f"damaged at position {position}:"):
+            segment.read(offset, 10_000, FAR, minimum_one_batch=True)
+    assert offsets_of(segment, 100, 2 * len(batch_of(0))) == [100, 101]
+
+
+def test_a_file_that_ends_within_a_batch_is_an_error_for_who_reads_on(segment: Segment) -> None:
+    fill(segment, 5)
+    segment.log.truncate(4 * len(batch_of(0)) + 10)
+    with pytest.raises(StorageError, match="is damaged"):
+        segment.read(104, 10_000, FAR, minimum_one_batch=True)

@@ -146,6 +146,36 @@ async def test_a_file_in_use_is_refused(tmp_path: Path) -> None:
     await first.close()
 
 
+@pytest.mark.parametrize("is_missing", [True, False])
+async def test_no_store_is_founded_where_that_is_forbidden(tmp_path: Path, is_missing: bool) -> None:
+    def forbid() -> None:
+        raise StorageError("there was one")
+
+    path = tmp_path / FILE_NAME
+    if not is_missing:
+        path.write_bytes(b"")
+    with pytest.raises(StorageError, match="there was one"):
+        await SqliteMetadataStore(str(path), before_founding=forbid).open()
+    assert path.exists() != is_missing
+
+
+async def test_a_topic_whose_configs_cannot_be_read_is_damage(tmp_path: Path) -> None:
+    path = str(tmp_path / FILE_NAME)
+    store = SqliteMetadataStore(path)
+    await store.open()
+    await store.create_topic(TopicMetadata("orders", bytes(range(16)), 1))
+    await store.close()
+    database = sqlite3.connect(path)
+    database.execute("UPDATE topics SET configs = '{x'")
+    database.commit()
+    database.close()
+    store = SqliteMetadataStore(path)
+    await store.open()
+    with pytest.raises(StorageError, match="is damaged"):
+        await store.load_topics()
+    await store.close()
+
+
 async def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store = SqliteMetadataStore(str(tmp_path / FILE_NAME))
     with pytest.raises(StorageError, match="is not open"):
