@@ -33,6 +33,11 @@ def describe_groups_failed(request: DescribeGroupsRequest, error: ErrorCode, ver
 
 @api(DescribeGroupsRequest, DescribeGroupsResponse, versions="0-6", failed=describe_groups_failed)
 async def handle_describe_groups(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """State, protocol, members and assignments of each group.
+
+    A group that does not exist is answered as Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043).
+    Refuses, per group: the coordinator's errors.
+    """
     groups = []
     for group_id in request.groups:
         described = await context.services.groups.describe_group(group_id)

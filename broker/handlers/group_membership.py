@@ -75,6 +75,11 @@ def heartbeat_failed(request: HeartbeatRequest, error: ErrorCode, version: int) 
 
 @api(HeartbeatRequest, HeartbeatResponse, versions="0-4", failed=heartbeat_failed)
 async def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """A member shows that it lives, and learns that it has to join again.
+
+    Refuses: REBALANCE_IN_PROGRESS (join again), ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+    INVALID_GROUP_ID, and the coordinator's errors.
+    """
     return HeartbeatResponse(error_code=await context.services.groups.heartbeat(request))
 
 
