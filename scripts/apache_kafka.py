@@ -128,7 +128,14 @@ class ApacheKafka:
         java = ["java", "-Xms256m", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
         if not (self.data_directory / "logs" / "meta.properties").exists():
             cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            formatting = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties_path)]
+            formatting = [
+                *java,
+                "kafka.tools.StorageTool",
+                "format",
+                f"--cluster-id={cluster_id}",
+                "-c",
+                str(properties_path),
+            ]
             finished = subprocess.run(formatting, capture_output=True, text=True, check=False)
             if finished.returncode != 0:
                 raise KafkaUnavailableError(f"StorageTool failed:\n{finished.stdout}{finished.stderr}")
