@@ -3,12 +3,13 @@ libraries."""
 
 from __future__ import annotations
 
+import difflib
 import importlib
 
 import click
 
-# Command name: the module of broker.cli that holds a click command of the same name.
-COMMANDS = ("serve", "topics", "produce", "consume", "groups", "transactions")
+# Each is a click command of this name in the module of broker.cli with the same name.
+COMMANDS = ("serve", "ping", "topics", "produce", "consume", "groups", "transactions")
 
 
 class LazyGroup(click.Group):
@@ -23,8 +24,18 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(f"broker.cli.{cmd_name}"), cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            nearest = difflib.get_close_matches(name, COMMANDS, 1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"the commands are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"there is no command {name!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
 
-@click.group(cls=LazyGroup, invoke_without_command=False, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="fencepost", prog_name="fencepost")
 def fencepost() -> None:
     """A broker that speaks the Kafka wire protocol, and commands to try it out."""

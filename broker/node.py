@@ -71,6 +71,16 @@ class Node:
         return self._servers[0].bound.address
 
     @property
+    def addresses(self) -> list[Endpoint]:
+        """Where each listener accepts connections, in the order of `listeners`."""
+        return [server.bound.address for server in self._servers]
+
+    @property
+    def advertised_addresses(self) -> list[Endpoint]:
+        """What clients that came in by each listener are told to connect to."""
+        return [server.bound.advertised for server in self._servers]
+
+    @property
     def connection_count(self) -> int:
         return sum(server.connection_count for server in self._servers)
 

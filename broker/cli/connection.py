@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
+
+from broker.cli.probe import NoBrokerError, ask_any, parse_address
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 CLIENT_ID = "fencepost-cli"
@@ -22,8 +24,19 @@ def bootstrap_option(command: Command) -> Command:
         default="127.0.0.1:9092",
         show_default=True,
         envvar="FENCEPOST_BOOTSTRAP",
+        show_envvar=True,
+        callback=_check_bootstrap,
         help="Broker to connect to.",
     )(command)
+
+
+def _check_bootstrap(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    for address in text.split(","):
+        try:
+            parse_address(address)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    return text
 
 
 def json_option(command: Command) -> Command:
@@ -35,15 +48,19 @@ def client_options(bootstrap: str) -> dict[str, Any]:
     """Arguments that every kafka-python client of the command line is made with."""
     # The client's own log lines would stand between a person and the one error message that matters.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    return {"bootstrap_servers": bootstrap, "client_id": CLIENT_ID, "bootstrap_timeout_ms": CONNECT_TIMEOUT_MS}
+    return {
+        "bootstrap_servers": bootstrap.split(","),
+        "client_id": CLIENT_ID,
+        "bootstrap_timeout_ms": CONNECT_TIMEOUT_MS,
+    }
 
 
 @contextmanager
 def admin_client(bootstrap: str) -> Iterator[Any]:
     """A connected KafkaAdminClient. Raises ClickException: nobody answers there, or the broker refused."""
-    from kafka.admin import KafkaAdminClient
-
     with kafka_errors(bootstrap):
+        from kafka.admin import KafkaAdminClient
+
         client = KafkaAdminClient(**client_options(bootstrap))
         try:
             yield client
@@ -53,49 +70,76 @@ def admin_client(bootstrap: str) -> Iterator[Any]:
 
 @contextmanager
 def kafka_errors(bootstrap: str) -> Iterator[None]:
-    """Turn kafka-python's exceptions into one line that says what was wrong and what to do."""
-    from kafka.errors import (
-        BrokerResponseError,
-        KafkaConnectionError,
-        KafkaError,
-        KafkaTimeoutError,
-    )
+    """Turn kafka-python's exceptions into one line that says what was wrong and what to do.
+
+    Asks first whether a broker is there: the client would try for seconds, and not say what it met.
+    """
+    try:
+        ask_any(bootstrap)
+    except NoBrokerError as error:
+        raise click.ClickException(
+            f"no broker answers at {bootstrap}: {error}. Start one with "
+            f"`fencepost serve --listener {bootstrap.split(',')[0]} --data-dir DIRECTORY`, "
+            "or name another with --bootstrap"
+        ) from None
+    from kafka.errors import BrokerResponseError, KafkaConnectionError, KafkaError, KafkaTimeoutError
 
     try:
         yield
-    except (KafkaConnectionError, OSError) as error:
-        raise _nobody_answers(bootstrap) from error
-    except KafkaTimeoutError as error:
-        if "bootstrap" in str(error).lower():
-            raise _nobody_answers(bootstrap) from error
-        raise click.ClickException(f"{bootstrap} did not answer in time: {error}") from error
+    except (KafkaConnectionError, KafkaTimeoutError) as error:
+        raise click.ClickException(
+            f"{bootstrap} stopped answering, or sends clients to an address that they cannot reach "
+            f"(advertised.listeners): {error}"
+        ) from error
     except BrokerResponseError as error:
-        raise click.ClickException(f"the broker refused: {describe_error(error)}") from error
+        raise click.ClickException(describe_error(error)) from error
     except (KafkaError, ValueError) as error:
         raise click.ClickException(str(error) or type(error).__name__) from error
 
 
-def _nobody_answers(bootstrap: str) -> click.ClickException:
-    return click.ClickException(
-        f"no broker answers at {bootstrap}: start one with "
-        f"`fencepost serve --listener {bootstrap} --data-dir DIR`, or name another with --bootstrap"
-    )
-
-
 def describe_error(error: Any) -> str:
-    """`TOPIC_ALREADY_EXISTS (36): Topic 'a' already exists.`, from an instance or a class of kafka.errors."""
-    name = getattr(error, "message", "") or type(error).__name__
+    """`the broker refused: TOPIC_ALREADY_EXISTS (36): …`, from an instance or a class of kafka.errors."""
     detail = str(error.args[0]) if getattr(error, "args", None) else ""
-    text = f"{name} ({getattr(error, 'errno', '?')})"
-    return f"{text}: {detail}" if detail and detail != "None" else text
+    return refusal(error, detail if detail != "None" else "")
 
 
-def parse_settings(pairs: tuple[str, ...], option: str) -> dict[str, str]:
+def refusal(error: Any, detail: str | None) -> str:
+    """Kafka's name and number of an error of kafka.errors, with the broker's own words or, without any, Kafka's."""
+    name = getattr(error, "message", None) or getattr(error, "__name__", type(error).__name__)
+    words = detail or getattr(error, "description", None) or ""
+    text = f"the broker refused: {name} ({getattr(error, 'errno', '?')})"
+    return f"{text}: {words}" if words else text
+
+
+def check_results(results: Sequence[Mapping[str, Any]]) -> None:
+    """Raises ClickException for the first result of a reply whose `error_code` is not 0, with its `error_message`."""
+    from kafka.errors import for_code
+
+    for result in results:
+        if result["error_code"]:
+            raise click.ClickException(refusal(for_code(result["error_code"]), result.get("error_message")))
+
+
+def describe_topic(admin: Any, name: str) -> dict[str, Any]:
+    """A topic's description. Raises ClickException: there is none of this name."""
+    found = admin.describe_topics([name])
+    if not found or found[0]["error_code"]:
+        no_such("topic", name, "topics")
+    description: dict[str, Any] = found[0]
+    return description
+
+
+def no_such(kind: str, name: str, command: str) -> NoReturn:
+    """Raises ClickException: nothing has this name, and which command lists what there is."""
+    raise click.ClickException(f"there is no {kind} {name!r}; `fencepost {command} list` shows which there are")
+
+
+def parse_settings(pairs: Sequence[str], option: str) -> dict[str, str]:
     """`("a=1", "b=2")` as a dictionary. Raises BadParameter naming the option and the pair."""
     settings = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not equals or not name:
+        if not equals or not name.strip():
             raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint=option)
         settings[name.strip()] = value.strip()
     return settings

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from typing import Any
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import click
 
-from broker.cli.connection import bootstrap_option, client_options, json_option, kafka_errors
-from broker.cli.output import format_time
+from broker.cli.connection import bootstrap_option, client_options, kafka_errors, no_such
+from broker.cli.output import progress
+from broker.cli.records import to_bytes, to_json, to_terminal
+
+POLL_MS = 200
+RECORDS_PER_POLL = 5_000
+COMMIT_INTERVAL_S = 5.0
 
 
 @click.command()
 @bootstrap_option
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, with everything a record has.")
 @click.argument("topic")
 @click.option("--group", help="Read as a member of this group and commit offsets.")
-@click.option("--from-beginning", is_flag=True, help="Start at the earliest record instead of the latest.")
+@click.option(
+    "--from-beginning",
+    is_flag=True,
+    help="Start at the earliest record instead of the latest; a group starts where it committed.",
+)
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_committed", "read_uncommitted"]),
@@ -43,72 +54,98 @@ def consume(
     idle_seconds: float | None,
     keys: bool,
 ) -> None:
-    """Print the records of TOPIC, one a line."""
-    from kafka import KafkaConsumer
+    """Print the records of a topic.
 
+    Values are printed one a line, and exactly as they were written where the output is not a terminal. --json keeps
+    apart what a line cannot: null from text, and lines within a value.
+    """
     with kafka_errors(bootstrap):
+        from kafka import KafkaConsumer
+
         consumer = KafkaConsumer(
-            topic,
             **client_options(bootstrap),
             group_id=group,
             auto_offset_reset="earliest" if from_beginning else "latest",
             isolation_level=isolation_level,
             enable_auto_commit=False,
             allow_auto_create_topics=False,
-            consumer_timeout_ms=int(idle_seconds * 1000) if idle_seconds is not None else float("inf"),
+            max_poll_records=RECORDS_PER_POLL,
         )
-        count = 0
         try:
             if topic not in consumer.topics():
-                raise click.ClickException(
-                    f"there is no topic {topic!r}; `fencepost topics list` shows which there are"
-                )
-            for record in consumer:
-                click.echo(_json(record) if as_json else _line(record, keys))
-                count += 1
-                if max_records is not None and count >= max_records:
-                    break
-        except KeyboardInterrupt:
-            pass
+                no_such("topic", topic, "topics")
+            consumer.subscribe([topic])
+            count = _print_records(
+                consumer,
+                _printer(as_json=as_json, keys=keys),
+                commits=group is not None,
+                max_records=max_records,
+                idle_seconds=idle_seconds,
+            )
         finally:
-            if group is not None and count:
-                consumer.commit()
             consumer.close()
     click.echo(f"{count} record{'s' if count != 1 else ''} read", err=True)
 
 
-def _text(content: bytes | None) -> str | None:
-    return None if content is None else content.decode("utf-8", "backslashreplace")
+def _print_records(
+    consumer: Any,
+    write: Callable[[list[Any]], None],
+    *,
+    commits: bool,
+    max_records: int | None,
+    idle_seconds: float | None,
+) -> int:
+    """Print until it is enough or somebody stops it; returns how many records. Offsets are committed once printed."""
+    count = 0
+    uncommitted_count = 0
+    committed_at_s = last_at_s = time.monotonic()
 
+    def commit() -> None:
+        nonlocal uncommitted_count, committed_at_s
+        if commits and uncommitted_count:
+            consumer.commit()
+        uncommitted_count, committed_at_s = 0, time.monotonic()
 
-def _line(record: Any, keys: bool) -> str:
-    value = _text(record.value)
-    if not keys:
-        return "" if value is None else value
-    return f"{record.topic}-{record.partition} @{record.offset} {_text(record.key)}: {value}"
-
-
-def _json(record: Any) -> str:
-    return json.dumps(
-        {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp_ms": record.timestamp,
-            "time": format_time(record.timestamp),
-            "key": _json_text(record.key),
-            "value": _json_text(record.value),
-            "headers": [[name, _json_text(value)] for name, value in record.headers or ()],
-        },
-        ensure_ascii=False,
-    )
-
-
-def _json_text(content: bytes | None) -> str | dict[str, str] | None:
-    """Text as it is; what is not UTF-8 as `{"base64": …}`, so that nothing is lost."""
-    if content is None:
-        return None
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}
+        with progress("reading", total=max_records, shown=not sys.stdout.isatty()) as bar:
+            while max_records is None or count < max_records:
+                wanted_count = RECORDS_PER_POLL if max_records is None else min(RECORDS_PER_POLL, max_records - count)
+                polled = consumer.poll(timeout_ms=POLL_MS, max_records=wanted_count)
+                records = [record for of_partition in polled.values() for record in of_partition]
+                if records:
+                    write(records)
+                    count += len(records)
+                    uncommitted_count += len(records)
+                    bar.advance(len(records))
+                    last_at_s = time.monotonic()
+                elif idle_seconds is not None and time.monotonic() - last_at_s >= idle_seconds:
+                    break
+                if time.monotonic() - committed_at_s >= COMMIT_INTERVAL_S:
+                    commit()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    commit()
+    return count
+
+
+def _interrupt(_number: int, _frame: object) -> NoReturn:
+    """SIGTERM ends as Ctrl-C does: offsets are committed and the group is left."""
+    raise KeyboardInterrupt
+
+
+def _printer(*, as_json: bool, keys: bool) -> Callable[[list[Any]], None]:
+    """Prints records, several in one write: a write for each would take most of the time."""
+
+    def write_text(records: list[Any]) -> None:
+        lines = [to_json(record) if as_json else to_terminal(record, keys=keys) for record in records]
+        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()
+
+    def write_bytes(records: list[Any]) -> None:
+        sys.stdout.buffer.write(b"\n".join([to_bytes(record, keys=keys) for record in records]) + b"\n")
+        sys.stdout.buffer.flush()
+
+    return write_text if as_json or sys.stdout.isatty() else write_bytes

@@ -6,20 +6,20 @@ from typing import Any
 
 import click
 
-from broker.cli.connection import admin_client, bootstrap_option, json_option
+from broker.cli.connection import admin_client, bootstrap_option, describe_topic, json_option, no_such, refusal
 from broker.cli.output import print_rows
 
 
 @click.group()
 def groups() -> None:
-    """List consumer groups, show their members and lag, reset offsets, delete groups."""
+    """Show consumer groups and lag, reset offsets."""
 
 
 @groups.command("list")
 @bootstrap_option
 @json_option
 def list_groups(bootstrap: str, as_json: bool) -> None:
-    """All groups with their states."""
+    """List groups and their states."""
     with admin_client(bootstrap) as admin:
         listed = admin.list_groups()
     rows = [
@@ -39,13 +39,17 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
 @json_option
 @click.argument("group")
 def describe(bootstrap: str, as_json: bool, group: str) -> None:
-    """Committed offsets and lag for each partition, with the member that reads it."""
+    """Show committed offsets, lag and members.
+
+    One line for each partition that has a committed offset. Lag is counted to the high watermark, in offsets: markers
+    and aborted records count too.
+    """
     from kafka.protocol.consumer import OffsetSpec
 
     with admin_client(bootstrap) as admin:
         description = admin.describe_groups([group])[group]
         if description.get("error") or description.get("group_state") == "Dead":
-            raise click.ClickException(f"there is no group {group!r}; `fencepost groups list` shows which there are")
+            no_such("group", group, "groups")
         committed = admin.list_group_offsets({group: None})[group]
         ends = admin.list_partition_offsets(dict.fromkeys(committed, OffsetSpec.LATEST)) if committed else {}
     readers = _readers(description)
@@ -77,21 +81,28 @@ def describe(bootstrap: str, as_json: bool, group: str) -> None:
 @click.argument("topic")
 @click.option("--to", "target", type=click.Choice(["earliest", "latest"]), required=True)
 def reset_offsets(bootstrap: str, as_json: bool, group: str, topic: str, target: str) -> None:
-    """Set the offsets of an inactive GROUP for all partitions of TOPIC."""
+    """Set the offsets of a group without members.
+
+    All partitions of TOPIC are set; a group that does not exist is created by this.
+    """
     from kafka import TopicPartition
+    from kafka.errors import UnknownMemberIdError
     from kafka.protocol.consumer import OffsetSpec
     from kafka.structs import OffsetAndMetadata
 
     with admin_client(bootstrap) as admin:
-        found = admin.describe_topics([topic])
-        if not found or found[0]["error_code"]:
-            raise click.ClickException(f"there is no topic {topic!r}; `fencepost topics list` shows which there are")
-        partitions = [TopicPartition(topic, partition["partition_index"]) for partition in found[0]["partitions"]]
+        found = describe_topic(admin, topic)["partitions"]
+        partitions = [TopicPartition(topic, partition["partition_index"]) for partition in found]
         spec = OffsetSpec.EARLIEST if target == "earliest" else OffsetSpec.LATEST
         offsets = admin.list_partition_offsets(dict.fromkeys(partitions, spec))
-        admin.alter_group_offsets(
+        outcomes = admin.alter_group_offsets(
             group, {partition: OffsetAndMetadata(found_at.offset, "", -1) for partition, found_at in offsets.items()}
         )
+    for error in outcomes.values():
+        if error is UnknownMemberIdError:
+            raise click.ClickException(f"group {group!r} has members; stop them, then reset its offsets")
+        if error.errno:
+            raise click.ClickException(refusal(error, None))
     rows = [
         {"topic": topic, "partition": partition.partition, "offset": offsets[partition].offset}
         for partition in sorted(offsets)
@@ -104,11 +115,15 @@ def reset_offsets(bootstrap: str, as_json: bool, group: str, topic: str, target:
 @click.argument("group")
 @click.confirmation_option("--yes", prompt="This deletes the group and its offsets. Continue?")
 def delete(bootstrap: str, group: str) -> None:
-    """Delete an inactive group and its offsets."""
+    """Delete a group without members, and its offsets."""
     with admin_client(bootstrap) as admin:
-        for name, outcome in dict(admin.delete_groups([group])).items():
-            if outcome != "OK":
-                raise click.ClickException(f"{name} was not deleted: {outcome}")
+        outcome = admin.delete_groups([group])[group]
+    if outcome == "GroupIdNotFoundError":
+        no_such("group", group, "groups")
+    if outcome == "NonEmptyGroupError":
+        raise click.ClickException(f"group {group!r} has members; stop them, then delete it")
+    if outcome != "OK":
+        raise click.ClickException(f"group {group!r} was not deleted: {outcome}")
     click.echo(f"deleted {group}")
 
 

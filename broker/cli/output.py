@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -21,33 +22,48 @@ def print_rows(
     if not rows:
         click.echo(empty)
         return
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    names = [column.replace("_", " ") for column in columns]
+    is_numeric = [all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns]
+    if sys.stdout.isatty():
+        _print_table(names, cells, is_numeric)
+    else:
+        _print_lines(names, cells, is_numeric)
+
+
+def _print_table(names: Sequence[str], cells: Sequence[Sequence[str]], is_numeric: Sequence[bool]) -> None:
+    """For a terminal: folded into its width."""
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for column in columns:
-        numeric = all(isinstance(row.get(column), int | float) or row.get(column) is None for row in rows)
-        table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
-    console = Console(highlight=False, soft_wrap=False)
-    if not console.is_terminal:
-        # Piped into grep or awk, a row must stay on one line.
-        console = Console(highlight=False, width=max(200, console.width))
-    console.print(table)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name, numeric in zip(names, is_numeric, strict=True):
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(escape, row))
+    Console(highlight=False).print(table)
+
+
+def _print_lines(names: Sequence[str], cells: Sequence[Sequence[str]], is_numeric: Sequence[bool]) -> None:
+    """For a pipe: every row on one line, whatever its length, and no frame around it."""
+    lines = [names, *cells]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(names))]
+    for line in lines:
+        columns = zip(line, widths, is_numeric, strict=True)
+        padded = [text.rjust(width) if numeric else text.ljust(width) for text, width, numeric in columns]
+        click.echo("   ".join(padded).rstrip())
 
 
 def _cell(value: Any) -> str:
-    from rich.markup import escape
-
     if value is None:
         return "-"
     if isinstance(value, float):
         return f"{value:.1f}"
     if isinstance(value, list | tuple | set):
-        return ", ".join(str(item) for item in value)
-    return escape(str(value))
+        return ", ".join(str(item) for item in value) or "-"
+    return str(value)
 
 
 def format_time(milliseconds: int) -> str | None:
@@ -63,26 +79,29 @@ class Progress(Protocol):
 
 
 @contextmanager
-def progress(description: str, *, total: int | None) -> Iterator[Progress]:
-    """A progress bar on standard error while long work runs; silent when standard error is not a terminal."""
+def progress(description: str, *, total: int | None, shown: bool = True) -> Iterator[Progress]:
+    """A progress bar on standard error while long work runs; silent unless standard error is a terminal and `shown`."""
+    if not (shown and sys.stderr.isatty()):
+        yield _Silent()
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as RichProgress
 
-    console = Console(stderr=True)
-    with RichProgress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    ) as bar:
-        task = bar.add_task(description, total=total)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with RichProgress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield _Shown(bar, bar.add_task(description, total=total))
 
-        class _Progress:
-            def advance(self, count: int) -> None:
-                bar.advance(task, count)
 
-        yield _Progress()
+class _Silent:
+    def advance(self, count: int) -> None:
+        pass
+
+
+class _Shown:
+    def __init__(self, bar: Any, task: Any) -> None:
+        self._bar = bar
+        self._task = task
+
+    def advance(self, count: int) -> None:
+        self._bar.advance(self._task, count)

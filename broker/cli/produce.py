@@ -1,21 +1,32 @@
-"""`fencepost produce`: write lines of standard input to a topic, also as one transaction."""
+"""`fencepost produce`: write lines of standard input to a topic, also in transactions."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
 
-from broker.cli.connection import bootstrap_option, client_options, kafka_errors
+from broker.cli.connection import bootstrap_option, client_options, describe_error, kafka_errors
 from broker.cli.output import progress
+from broker.cli.records import Content, from_json, from_line
+
+# The broker's message.max.bytes decides what is too large, not the client.
+LARGEST_RECORD_BYTES = 1 << 30
+CONFIRM_TIMEOUT_S = 60
+UNCONFIRMED_LIMIT = 10_000
+RECORDS_PER_REPORT = 1_000
+# A person's line is acknowledged before the next one is read.
+UNCONFIRMED_LIMIT_AT_TERMINAL = 1
 
 
 @click.command()
 @bootstrap_option
 @click.argument("topic")
+@click.option("--json", "as_json", is_flag=True, help="Lines are JSON objects, such as `consume --json` prints.")
 @click.option("--key-separator", help="Split each line into key and value at the first occurrence of this text.")
+@click.option("--null-marker", help="A key or value that is exactly this text is written as null.")
 @click.option("--partition", type=click.IntRange(min=0), help="Write to this partition; chosen by key when not given.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header for every record.")
 @click.option("--compression", type=click.Choice(["gzip", "snappy", "lz4", "zstd"]), help="Compress batches.")
@@ -27,7 +38,9 @@ from broker.cli.output import progress
 def produce(
     bootstrap: str,
     topic: str,
+    as_json: bool,
     key_separator: str | None,
+    null_marker: str | None,
     partition: int | None,
     headers: tuple[str, ...],
     compression: str | None,
@@ -35,88 +48,190 @@ def produce(
     transaction_size: int | None,
     abort: bool,
 ) -> None:
-    """Write the lines of standard input to TOPIC, one record a line."""
-    from kafka import KafkaProducer
+    """Write lines of standard input to a topic.
 
+    Every line becomes a record, byte by byte without its newline. The topic is created when there is none, unless the
+    broker's auto.create.topics.enable is false.
+    """
     if (abort or transaction_size) and transactional_id is None:
         raise click.UsageError("--abort and --transaction-size need --transactional-id")
-    record_headers = [_header(pair) for pair in headers]
+    if as_json and (key_separator is not None or null_marker is not None):
+        raise click.UsageError("--json says what is key and what is null; leave out --key-separator and --null-marker")
+    if key_separator == "":
+        raise click.BadParameter("it must have at least one character", param_hint="--key-separator")
+    common_headers = tuple(_header(pair) for pair in headers)
+    separator = None if key_separator is None else key_separator.encode()
+    marker = None if null_marker is None else null_marker.encode()
+
+    def read(line: bytes) -> Content:
+        content = from_json(line) if as_json else from_line(line, separator, marker)
+        where = content.partition if partition is None else partition
+        return content._replace(partition=where, headers=(*common_headers, *content.headers))
+
     with kafka_errors(bootstrap):
+        from kafka import KafkaProducer
+
         producer = KafkaProducer(
-            **client_options(bootstrap), transactional_id=transactional_id, compression_type=compression, linger_ms=5
+            **client_options(bootstrap),
+            transactional_id=transactional_id,
+            compression_type=compression,
+            linger_ms=5,
+            max_request_size=LARGEST_RECORD_BYTES,
         )
         try:
-            count = _write(
-                producer, topic, key_separator, partition, record_headers, transactional_id, transaction_size, abort
+            writer: _Writer = (
+                _Writer(producer, topic)
+                if transactional_id is None
+                else _TransactionalWriter(producer, topic, transaction_size, abort)
             )
+            writer.write(_lines(), read)
         finally:
             producer.close()
-    outcome = "written"
-    if transactional_id is not None:
-        outcome += " and aborted" if abort else " and committed"
-    click.echo(f"{count} record{'s' if count != 1 else ''} {outcome}", err=True)
+    click.echo(writer.outcome, err=True)
 
 
-def _write(
-    producer: Any,
-    topic: str,
-    key_separator: str | None,
-    partition: int | None,
-    headers: list[tuple[str, bytes]],
-    transactional_id: str | None,
-    transaction_size: int | None,
-    abort: bool,
-) -> int:
-    def finish() -> None:
-        if abort:
-            producer.abort_transaction()
+class _Writer:
+    """Sends records and waits for their acknowledgements. `outcome` says afterwards what was written."""
+
+    def __init__(self, producer: Any, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._unconfirmed: list[tuple[int, Any]] = []
+        self._unconfirmed_limit = UNCONFIRMED_LIMIT_AT_TERMINAL if sys.stdin.isatty() else UNCONFIRMED_LIMIT
+        self._count = 0
+        self._confirmed_count = 0
+
+    @property
+    def outcome(self) -> str:
+        return f"{_records(self._confirmed_count)} written"
+
+    def write(self, lines: Iterable[bytes], read: Callable[[bytes], Content]) -> None:
+        """All lines as records. Raises ClickException with the number of the line at fault."""
+        if sys.stdin.isatty():
+            click.echo("One record a line; Ctrl-D ends.", err=True)
+        with progress(f"writing to {self._topic}", total=None, shown=not sys.stdin.isatty()) as bar:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    content = read(line)
+                except ValueError as error:
+                    raise self._failure(number, str(error)) from None
+                self._before_record()
+                self._send(number, content)
+                self._count += 1
+                if self._count % RECORDS_PER_REPORT == 0:
+                    bar.advance(RECORDS_PER_REPORT)
+                self._after_record()
+                if len(self._unconfirmed) >= self._unconfirmed_limit:
+                    self._confirm()
+            bar.advance(self._count % RECORDS_PER_REPORT)
+            self._finish()
+
+    def _send(self, number: int, content: Content) -> None:
+        if content.partition is not None:
+            self._check_partition(number, content.partition)
+        future = self._producer.send(
+            self._topic,
+            key=content.key,
+            value=content.value,
+            partition=content.partition,
+            headers=list(content.headers) or None,
+        )
+        self._unconfirmed.append((number, future))
+
+    def _check_partition(self, number: int, partition: int) -> None:
+        partitions = self._producer.partitions_for(self._topic)
+        if partition not in partitions:
+            raise self._failure(number, f"topic {self._topic!r} has no partition {partition}; it has {len(partitions)}")
+
+    def _before_record(self) -> None:
+        """A transaction begins here."""
+
+    def _after_record(self) -> None:
+        """A transaction ends here when it has its size."""
+
+    def _finish(self) -> None:
+        self._producer.flush()
+        self._confirm()
+
+    def _confirm(self) -> None:
+        from kafka.errors import KafkaError
+
+        for number, future in self._unconfirmed:
+            try:
+                future.get(timeout=CONFIRM_TIMEOUT_S)
+            except KafkaError as error:
+                raise self._failure(number, describe_error(error)) from error
+            self._confirmed_count += 1
+        self._unconfirmed.clear()
+
+    def _failure(self, number: int, reason: str) -> click.ClickException:
+        return click.ClickException(f"line {number}: {reason} ({self.outcome} before it)")
+
+
+class _TransactionalWriter(_Writer):
+    """The same in transactions of `size` records, or in one; each is committed, or aborted."""
+
+    def __init__(self, producer: Any, topic: str, size: int | None, aborts: bool) -> None:
+        super().__init__(producer, topic)
+        self._size = size
+        self._aborts = aborts
+        self._is_open = False
+        self._transactions_count = 0
+        self._settled_count = 0
+
+    @property
+    def outcome(self) -> str:
+        outcome = "aborted" if self._aborts else "committed"
+        transactions = f"{self._transactions_count} transaction{'s' if self._transactions_count != 1 else ''}"
+        return f"{_records(self._settled_count)} written and {outcome} in {transactions}"
+
+    def write(self, lines: Iterable[bytes], read: Callable[[bytes], Content]) -> None:
+        self._producer.init_transactions()
+        try:
+            super().write(lines, read)
+        except (click.ClickException, KeyboardInterrupt):
+            # Left open it would hold back readers until it times out.
+            if self._is_open:
+                self._producer.abort_transaction()
+            raise
+
+    def _before_record(self) -> None:
+        if not self._is_open:
+            self._producer.begin_transaction()
+            self._is_open = True
+
+    def _after_record(self) -> None:
+        if self._size is not None and self._count % self._size == 0:
+            self._settle()
+
+    def _finish(self) -> None:
+        if self._is_open:
+            self._settle()
+
+    def _settle(self) -> None:
+        # An abort drops what was not sent yet, and these are meant to reach the log.
+        self._producer.flush()
+        self._confirm()
+        if self._aborts:
+            self._producer.abort_transaction()
         else:
-            producer.commit_transaction()
-
-    count = 0
-    in_transaction = False
-    if transactional_id is not None:
-        producer.init_transactions()
-    unconfirmed = []
-    with progress(f"writing to {topic}", total=None) as shown:
-        for line in _lines():
-            if transactional_id is not None and not in_transaction:
-                producer.begin_transaction()
-                in_transaction = True
-            key, value = None, line
-            if key_separator is not None and key_separator.encode() in line:
-                key, value = line.split(key_separator.encode(), 1)
-            unconfirmed.append(producer.send(topic, value=value, key=key, partition=partition, headers=headers or None))
-            count += 1
-            shown.advance(1)
-            if in_transaction and transaction_size is not None and count % transaction_size == 0:
-                finish()
-                in_transaction = False
-            if len(unconfirmed) >= 10_000:
-                _confirm(unconfirmed)
-        if in_transaction:
-            if count:
-                producer.flush()
-                _confirm(unconfirmed)
-            finish()
-        producer.flush()
-        _confirm(unconfirmed)
-    return count
+            self._producer.commit_transaction()
+        self._is_open = False
+        self._transactions_count += 1
+        self._settled_count = self._count
 
 
-def _confirm(unconfirmed: list[Any]) -> None:
-    for future in unconfirmed:
-        future.get(timeout=60)
-    unconfirmed.clear()
+def _records(count: int) -> str:
+    return f"{count} record{'s' if count != 1 else ''}"
 
 
 def _lines() -> Iterator[bytes]:
     for line in sys.stdin.buffer:
-        yield line.rstrip(b"\n")
+        yield line.removesuffix(b"\n")
 
 
 def _header(pair: str) -> tuple[str, bytes]:
     name, equals, value = pair.partition("=")
-    if not equals:
+    if not equals or not name:
         raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--header")
     return name, value.encode()

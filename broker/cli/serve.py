@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 import click
 import structlog
 
-from broker.config import ConfigurationError, LoadedSettings, Settings, load_settings
+from broker.config import ConfigurationError, Endpoint, Entry, LoadedSettings, Settings, load_settings
+from broker.config.listeners import parse_endpoint
 from broker.disk import StorageError, remedy
 from broker.logging import LEVELS, configure_logging
 from broker.node import Node
@@ -26,14 +27,19 @@ EXIT_BAD_SETTINGS = 2
 
 @click.command()
 @click.option(
-    "--listener", "listeners", multiple=True, metavar="HOST:PORT", help="Where to listen; may be given again."
+    "--listener",
+    "listeners",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Where to listen; port 0 takes a free one; may be given again.  [default: 127.0.0.1:9092]",
 )
-@click.option("--data-dir", metavar="DIRECTORY", help="Where everything is kept (log.dirs).")
+@click.option("--data-dir", metavar="DIRECTORY", help="Where everything is kept (log.dirs).  [default: ./data]")
 @click.option(
     "--config",
     "properties_path",
     metavar="FILE",
     envvar="FENCEPOST_CONFIG",
+    show_envvar=True,
     help="A properties file with Kafka's names, such as an existing server.properties.",
 )
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; may be given again.")
@@ -49,21 +55,23 @@ def serve(
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
-    Settings come from --config, then variables FENCEPOST_<NAME> (FENCEPOST_NUM_PARTITIONS=3), then --set and the other
-    options; the later is the stronger.
+    Settings come from --config, then variables FENCEPOST_<NAME> (FENCEPOST_NUM_PARTITIONS=3), then --set, then the
+    other options; the later is the stronger. docs/configuration.md lists them.
+
+    When clients are served, one line on standard output says where; the broker's log goes to standard error.
     """
     given = {
-        "listeners": ",".join(_with_name(text, index) for index, text in enumerate(listeners)) or None,
-        "log.dirs": data_dir,
-        "fencepost.log.format": log_format,
-        "fencepost.log.level": log_level,
+        ("listeners", "--listener"): ",".join(_listener(text, index) for index, text in enumerate(listeners)) or None,
+        ("log.dirs", "--data-dir"): data_dir,
+        ("fencepost.log.format", "--log-format"): log_format,
+        ("fencepost.log.level", "--log-level"): log_level,
     }
     try:
         loaded = load_settings(
             properties_path=properties_path,
             assignments=assignments,
             environment=os.environ,
-            overrides={name: text for name, text in given.items() if text is not None},
+            options=[Entry(name, text, option) for (name, option), text in given.items() if text is not None],
         )
     except ConfigurationError as error:
         _fail("\n".join(error.problems), EXIT_BAD_SETTINGS)
@@ -77,11 +85,16 @@ def serve(
         _fail(str(error) if error.errno is None else f"{error}; {remedy(error)}", EXIT_NOT_STARTED)
 
 
-def _with_name(text: str, index: int) -> str:
-    """`HOST:PORT` as a listener; one that already has a name stays as it is."""
+def _listener(text: str, index: int) -> str:
+    """`HOST:PORT` as a listener; one that already has a name stays as it is. Ends the process when it is neither."""
     if "://" in text:
         return text
-    return f"PLAINTEXT://{text}" if index == 0 else f"PLAINTEXT{index + 1}://{text}"
+    listener = f"PLAINTEXT://{text}" if index == 0 else f"PLAINTEXT{index + 1}://{text}"
+    try:
+        parse_endpoint(listener)
+    except ValueError:
+        _fail(f"--listener: expected HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; got {text!r}", EXIT_BAD_SETTINGS)
+    return listener
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:
@@ -136,11 +149,14 @@ def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
 def _print_ready(node: Node, settings: Settings) -> None:
     """The one line on standard output: scripts wait for it."""
     address = node.address
+    others = node.addresses[1:]
     if settings.fencepost_log_format == "json":
         event = {
             "event": "ready",
             "host": address.host,
             "port": address.port,
+            "listeners": [str(endpoint) for endpoint in node.addresses],
+            "advertised_listeners": [str(endpoint) for endpoint in node.advertised_addresses],
             "cluster_id": node.cluster_id,
             "node_id": settings.node_id,
             "data_directory": node.data_directory,
@@ -148,9 +164,17 @@ def _print_ready(node: Node, settings: Settings) -> None:
         }
         print(json.dumps(event), flush=True)
         return
-    host = f"[{address.host}]" if ":" in address.host else address.host
+    where = _host_and_port(address)
+    if others:
+        where += f" and {', '.join(_host_and_port(endpoint) for endpoint in others)}"
+    if node.advertised_addresses != node.addresses:
+        where += f", advertised as {', '.join(_host_and_port(endpoint) for endpoint in node.advertised_addresses)}"
     print(
-        f"fencepost is ready: {host}:{address.port} (cluster {node.cluster_id}, node {settings.node_id}, "
+        f"fencepost is ready: {where} (cluster {node.cluster_id}, node {settings.node_id}, "
         f"data in {node.data_directory}, {node.start_duration_s:.2f} s)",
         flush=True,
     )
+
+
+def _host_and_port(endpoint: Endpoint) -> str:
+    return str(endpoint).partition("://")[2]

@@ -8,13 +8,20 @@ from typing import Any
 
 import click
 
-from broker.cli.connection import admin_client, bootstrap_option, json_option, parse_settings
+from broker.cli.connection import (
+    admin_client,
+    bootstrap_option,
+    check_results,
+    describe_topic,
+    json_option,
+    parse_settings,
+)
 from broker.cli.output import print_rows
 
 
 @click.group()
 def topics() -> None:
-    """List, create, describe, grow and delete topics."""
+    """Show, create, grow and delete topics."""
 
 
 @topics.command("list")
@@ -22,7 +29,7 @@ def topics() -> None:
 @json_option
 @click.option("--internal", is_flag=True, help="Show internal topics too.")
 def list_topics(bootstrap: str, as_json: bool, internal: bool) -> None:
-    """All topics with their partition counts."""
+    """List topics and their partition counts."""
     with admin_client(bootstrap) as admin:
         described = admin.describe_topics()
     rows = [
@@ -36,28 +43,31 @@ def list_topics(bootstrap: str, as_json: bool, internal: bool) -> None:
 @topics.command()
 @bootstrap_option
 @click.argument("name")
-@click.option("--partitions", type=int, default=-1, help="Partition count; the broker's num.partitions when not given.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), help="Partition count; the broker's num.partitions when not given."
+)
 @click.option(
     "--config",
     "configs",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Topic setting, for example cleanup.policy=compact.",
+    help="Topic setting, for example cleanup.policy=compact; may be given again.",
 )
-def create(bootstrap: str, name: str, partitions: int, configs: tuple[str, ...]) -> None:
+@click.option("--if-missing", is_flag=True, help="Do nothing when there is a topic of this name already.")
+def create(bootstrap: str, name: str, partitions: int | None, configs: tuple[str, ...], if_missing: bool) -> None:
     """Create a topic."""
+    from kafka.errors import TopicAlreadyExistsError
+
+    settings = parse_settings(configs, "--config")
+    wanted = {"num_partitions": partitions or -1, "replication_factor": -1, "configs": settings}
     with admin_client(bootstrap) as admin:
-        admin.create_topics(
-            {
-                name: {
-                    "num_partitions": partitions,
-                    "replication_factor": -1,
-                    "configs": parse_settings(configs, "--config"),
-                }
-            }
-        )
-        count = len(admin.describe_topics([name])[0]["partitions"])
-    click.echo(f"created {name} with {count} partition{'s' if count != 1 else ''}")
+        results = admin.create_topics({name: wanted}, raise_errors=False)["topics"]
+        exists = results[0]["error_code"] == TopicAlreadyExistsError.errno
+        if not (exists and if_missing):
+            check_results(results)
+        count = len(describe_topic(admin, name)["partitions"])
+    action = "left as it is:" if exists else "created"
+    click.echo(f"{action} {name} with {count} partition{'s' if count != 1 else ''}")
 
 
 @topics.command()
@@ -65,15 +75,17 @@ def create(bootstrap: str, name: str, partitions: int, configs: tuple[str, ...])
 @json_option
 @click.argument("name")
 def describe(bootstrap: str, as_json: bool, name: str) -> None:
-    """Offsets of each partition: log start, last stable offset, high watermark."""
+    """Show the offsets of each partition.
+
+    Records are between the log start offset and the high watermark; readers of committed transactions see those before
+    the last stable offset.
+    """
     from kafka import TopicPartition
     from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 
     with admin_client(bootstrap) as admin:
-        found = admin.describe_topics([name])
-        if not found or found[0]["error_code"]:
-            raise click.ClickException(f"there is no topic {name!r}; `fencepost topics list` shows which there are")
-        partitions = [TopicPartition(name, partition["partition_index"]) for partition in found[0]["partitions"]]
+        described = describe_topic(admin, name)["partitions"]
+        partitions = [TopicPartition(name, partition["partition_index"]) for partition in described]
         earliest = admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
         latest = dict.fromkeys(partitions, OffsetSpec.LATEST)
         high_watermarks = admin.list_partition_offsets(latest)
@@ -96,16 +108,17 @@ def describe(bootstrap: str, as_json: bool, name: str) -> None:
 @click.argument("name")
 @click.option("--all", "everything", is_flag=True, help="Show defaults too, not only what was set.")
 def configs(bootstrap: str, as_json: bool, name: str, everything: bool) -> None:
-    """Settings of a topic, with where each comes from."""
+    """Show a topic's settings and their sources."""
     from kafka.admin import ConfigResource, ConfigResourceType
 
     with admin_client(bootstrap) as admin:
+        describe_topic(admin, name)
         described = admin.describe_configs(
             [ConfigResource(ConfigResourceType.TOPIC, name)], config_filter="all" if everything else "modified"
         )
     rows = sorted(
         (
-            {"name": setting, "value": value["value"] if isinstance(value, dict) else value}
+            {"name": setting, "value": value["value"], "source": value["config_source"]}
             for resources in described.values()
             for settings in resources.values()
             for setting, value in settings.items()
@@ -113,7 +126,10 @@ def configs(bootstrap: str, as_json: bool, name: str, everything: bool) -> None:
         key=lambda row: str(row["name"]),
     )
     print_rows(
-        ["name", "value"], rows, as_json=as_json, empty=f"{name} has no settings of its own; --all shows the defaults"
+        ["name", "value", "source"],
+        rows,
+        as_json=as_json,
+        empty=f"{name} has no settings of its own; --all shows the defaults",
     )
 
 
@@ -124,7 +140,7 @@ def configs(bootstrap: str, as_json: bool, name: str, everything: bool) -> None:
 def grow(bootstrap: str, name: str, partitions: int) -> None:
     """Add partitions to a topic."""
     with admin_client(bootstrap) as admin:
-        admin.create_partitions({name: partitions})
+        check_results(admin.create_partitions({name: partitions}, raise_errors=False).to_dict()["results"])
     click.echo(f"{name} now has {partitions} partitions")
 
 
@@ -135,7 +151,7 @@ def grow(bootstrap: str, name: str, partitions: int) -> None:
 def delete(bootstrap: str, name: str) -> None:
     """Delete a topic and everything in it."""
     with admin_client(bootstrap) as admin:
-        admin.delete_topics([name])
+        check_results(admin.delete_topics([name], raise_errors=False)["topics"])
     click.echo(f"deleted {name}")
 
 

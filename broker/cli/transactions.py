@@ -6,7 +6,7 @@ import time
 
 import click
 
-from broker.cli.connection import admin_client, bootstrap_option, json_option
+from broker.cli.connection import admin_client, bootstrap_option, json_option, no_such
 from broker.cli.output import format_time, print_rows
 
 STATES = ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"]
@@ -14,7 +14,7 @@ STATES = ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",
 
 @click.group()
 def transactions() -> None:
-    """See transactions and the producers of a partition; abort a hanging transaction."""
+    """Show transactions and producers, abort what hangs."""
 
 
 @transactions.command("list")
@@ -22,7 +22,7 @@ def transactions() -> None:
 @json_option
 @click.option("--state", "states", type=click.Choice(STATES), multiple=True, help="Only transactions in this state.")
 def list_transactions(bootstrap: str, as_json: bool, states: tuple[str, ...]) -> None:
-    """All transactional ids with their states."""
+    """List transactional ids and their states."""
     with admin_client(bootstrap) as admin:
         listed = admin.list_transactions(state_filters=list(states) or None)
     rows = sorted(
@@ -42,7 +42,7 @@ def list_transactions(bootstrap: str, as_json: bool, states: tuple[str, ...]) ->
         ["transactional_id", "producer_id", "state", "coordinator"],
         rows,
         as_json=as_json,
-        empty="no transactional ids yet",
+        empty=f"no transactional id is {' or '.join(states)}" if states else "no transactional ids yet",
     )
 
 
@@ -51,17 +51,14 @@ def list_transactions(bootstrap: str, as_json: bool, states: tuple[str, ...]) ->
 @json_option
 @click.argument("transactional_id")
 def describe(bootstrap: str, as_json: bool, transactional_id: str) -> None:
-    """State, producer id and epoch, age and partitions of one transactional id."""
+    """Show one transactional id with its partitions."""
     from kafka.errors import TransactionalIdNotFoundError
 
     with admin_client(bootstrap) as admin:
         try:
             found = admin.describe_transactions([transactional_id])[transactional_id]
         except TransactionalIdNotFoundError:
-            raise click.ClickException(
-                f"there is no transactional id {transactional_id!r}; "
-                "`fencepost transactions list` shows which there are"
-            ) from None
+            no_such("transactional id", transactional_id, "transactions")
     started_ms = found.transaction_start_time_ms
     row = {
         "transactional_id": transactional_id,
@@ -82,7 +79,10 @@ def describe(bootstrap: str, as_json: bool, transactional_id: str) -> None:
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 def producers(bootstrap: str, as_json: bool, topic: str, partition: int) -> None:
-    """Producers that a partition remembers, and where their open transactions begin."""
+    """Show the producers that a partition remembers.
+
+    With the offset at which the open transaction of each begins, if it has one.
+    """
     from kafka import TopicPartition
 
     with admin_client(bootstrap) as admin:
@@ -120,21 +120,42 @@ def producers(bootstrap: str, as_json: bool, topic: str, partition: int) -> None
 @bootstrap_option
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
-@click.option("--producer-id", type=int, required=True)
-@click.option("--producer-epoch", type=int, required=True)
-@click.option("--coordinator-epoch", type=int, default=-1, show_default=True)
+@click.option("--producer-id", type=int, required=True, help="Whose transaction; `transactions producers` shows it.")
 @click.confirmation_option(
     "--yes", prompt="This aborts the transaction on this partition only, behind its coordinator's back. Continue?"
 )
-def abort(
-    bootstrap: str, topic: str, partition: int, producer_id: int, producer_epoch: int, coordinator_epoch: int
-) -> None:
-    """Abort a hanging transaction on one partition, with the figures that `producers` shows."""
+def abort(bootstrap: str, topic: str, partition: int, producer_id: int) -> None:
+    """Abort a hanging transaction on one partition.
+
+    For one that no coordinator will end, which shows as a last stable offset that stands still.
+    """
     from kafka import TopicPartition
     from kafka.admin import AbortTransactionSpec
 
+    where = f"{topic}-{partition}"
     with admin_client(bootstrap) as admin:
-        admin.abort_transaction(
-            AbortTransactionSpec(TopicPartition(topic, partition), producer_id, producer_epoch, coordinator_epoch)
+        described = admin.describe_producers([TopicPartition(topic, partition)])
+        producer = next(
+            (
+                producer
+                for state in described.values()
+                for producer in state.active_producers
+                if producer.producer_id == producer_id
+            ),
+            None,
         )
-    click.echo(f"aborted the transaction of producer {producer_id} on {topic}-{partition}")
+        if producer is None or producer.current_transaction_start_offset < 0:
+            raise click.ClickException(
+                f"producer {producer_id} has no open transaction on {where}; "
+                f"`fencepost transactions producers {topic} {partition}` shows which there are"
+            )
+        # A producer whose partition has no marker yet has coordinator epoch -1; every coordinator's is 0 or more.
+        admin.abort_transaction(
+            AbortTransactionSpec(
+                TopicPartition(topic, partition),
+                producer_id,
+                producer.producer_epoch,
+                max(0, producer.coordinator_epoch),
+            )
+        )
+    click.echo(f"aborted the transaction of producer {producer_id} on {where}")

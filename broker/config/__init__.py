@@ -1,7 +1,7 @@
 """The broker's settings: the table (Kafka's names, defaults, documentation), and the ways to fill and show it."""
 
 from broker.config.listeners import Endpoint, Listener, parse_listeners
-from broker.config.loading import ConfigurationError, LoadedSettings, load_settings
+from broker.config.loading import ConfigurationError, Entry, LoadedSettings, load_settings
 from broker.config.setting import Setting, SettingType
 from broker.config.settings import SETTINGS, Settings
 from broker.config.topic_settings import (
@@ -23,6 +23,7 @@ __all__ = [
     "ConfigValue",
     "ConfigurationError",
     "Endpoint",
+    "Entry",
     "Listener",
     "LoadedSettings",
     "Setting",

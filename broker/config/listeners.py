@@ -89,7 +89,9 @@ def _parse_all(setting_name: str, texts: Sequence[str]) -> list[Endpoint]:
 
 
 def _protocols(entries: Sequence[str]) -> dict[str, str]:
-    protocols = {"PLAINTEXT": "PLAINTEXT", "SSL": "SSL", "SASL_PLAINTEXT": "SASL_PLAINTEXT", "SASL_SSL": "SASL_SSL"}
+    # Further listeners of one broker must have names of their own; these need no entry in the map.
+    protocols = {f"PLAINTEXT{number}": "PLAINTEXT" for number in range(2, 100)}
+    protocols |= {"PLAINTEXT": "PLAINTEXT", "SSL": "SSL", "SASL_PLAINTEXT": "SASL_PLAINTEXT", "SASL_SSL": "SASL_SSL"}
     for entry in entries:
         name, separator, protocol = entry.partition(":")
         if not separator:

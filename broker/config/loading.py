@@ -13,7 +13,9 @@ from broker.config.topic_settings import TOPIC_SETTINGS
 
 ENVIRONMENT_PREFIX = "FENCEPOST_"
 # Variables of the command line and the scripts that are not settings.
-RESERVED_VARIABLES = frozenset({"FENCEPOST_BOOTSTRAP", "FENCEPOST_CONFIG", "FENCEPOST_PYTHON"})
+RESERVED_VARIABLES = frozenset(
+    {"FENCEPOST_BOOTSTRAP", "FENCEPOST_CONFIG", "FENCEPOST_IVY_SETTINGS", "FENCEPOST_PYTHON"}
+)
 
 # Kafka's settings for parts that do not exist here. A server.properties that has them works; each is reported once.
 IGNORED_NAMES = frozenset(
@@ -97,12 +99,13 @@ def load_settings(
     properties_path: str | None = None,
     assignments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
-    overrides: Mapping[str, str] | None = None,
+    options: Sequence[Entry] = (),
 ) -> LoadedSettings:
     """Read all sources, weakest first: the file, variables `FENCEPOST_…`, `name=value` assignments, command-line
     options.
 
-    overrides: values of command-line options, by Kafka name. Raises ConfigurationError with every problem found.
+    options: what command-line options set, by Kafka name, each with the option as its origin.
+    Raises ConfigurationError with every problem found.
     """
     problems: list[str] = []
     entries: list[Entry] = []
@@ -110,7 +113,7 @@ def load_settings(
         entries += _read_properties_file(properties_path, problems)
     entries += _environment_entries({} if environment is None else environment, problems)
     entries += _assignment_entries(assignments, problems)
-    entries += [Entry(name, text, "the command line") for name, text in (overrides or {}).items()]
+    entries += options
 
     warnings: list[str] = []
     values: dict[str, Any] = {}
@@ -127,12 +130,29 @@ def load_settings(
             problems.append(f"{entry.origin}: {entry.name}: {error}")
             continue
         origins[name] = entry.origin
+    _leave_out_controller_listeners(entries, values)
     settings = Settings(**values, origins=origins)
     if not problems:
         problems += _check_together(settings)
     if problems:
         raise ConfigurationError(problems)
     return LoadedSettings(settings, tuple(warnings))
+
+
+def _leave_out_controller_listeners(entries: Iterable[Entry], values: dict[str, Any]) -> None:
+    """A KRaft node that is broker and controller lists a listener for the controller's peers: clients must not reach a
+    broker there, and there are no peers here."""
+    controllers = {
+        f"{name.strip().upper()}://"
+        for entry in entries
+        if entry.name == "controller.listener.names"
+        for name in entry.text.split(",")
+    }
+    for attribute in ("listeners", "advertised_listeners"):
+        if controllers and attribute in values:
+            values[attribute] = tuple(
+                text for text in values[attribute] if text[: text.find("://") + 3].upper() not in controllers
+            )
 
 
 def _check_together(settings: Settings) -> list[str]:

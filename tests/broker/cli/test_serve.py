@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -108,7 +109,10 @@ def test_a_port_in_use_says_so_and_ends(tmp_path: Path) -> None:
     ("arguments", "part"),
     [
         (("--set", "num.partition=3"), "did you mean 'num.partitions'?"),
-        (("--listener", "nowhere"), "expected NAME://host:port"),
+        (
+            ("--listener", "nowhere"),
+            "--listener: expected HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; got 'nowhere'",
+        ),
         (("--config", "missing.properties"), "cannot be read"),
     ],
 )
@@ -140,3 +144,23 @@ def test_serving_does_not_import_client_libraries() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=20
     )
     assert printed.stdout.strip() == "[]"
+
+
+def test_the_ready_line_names_every_listener_and_what_clients_are_told(tmp_path: Path) -> None:
+    arguments = ("--listener", "127.0.0.1:0", "--listener", "0.0.0.0:0", "--data-dir", str(tmp_path))
+    with serving(*arguments, "--set", "advertised.listeners=PLAINTEXT2://broker.example:19092") as (_, ready):
+        ports = re.match(
+            r"fencepost is ready: 127\.0\.0\.1:(\d+) and 0\.0\.0\.0:(\d+), "
+            r"advertised as 127\.0\.0\.1:(\d+), broker\.example:19092 ",
+            ready,
+        )
+    assert ports is not None, ready
+    assert ports[1] == ports[3] != ports[2]
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest_one() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "broker", "serv"], cwd=ROOT, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert ended.returncode == 2
+    assert "there is no command 'serv'; did you mean 'serve'?" in ended.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import ConfigurationError, Settings, load_settings
+from broker.config import ConfigurationError, Entry, Settings, load_settings
 from broker.config.loading import parse_properties
 
 BLANKS = "  "
@@ -29,17 +29,31 @@ def test_the_later_source_is_the_stronger(tmp_path: Path) -> None:
         properties_path=str(path),
         environment={"FENCEPOST_NODE_ID": "3", "FENCEPOST_MESSAGE_MAX_BYTES": "3", "FENCEPOST_FETCH_MAX_BYTES": "3333"},
         assignments=["message.max.bytes=4", "fetch.max.bytes=4444"],
-        overrides={"fetch.max.bytes": "5555"},
+        options=[Entry("fetch.max.bytes", "5555", "--fetch")],
     )
     settings = loaded.settings
     assert (settings.num_partitions, settings.node_id, settings.message_max_bytes) == (2, 3, 4)
     assert settings.fetch_max_bytes == 5555
     assert settings.origins["num.partitions"] == "broker.properties:1"
     assert "FENCEPOST_NODE_ID" in settings.origins["node.id"]
+    assert settings.origins["fetch.max.bytes"] == "--fetch"
 
 
 def test_own_settings_are_set_by_variables_without_the_name_twice() -> None:
     assert load_settings(environment={"FENCEPOST_LOG_FORMAT": "json"}).settings.fencepost_log_format == "json"
+
+
+def test_the_controller_listener_of_a_kraft_node_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n"
+        "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093\n"
+        "controller.listener.names=CONTROLLER\n"
+    )
+    loaded = load_settings(properties_path=str(path))
+    assert loaded.settings.listeners == ("PLAINTEXT://:9092",)
+    assert loaded.settings.advertised_listeners == ("PLAINTEXT://localhost:9092",)
+    assert "controller.listener.names" in loaded.warnings[0]
 
 
 def test_other_variables_are_not_looked_at() -> None:

@@ -1,0 +1,118 @@
+"""How the command line reads and writes a record: as a line of bytes, as text for a terminal, as a JSON object."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from broker.cli.output import format_time
+
+NULL = "null"
+"""How a key or a value that is null is shown where there is no JSON to say so."""
+
+
+class Content(NamedTuple):
+    """What is written of a record: no value is a tombstone; partition None leaves the choice to the key."""
+
+    key: bytes | None
+    value: bytes | None
+    partition: int | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def from_line(line: bytes, key_separator: bytes | None, null_marker: bytes | None) -> Content:
+    """A line without its newline: all of it the value, or with key and value on the sides of the first separator."""
+    key, value = None, line
+    if key_separator is not None and key_separator in line:
+        key, value = line.split(key_separator, 1)
+    if null_marker is None:
+        return Content(key, value)
+    return Content(None if key == null_marker else key, None if value == null_marker else value)
+
+
+def from_json(line: bytes) -> Content:
+    """An object as `to_json` makes it; `value` is needed, everything else may be missing. Raises ValueError."""
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(document, dict) or "value" not in document:
+        raise ValueError('expected an object such as {"key": "a", "value": "1"}; "value" may be null')
+    partition = document.get("partition")
+    if partition is not None and (type(partition) is not int or partition < 0):
+        raise ValueError(f'"partition" must be a whole number, 0 or more; got {partition!r}')
+    headers = document.get("headers") or []
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    try:
+        content_headers = tuple((str(name), _to_bytes("headers", content)) for name, content in pairs)
+    except TypeError:
+        raise ValueError('"headers" must be a list of [name, value] pairs') from None
+    return Content(
+        _to_bytes("key", document.get("key")), _to_bytes("value", document["value"]), partition, content_headers
+    )
+
+
+def to_json(record: Any) -> str:
+    """A consumed record as one line of JSON; its fields are those that `from_json` reads, and its position and time."""
+    return json.dumps(
+        {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp,
+            "time": format_time(record.timestamp),
+            "key": _json_text(record.key),
+            "value": _json_text(record.value),
+            "headers": [[name, _json_text(value)] for name, value in record.headers or ()],
+        },
+        ensure_ascii=False,
+    )
+
+
+def to_bytes(record: Any, *, keys: bool) -> bytes:
+    """A consumed record's value exactly as it was written; with `keys`, after its position and key."""
+    value: bytes = NULL.encode() if record.value is None else record.value
+    if not keys:
+        return value
+    key = NULL.encode() if record.key is None else record.key
+    return b"%s-%d @%d %s: %s" % (record.topic.encode(), record.partition, record.offset, key, value)
+
+
+def to_terminal(record: Any, *, keys: bool) -> str:
+    """The same for a person's terminal, which control characters and other bytes that are not text would upset."""
+    text = to_bytes(record, keys=keys).decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character == "\t" else _escaped(character) for character in text
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _json_text(content: bytes | None) -> str | dict[str, str] | None:
+    """Text as it is; what is not UTF-8 as `{"base64": …}`, so that nothing is lost."""
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}
+
+
+def _to_bytes(name: str, content: Any) -> bytes | None:
+    if content is None:
+        return None
+    if isinstance(content, str):
+        return content.encode("utf-8", "surrogatepass")
+    if isinstance(content, Mapping) and isinstance(content.get("base64"), str):
+        try:
+            return base64.b64decode(content["base64"], validate=True)
+        except binascii.Error as error:
+            raise ValueError(f'"{name}" is not base64: {error}') from None
+    raise ValueError(f'"{name}" must be text, null or {{"base64": "…"}}; got {json.dumps(content)}')
