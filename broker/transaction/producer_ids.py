@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import structlog
 
+from broker.disk import StorageError
 from broker.metadata.store import MetadataStore
 
 log = structlog.get_logger(__name__)
@@ -15,7 +16,8 @@ log = structlog.get_logger(__name__)
 BLOCK_KEY = "producer_id_block"
 BLOCK_SIZE = 1000
 PREFETCH_AT = 0.9  # of a block handed out: time to reserve the next
-RETRY_PAUSE_S = 0.05
+FIRST_RETRY_PAUSE_S = 0.05
+LONGEST_RETRY_PAUSE_S = 5.0
 MAX_PRODUCER_ID = 2**63 - 1
 
 
@@ -48,8 +50,16 @@ class ProducerIds:
         self._request: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Reserve the first block, so that the first producer need not be refused."""
-        await asyncio.shield(self._ensure_request())
+        """Reserve the first block, so that the first producer need not be refused.
+
+        A store that is away is waited for. Raises StorageError for one whose disk fails: that does not pass by itself.
+        """
+        try:
+            self._prefetched = await self._reserve_block()
+        except StorageError:
+            raise
+        except Exception:  # noqa: BLE001  # told, and tried again, by the request
+            await asyncio.shield(self._ensure_request())
 
     async def close(self) -> None:
         """Give up a request under way. Whatever it reserved is burnt."""
@@ -80,6 +90,7 @@ class ProducerIds:
         return self._request
 
     async def _prefetch(self) -> None:
+        pause_s = FIRST_RETRY_PAUSE_S
         while True:
             try:
                 self._prefetched = await self._reserve_block()
@@ -88,7 +99,8 @@ class ProducerIds:
                 return
             except Exception as error:  # noqa: BLE001  # whatever the store's engine raises: ids will be there when it is back
                 log.warning("producer_id_block_not_reserved", reason=str(error))
-                await asyncio.sleep(RETRY_PAUSE_S)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, LONGEST_RETRY_PAUSE_S)
             else:
                 log.debug("producer_id_block_reserved", first=self._prefetched.first, last=self._prefetched.last)
                 return
@@ -111,5 +123,8 @@ def _encode_block(block: ProducerIdBlock, node_id: int) -> bytes:
 
 
 def _decode_block(value: bytes) -> ProducerIdBlock:
-    fields = json.loads(value)
-    return ProducerIdBlock(int(fields["block_start"]), int(fields["block_end"]))
+    try:
+        fields = json.loads(value)
+        return ProducerIdBlock(int(fields["block_start"]), int(fields["block_end"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"the metadata's {BLOCK_KEY} cannot be read: {value[:100]!r}") from error

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from broker.disk import StorageError
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.transaction.producer_ids import BLOCK_KEY, BLOCK_SIZE, ProducerIds
 
@@ -102,6 +105,22 @@ async def test_a_store_that_is_away_is_asked_again_and_a_lost_answer_only_burns_
     await producer_ids.start()
     assert producer_ids.take() == BLOCK_SIZE
     await producer_ids.close()
+
+
+async def test_a_start_does_not_wait_for_a_disk_that_fails() -> None:
+    class FailingStore(Store):
+        async def read_versioned(self, key: str) -> tuple[bytes | None, int]:
+            raise StorageError("disk I/O error")
+
+    with pytest.raises(StorageError, match="disk I/O error"):
+        await ProducerIds(FailingStore()).start()
+
+
+async def test_a_block_that_cannot_be_read_is_no_reason_to_begin_again_at_zero() -> None:
+    store = Store()
+    await store.compare_and_set(BLOCK_KEY, b"{}", 0)
+    with pytest.raises(StorageError, match=BLOCK_KEY):
+        await ProducerIds(store).start()
 
 
 async def test_the_last_block_is_not_given_out_beyond_the_greatest_id() -> None:
