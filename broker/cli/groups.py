@@ -79,7 +79,7 @@ def describe(bootstrap: str, as_json: bool, group: str) -> None:
 @json_option
 @click.argument("group")
 @click.argument("topic")
-@click.option("--to", "target", type=click.Choice(["earliest", "latest"]), required=True)
+@click.option("--to", "target", type=click.Choice(["earliest", "latest"]), required=True, help="Where to.")
 def reset_offsets(bootstrap: str, as_json: bool, group: str, topic: str, target: str) -> None:
     """Set the offsets of a group without members.
 

@@ -51,18 +51,19 @@ def parse_address(text: str) -> tuple[str, int]:
 def ask(host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> Reply:
     """Connect and ask for ApiVersions. Raises NoBrokerError."""
     started_s = time.perf_counter()
+    silence = f"no connection within {timeout_s:g} s"
     body = encode(ApiVersionsRequest(), VERSION)
     header = encode_request_header(ApiKey.API_VERSIONS, VERSION, 1, "fencepost-ping", HEADER_VERSION)
     frame = struct.pack(">i", len(header) + len(body)) + header + body
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
-            connection.settimeout(timeout_s)
+            silence = f"it accepts connections but gave no answer within {timeout_s:g} s"
             connection.sendall(frame)
             contents = _receive_frame(connection, started_s + timeout_s)
     except (socket.gaierror, UnicodeError):
         raise NoBrokerError(f"the host {host!r} cannot be resolved") from None
     except TimeoutError:
-        raise NoBrokerError(f"no answer within {timeout_s:g} s") from None
+        raise NoBrokerError(silence) from None
     except OSError as error:
         raise NoBrokerError((error.strerror or str(error)).lower()) from None
     try:

@@ -14,7 +14,10 @@ from broker.cli.records import Content, from_json, from_line
 
 # The broker's message.max.bytes decides what is too large, not the client.
 LARGEST_RECORD_BYTES = 1 << 30
+REQUEST_TIMEOUT_MS = 15_000
+DELIVERY_TIMEOUT_MS = 30_000
 CONFIRM_TIMEOUT_S = 60
+EXIT_INTERRUPTED = 130
 UNCONFIRMED_LIMIT = 10_000
 RECORDS_PER_REPORT = 1_000
 # A person's line is acknowledged before the next one is read.
@@ -77,6 +80,8 @@ def produce(
             compression_type=compression,
             linger_ms=5,
             max_request_size=LARGEST_RECORD_BYTES,
+            delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
         )
         try:
             writer: _Writer = (
@@ -84,10 +89,12 @@ def produce(
                 if transactional_id is None
                 else _TransactionalWriter(producer, topic, transaction_size, abort)
             )
-            writer.write(_lines(), read)
+            is_stopped = not writer.write(_lines(skip_blank=as_json), read)
         finally:
             producer.close()
     click.echo(writer.outcome, err=True)
+    if is_stopped:
+        sys.exit(EXIT_INTERRUPTED)
 
 
 class _Writer:
@@ -105,12 +112,23 @@ class _Writer:
     def outcome(self) -> str:
         return f"{_records(self._confirmed_count)} written"
 
-    def write(self, lines: Iterable[bytes], read: Callable[[bytes], Content]) -> None:
-        """All lines as records. Raises ClickException with the number of the line at fault."""
+    def write(self, lines: Iterable[tuple[int, bytes]], read: Callable[[bytes], Content]) -> bool:
+        """All lines as records; False when Ctrl-C came before the end of them.
+
+        Raises ClickException with the number of the line at fault; those after it are not written.
+        """
+        try:
+            self._write(lines, read)
+        except KeyboardInterrupt:
+            self._stop()
+            return False
+        return True
+
+    def _write(self, lines: Iterable[tuple[int, bytes]], read: Callable[[bytes], Content]) -> None:
         if sys.stdin.isatty():
             click.echo("One record a line; Ctrl-D ends.", err=True)
         with progress(f"writing to {self._topic}", total=None, shown=not sys.stdin.isatty()) as bar:
-            for number, line in enumerate(lines, start=1):
+            for number, line in lines:
                 try:
                     content = read(line)
                 except ValueError as error:
@@ -153,13 +171,17 @@ class _Writer:
         self._producer.flush()
         self._confirm()
 
+    def _stop(self) -> None:
+        """Somebody pressed Ctrl-C: what was read is written all the same."""
+        self._finish()
+
     def _confirm(self) -> None:
-        from kafka.errors import KafkaError
+        from kafka.errors import BrokerResponseError
 
         for number, future in self._unconfirmed:
             try:
                 future.get(timeout=CONFIRM_TIMEOUT_S)
-            except KafkaError as error:
+            except BrokerResponseError as error:
                 raise self._failure(number, describe_error(error)) from error
             self._confirmed_count += 1
         self._unconfirmed.clear()
@@ -176,6 +198,7 @@ class _TransactionalWriter(_Writer):
         self._size = size
         self._aborts = aborts
         self._is_open = False
+        self._is_cut_short = False
         self._transactions_count = 0
         self._settled_count = 0
 
@@ -183,17 +206,23 @@ class _TransactionalWriter(_Writer):
     def outcome(self) -> str:
         outcome = "aborted" if self._aborts else "committed"
         transactions = f"{self._transactions_count} transaction{'s' if self._transactions_count != 1 else ''}"
-        return f"{_records(self._settled_count)} written and {outcome} in {transactions}"
+        rest = "; the last one was not complete and is aborted" if self._is_cut_short else ""
+        return f"{_records(self._settled_count)} written and {outcome} in {transactions}{rest}"
 
-    def write(self, lines: Iterable[bytes], read: Callable[[bytes], Content]) -> None:
+    def _write(self, lines: Iterable[tuple[int, bytes]], read: Callable[[bytes], Content]) -> None:
         self._producer.init_transactions()
         try:
-            super().write(lines, read)
-        except (click.ClickException, KeyboardInterrupt):
-            # Left open it would hold back readers until it times out.
-            if self._is_open:
-                self._producer.abort_transaction()
+            super()._write(lines, read)
+        except click.ClickException:
+            self._stop()
             raise
+
+    def _stop(self) -> None:
+        # Left open, the transaction would hold back readers until it times out.
+        if self._is_open:
+            self._producer.abort_transaction()
+            self._is_open = False
+            self._is_cut_short = True
 
     def _before_record(self) -> None:
         if not self._is_open:
@@ -225,9 +254,11 @@ def _records(count: int) -> str:
     return f"{count} record{'s' if count != 1 else ''}"
 
 
-def _lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.removesuffix(b"\n")
+def _lines(*, skip_blank: bool) -> Iterator[tuple[int, bytes]]:
+    """The lines of standard input without their newlines, each with its number from 1."""
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        if not skip_blank or line.strip():
+            yield number, line.removesuffix(b"\n")
 
 
 def _header(pair: str) -> tuple[str, bytes]:

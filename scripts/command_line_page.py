@@ -1,0 +1,57 @@
+"""Writes docs/command-line.md: every command with its options, as `--help` shows them.
+
+.venv/bin/python -m scripts.command_line_page
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from broker.main import fencepost
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
+HELP_WIDTH = 100
+
+INTRODUCTION = """\
+# Command line
+
+Generated from the commands by `python -m scripts.command_line_page`; a test keeps it current.
+
+`fencepost serve` is the broker, and all that production needs. The other commands try things out and look into a
+running broker, this one or any other that speaks Kafka's protocol. What was asked for goes to standard output, as a
+table or, with `--json`, for programs; errors and counts go to standard error. In a checkout, `./scripts/fencepost` runs
+them.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | not done: the message says why, and what to do |
+| 2 | the options or the settings are wrong; nothing was tried |
+| 130 | `produce` was stopped with Ctrl-C before the end of its input |
+
+"""
+
+
+def command_line_page() -> str:
+    """The whole page."""
+    return INTRODUCTION + "\n".join(_sections(fencepost, None, "fencepost"))
+
+
+def _sections(command: click.Command, parent: click.Context | None, name: str) -> Iterator[str]:
+    context = click.Context(
+        command, parent=parent, info_name=name, terminal_width=HELP_WIDTH, **command.context_settings
+    )
+    level = "##" if parent is None or parent.parent is None else "###"
+    yield f"{level} {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"
+    if isinstance(command, click.Group):
+        for subcommand_name in command.list_commands(context):
+            subcommand = command.get_command(context, subcommand_name)
+            assert subcommand is not None, subcommand_name
+            yield from _sections(subcommand, context, subcommand_name)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(command_line_page(), encoding="utf-8")
