@@ -25,7 +25,7 @@ from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_config import LogConfig
 from broker.log.log_segments import LogSegments
 from broker.log.partition_files import INDEX_SUFFIXES, PartitionFiles
-from broker.log.producer_replay import replay, replay_batch
+from broker.log.producer_replay import replay, replay_batch, usable_transaction_index
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment, file_name
 from broker.log.swap import finish_swaps
@@ -134,6 +134,9 @@ class LogLoader:
         if not base_offsets:
             return [self._files.new_segment(self._log_start_offset, self._config.index_interval_bytes)]
         with_aborted = set(numbered.get(".txnindex", []))
+        # Every segment that was closed has an .index. Where that was removed, a .txnindex may have been, too; without it
+        # aborted records would be taken for committed ones. So it counts as missing until it has been made anew.
+        with_aborted |= known.difference(numbered.get(".index", []))
         return [
             Segment(
                 self._disk,
@@ -159,6 +162,8 @@ class LogLoader:
             )
             return False
         self._load_producers(segments, active.next_offset)
+        if active.has_transaction_index:
+            usable_transaction_index(self._files, segments, active)  # before markers are to be added to it
         return True
 
     def _load_producers(self, segments: Sequence[Segment], end_offset: int) -> None:

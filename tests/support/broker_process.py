@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -27,16 +28,20 @@ class BrokerProcess:
     """One data directory and the broker process that serves it, on the same port after every restart.
 
     settings: Kafka settings, passed with --set.
+    file_size_limit_bytes: no file of the process may grow beyond it, as on a full disk; None for no limit. Its output
+        goes through a pipe, so that it is not hit by the limit.
     `output` holds everything the process wrote, over all its starts.
     """
 
     def __init__(self, data_directory: Path, *, settings: Mapping[str, str] | None = None) -> None:
+        self.file_size_limit_bytes: int | None = None
         self.data_directory = data_directory
         self.settings = dict(settings or {})
         self.host = "127.0.0.1"
         self.port = 0
         self._log_path = data_directory.parent / f"{data_directory.name}.broker.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._sink: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -67,8 +72,16 @@ class BrokerProcess:
             command += ["--set", f"{name}={value}"]
         seen = len(self.output)
         with self._log_path.open("ab") as log_file:
+            self._sink = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log_file)
+        assert self._sink.stdin is not None
+        with self._sink.stdin as pipe:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log_file, stderr=subprocess.STDOUT
+                command,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=pipe,
+                stderr=subprocess.STDOUT,
+                preexec_fn=None if self.file_size_limit_bytes is None else self._apply_limit,
             )
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -77,6 +90,7 @@ class BrokerProcess:
                 self.port = int(ready["port"])
                 return self
             if self._process.poll() is not None:
+                self._sink.wait()
                 raise BrokerFailedError(f"the broker ended with {self._process.returncode}:\n{self.output[seen:]}")
             time.sleep(0.01)
         self.kill()
@@ -87,6 +101,7 @@ class BrokerProcess:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        self._all_is_written()
 
     def terminate(self) -> int:
         """SIGTERM and wait; returns the exit code. Raises subprocess.TimeoutExpired when it does not end."""
@@ -94,10 +109,36 @@ class BrokerProcess:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         try:
-            return self._process.wait(STOP_TIMEOUT_S)
+            exit_code = self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.kill()
             raise
+        self._all_is_written()
+        return exit_code
+
+    def limit_file_size(self, limit_bytes: int | None) -> None:
+        """Change the limit of the running process, and of those to come."""
+        self.file_size_limit_bytes = limit_bytes
+        self._apply_limit(self.process_id)
+
+    def _apply_limit(self, process_id: int = 0) -> None:
+        limit_bytes = resource.RLIM_INFINITY if self.file_size_limit_bytes is None else self.file_size_limit_bytes
+        _, hard_limit = resource.prlimit(process_id, resource.RLIMIT_FSIZE)
+        resource.prlimit(process_id, resource.RLIMIT_FSIZE, (limit_bytes, hard_limit))
+
+    def wait_for_output(self, pattern: str, *, timeout_s: float = 10.0) -> str:
+        """The first line of the output that a regular expression is found in. Raises AssertionError."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            for line in self.output.splitlines():
+                if re.search(pattern, line):
+                    return line
+            assert time.monotonic() < deadline, f"{pattern!r} was never written:\n{self.output}"
+            time.sleep(0.02)
+
+    def _all_is_written(self) -> None:
+        if self._sink is not None:
+            self._sink.wait()
 
     def restart_after_kill(self) -> None:
         self.kill()

@@ -248,7 +248,7 @@ async def test_an_abort_in_a_later_segment_is_named_to_readers_of_an_earlier_one
     assert read.aborted_transactions == [(1, 0)]
 
 
-async def test_a_damaged_transaction_index_is_rebuilt_when_it_is_needed(world: LogWorld) -> None:
+async def test_a_damaged_transaction_index_is_rebuilt(world: LogWorld) -> None:
     log = world.create()
     for producer_id in (1, 2):
         world.append(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
@@ -259,12 +259,34 @@ async def test_a_damaged_transaction_index_is_rebuilt_when_it_is_needed(world: L
     await world.stop()
     good = content_of(path)
     overwrite(path, 1, b"\x07")
-    await world.restart()
     with structlog.testing.capture_logs() as logs:
+        await world.restart()
         read = world.orders.read(0, 1 << 20, isolation=Isolation.READ_COMMITTED)
     assert read.aborted_transactions == [(2, 1), (1, 0)]
-    assert [entry["event"] for entry in logs] == ["index_rebuilt"]
+    assert [entry["event"] for entry in logs] == ["index_rebuilt", "logs_opened"]
     assert content_of(path) == good
+    world.append(b"x", producer_id=3, producer_epoch=0, base_sequence=0, is_transactional=True)
+    world.end_transaction(3, 1, committed=False)
+    await world.orders.flushed()
+    assert world.orders.read(4, 1 << 20, isolation=Isolation.READ_COMMITTED).aborted_transactions == [(3, 4)]
+
+
+@pytest.mark.parametrize("segment_bytes", [200, 1 << 20])
+async def test_removed_indexes_do_not_turn_aborted_records_into_committed_ones(
+    world: LogWorld, segment_bytes: int
+) -> None:
+    log = world.create(LogConfig(segment_bytes=segment_bytes))
+    world.append(b"x" * 100, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    world.end_transaction(1, 1, committed=False)
+    for _ in range(3):
+        world.append(b"y" * 100)
+    await log.flushed()
+    await world.stop()
+    for name in world.disk.list(log.files.directory):
+        if name.endswith("index"):
+            world.disk.delete(log.files.path(name))
+    log = await world.restart()
+    assert log.read(0, 1, isolation=Isolation.READ_COMMITTED).aborted_transactions == [(1, 0)]
 
 
 async def test_the_observer_hears_of_every_marker_in_the_step_that_appends_it(world: LogWorld) -> None:
