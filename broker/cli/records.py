@@ -45,11 +45,10 @@ def from_json(line: bytes) -> Content:
     if partition is not None and (type(partition) is not int or partition < 0):
         raise ValueError(f'"partition" must be a whole number, 0 or more; got {partition!r}')
     headers = document.get("headers") or []
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    try:
-        content_headers = tuple((str(name), _to_bytes("headers", content)) for name, content in pairs)
-    except TypeError:
-        raise ValueError('"headers" must be a list of [name, value] pairs') from None
+    pairs = list(headers.items()) if isinstance(headers, dict) else headers
+    if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise ValueError('"headers" must be a list of [name, value] pairs')
+    content_headers = tuple((str(name), _to_bytes("headers", content)) for name, content in pairs)
     return Content(
         _to_bytes("key", document.get("key")), _to_bytes("value", document["value"]), partition, content_headers
     )

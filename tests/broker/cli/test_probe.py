@@ -1,0 +1,97 @@
+"""Asking whether a broker serves: what is no broker is told apart, and none of it takes long."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from broker.cli.probe import NoBrokerError, ask, ask_any, parse_address
+
+
+@contextmanager
+def answering(reply: bytes | None) -> Iterator[int]:
+    """A port on which every connection is answered with these bytes and closed; None: never answered."""
+    ended = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(4096)
+            if reply is None:
+                ended.wait()
+            else:
+                connection.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            ended.set()
+            thread.join()
+
+
+REPLY = bytes.fromhex("00000010 00000001 0000 00000001 0012 0000 0004")
+
+
+def test_a_broker_is_recognized_by_its_answer() -> None:
+    with answering(REPLY) as port:
+        assert ask("127.0.0.1", port).apis_count == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "part"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", "does not speak Kafka's protocol"),
+        (REPLY[:-1], "does not speak Kafka's protocol"),
+        (b"\x00\x00\x00\x05\x00\x00\x00\x01\x00", "does not speak Kafka's protocol"),
+        (b"", "closed without an answer"),
+    ],
+)
+def test_what_is_no_broker_is_told_apart(reply: bytes, part: str) -> None:
+    with answering(reply) as port, pytest.raises(NoBrokerError, match=part):
+        ask("127.0.0.1", port)
+
+
+def test_silence_is_not_waited_for_for_long() -> None:
+    with answering(None) as port, pytest.raises(NoBrokerError, match=r"gave no answer within 0\.05 s"):
+        ask("127.0.0.1", port, timeout_s=0.05)
+
+
+def test_nobody_and_nowhere_have_reasons_of_their_own() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    with pytest.raises(NoBrokerError, match="connection refused"):
+        ask("127.0.0.1", port)
+    with pytest.raises(NoBrokerError, match="cannot be resolved"):
+        ask("a..b", 9092)
+
+
+def test_the_first_address_that_answers_is_enough() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        free = listening.getsockname()[1]
+    with answering(REPLY) as port:
+        assert ask_any(f"127.0.0.1:{free},127.0.0.1:{port}").apis_count == 1
+    with pytest.raises(NoBrokerError, match=r"^connection refused$"):
+        ask_any(f"127.0.0.1:{free},127.0.0.1:{free}")
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("localhost:9092", ("localhost", 9092)), ("[::1]:1", ("::1", 1)), (" 10.0.0.1:65535 ", ("10.0.0.1", 65_535))],
+)
+def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host", ":9092", "host:", "host:x", "host:0", "host:65536", "::1:9092", "PLAINTEXT://host:9092"]
+)
+def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected HOST:PORT, such as 127\.0\.0\.1:9092"):
+        parse_address(text)

@@ -1,0 +1,380 @@
+"""The hands-on commands against a broker process, as a person or a script runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from broker.main import fencepost
+from tests.support.broker_process import ROOT, BrokerProcess
+
+Run = Callable[..., Result]
+Unique = Callable[[str], str]
+
+
+@pytest.fixture
+def run(broker: BrokerProcess) -> Run:
+    """`run("topics", "list")` in this process, against the module's broker; `input` is its standard input."""
+
+    def run_here(*arguments: str, input: bytes | str | None = None) -> Result:  # noqa: A002  # click's own word
+        result = CliRunner().invoke(
+            fencepost, arguments, input=input, env={"FENCEPOST_BOOTSTRAP": broker.bootstrap}, prog_name="fencepost"
+        )
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run_here
+
+
+def consumed(run: Run, topic: str, *options: str) -> list[Any]:
+    shown = run("consume", topic, "--from-beginning", "--idle-seconds", "0.3", "--json", *options)
+    assert shown.exit_code == 0, shown.output
+    return [json.loads(line) for line in shown.stdout.splitlines()]
+
+
+def values(run: Run, topic: str, *options: str) -> list[Any]:
+    return [record["value"] for record in consumed(run, topic, *options)]
+
+
+# Asking whether it serves
+
+
+def test_ping_says_that_the_broker_serves(run: Run) -> None:
+    assert run("ping").exit_code == 0
+
+
+def test_ping_waits_for_a_broker_that_starts(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as process:
+        address = process.bootstrap
+    command = [sys.executable, "-m", "broker", "ping", "--bootstrap", address, "--wait-seconds", "20"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as ping:
+        process.start()
+        try:
+            assert ping.wait(timeout=20) == 0
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    "command", [("topics", "list"), ("consume", "a"), ("produce", "a"), ("groups", "list"), ("transactions", "list")]
+)
+def test_without_a_broker_every_command_says_so_at_once(command: tuple[str, ...]) -> None:
+    started_s = time.monotonic()
+    result = CliRunner().invoke(fencepost, [*command, "--bootstrap", "127.0.0.1:1"], prog_name="fencepost")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: no broker answers at 127.0.0.1:1: connection refused. Start one with ")
+    assert len(result.stderr.splitlines()) == 1
+    assert time.monotonic() - started_s < 2
+
+
+def test_a_bad_address_is_refused_before_anything_is_tried(run: Run) -> None:
+    result = run("topics", "list", "--bootstrap", "nowhere")
+    assert result.exit_code == 2
+    assert "expected HOST:PORT, such as 127.0.0.1:9092" in result.stderr
+
+
+# Topics
+
+
+def test_a_topic_is_created_shown_grown_and_deleted(run: Run, unique: Unique) -> None:
+    name = unique("life")
+    assert run("topics", "create", name, "--partitions", "2").stdout == f"created {name} with 2 partitions\n"
+    assert run("topics", "create", name, "--if-missing").stdout == f"left as it is: {name} with 2 partitions\n"
+    assert run("topics", "grow", name, "--partitions", "3").exit_code == 0
+    listed = {row["topic"]: row for row in json.loads(run("topics", "list", "--json").stdout)}
+    assert listed[name]["partitions"] == 3
+    assert len(listed[name]["topic_id"]) == 22
+    run("produce", name, "--partition", "1", input="a\nb\n")
+    described = json.loads(run("topics", "describe", name, "--json").stdout)
+    assert described[1] == {"partition": 1, "log_start_offset": 0, "last_stable_offset": 2, "high_watermark": 2}
+    assert run("topics", "delete", name, input="n\n").exit_code == 1
+    assert run("topics", "delete", name, "--yes").stdout == f"deleted {name}\n"
+    assert name not in run("topics", "list").stdout
+
+
+def test_internal_topics_are_shown_when_asked_for(run: Run, unique: Unique) -> None:
+    run("produce", unique("internal"), "--transactional-id", unique("internal"), input="a\n")
+    assert "__transaction_state" not in run("topics", "list").stdout
+    assert "__transaction_state" in run("topics", "list", "--internal").stdout
+
+
+def test_the_settings_of_a_topic_are_shown_with_their_sources(run: Run, unique: Unique) -> None:
+    name = unique("settings")
+    run("topics", "create", name, "--config", "cleanup.policy=compact", "--config", "retention.ms=5")
+    own = json.loads(run("topics", "configs", name, "--json").stdout)
+    assert [(row["name"], row["value"]) for row in own] == [("cleanup.policy", "compact"), ("retention.ms", "5")]
+    assert {row["source"] for row in own} == {"DYNAMIC_TOPIC_CONFIG"}
+    everything = {row["name"]: row for row in json.loads(run("topics", "configs", name, "--all", "--json").stdout)}
+    assert everything["segment.bytes"]["source"] == "DEFAULT_CONFIG"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("create", "no good"), "INVALID_TOPIC (17): Topic name is invalid"),
+        (
+            ("create", "x", "--config", "retention.m=1"),
+            "INVALID_CONFIG (40): Unknown topic config 'retention.m'; did you",
+        ),
+        (("create", "x", "--config", "retention.ms"), "'retention.ms' is not NAME=VALUE"),
+        (("create", "x", "--partitions", "0"), "0 is not in the range"),
+        (("describe", "missing"), "there is no topic 'missing'; `fencepost topics list` shows which there are"),
+        (("configs", "missing"), "there is no topic 'missing'"),
+        (("grow", "missing", "--partitions", "2"), "UNKNOWN_TOPIC_OR_PARTITION (3): There is no topic 'missing'"),
+        (("delete", "missing", "--yes"), "UNKNOWN_TOPIC_OR_PARTITION (3): There is no topic"),
+        (("grow",), "Missing"),
+    ],
+)
+def test_what_is_wrong_with_a_topic_is_said_in_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    result = run("topics", *arguments)
+    assert result.exit_code in (1, 2)
+    assert message in result.stderr.splitlines()[-1]
+    assert "Request" not in result.stderr
+
+
+# Writing and reading
+
+
+def test_keys_values_and_headers_arrive(run: Run, unique: Unique) -> None:
+    topic = unique("keys")
+    written = run("produce", topic, "--key-separator", ":", "--header", "from=test", input="a:1\nb:2\nnone\n")
+    assert written.stderr == "3 records written\n"
+    records = sorted(consumed(run, topic), key=lambda record: str(record["value"]))
+    assert [(record["key"], record["value"]) for record in records] == [("a", "1"), ("b", "2"), (None, "none")]
+    assert records[0]["headers"] == [["from", "test"]]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_is_written_and_read(run: Run, unique: Unique, compression: str) -> None:
+    topic = unique(compression)
+    assert run("produce", topic, "--compression", compression, input="a" * 1000).exit_code == 0
+    assert values(run, topic) == ["a" * 1000]
+
+
+def test_bytes_come_out_of_a_pipe_as_they_went_in(broker: BrokerProcess, run: Run, unique: Unique) -> None:
+    topic = unique("bytes")
+    content = bytes(range(256)) + b"\r\n\x00\n"
+    run("produce", topic, "--partition", "0", input=content)
+    command = [sys.executable, "-m", "broker", "consume", topic, "--from-beginning", "--max-records", "3"]
+    read = subprocess.run(
+        [*command, "--bootstrap", broker.bootstrap], cwd=ROOT, capture_output=True, check=True, timeout=20
+    )
+    assert read.stdout == content
+    assert read.stderr == b"3 records read\n"
+
+
+def test_json_carries_a_topic_over_to_another_one(run: Run, unique: Unique) -> None:
+    source, target = unique("source"), unique("target")
+    run("topics", "create", source, "--partitions", "2")
+    run("topics", "create", target, "--partitions", "2")
+    run("produce", source, "--key-separator", ":", "--null-marker", "~", input=b"a:~\n~:\xff\nb:\n")
+    shown = run("consume", source, "--from-beginning", "--max-records", "3", "--json").stdout
+    assert run("produce", target, "--json", input=shown + "\n").stderr == "3 records written\n"
+
+    def essentials(topic: str) -> list[str]:
+        return sorted(
+            json.dumps([record["partition"], record["offset"], record["key"], record["value"]])
+            for record in consumed(run, topic)
+        )
+
+    assert essentials(target) == essentials(source)
+    assert any('"a", null' in record for record in essentials(target))
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "message"),
+    [
+        (("--partition", "9"), "x\n", "Error: line 1: topic '{topic}' has no partition 9; it has 3"),
+        (("--json",), '{"value": "a"}\n\n{"value": 1}\n', 'Error: line 3: "value" must be text, null or'),
+        ((), "small\n" + "x" * 1_500_000, "MESSAGE_SIZE_TOO_LARGE (10)"),
+        (("--abort",), "x\n", "need --transactional-id"),
+        (("--header", "a"), "x\n", "'a' is not NAME=VALUE"),
+        (("--key-separator", ""), "x\n", "it must have at least one character"),
+        (("--json", "--key-separator", ":"), "{}", "leave out --key-separator"),
+    ],
+)
+def test_what_is_wrong_with_the_input_is_said(
+    run: Run, unique: Unique, options: tuple[str, ...], text: str, message: str
+) -> None:
+    topic = unique("wrong")
+    result = run("produce", topic, *options, input=text)
+    assert result.exit_code in (1, 2)
+    assert message.format(topic=topic) in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_reading_an_unknown_topic_does_not_create_it(run: Run) -> None:
+    result = run("consume", "missing", "--idle-seconds", "0")
+    assert result.exit_code == 1
+    assert "there is no topic 'missing'" in result.stderr
+    assert "missing" not in run("topics", "list").stdout
+
+
+def test_a_hundred_thousand_lines_take_seconds(run: Run, unique: Unique) -> None:
+    topic = unique("long")
+    run("topics", "create", topic, "--partitions", "1")
+    text = "".join(f"{number}\n" for number in range(100_000))
+    started_s = time.monotonic()
+    assert run("produce", topic, input=text).stderr == "100000 records written\n"
+    shown = run("consume", topic, "--from-beginning", "--max-records", "100000")
+    assert time.monotonic() - started_s < 30
+    assert shown.stdout == text
+
+
+def test_a_reader_that_goes_away_ends_the_output_quietly(broker: BrokerProcess, run: Run, unique: Unique) -> None:
+    topic = unique("pipe")
+    run("produce", topic, "--partition", "0", input="a\n" * 50_000)
+    command = f"{sys.executable} -m broker consume {topic} --from-beginning --bootstrap {broker.bootstrap} | head -n 1"
+    read = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, check=True, timeout=20)
+    assert read.stdout == b"a\n"
+    assert b"Traceback" not in read.stderr
+    assert b"no broker" not in read.stderr
+
+
+# Transactions
+
+
+def test_aborted_records_are_left_out_unless_asked_for(run: Run, unique: Unique) -> None:
+    topic, transactional_id = unique("aborted"), unique("till")
+    committed = run(
+        "produce", topic, "--transactional-id", transactional_id, "--transaction-size", "2", input="1\n2\n3\n"
+    )
+    assert committed.stderr == "3 records written and committed in 2 transactions\n"
+    aborted = run("produce", topic, "--transactional-id", transactional_id, "--abort", input="4\n")
+    assert aborted.stderr == "1 record written and aborted in 1 transaction\n"
+    assert sorted(values(run, topic)) == ["1", "2", "3"]
+    assert sorted(values(run, topic, "--isolation-level", "read_uncommitted")) == ["1", "2", "3", "4"]
+    (described,) = json.loads(run("transactions", "describe", transactional_id, "--json").stdout)
+    assert described["state"] == "CompleteAbort"
+    listed = json.loads(run("transactions", "list", "--state", "CompleteAbort", "--json").stdout)
+    assert transactional_id in [row["transactional_id"] for row in listed]
+
+
+def test_a_bad_line_aborts_the_transaction_that_it_stands_in(run: Run, unique: Unique) -> None:
+    topic, transactional_id = unique("bad-line"), unique("bad-line")
+    text = '{"value": "1"}\n{"value": "2"}\nno\n'
+    options = ("--json", "--transactional-id", transactional_id, "--transaction-size", "1")
+    result = run("produce", topic, *options, input=text)
+    assert result.exit_code == 1
+    assert "line 3: not JSON" in result.stderr
+    assert "2 records written and committed in 2 transactions before it" in result.stderr
+    assert sorted(values(run, topic)) == ["1", "2"]
+
+
+def test_a_hanging_transaction_is_found_and_aborted(broker: BrokerProcess, run: Run, unique: Unique) -> None:
+    from confluent_kafka import Producer
+
+    topic, transactional_id = unique("hanging"), unique("hanging")
+    run("topics", "create", topic, "--partitions", "1")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush(10)
+    (described,) = json.loads(run("transactions", "describe", transactional_id, "--json").stdout)
+    assert (described["state"], described["partitions"]) == ("Ongoing", [f"{topic}-0"])
+    (found,) = json.loads(run("transactions", "producers", topic, "0", "--json").stdout)
+    assert found["transaction_start_offset"] == 0
+    (partition,) = json.loads(run("topics", "describe", topic, "--json").stdout)
+    assert (partition["last_stable_offset"], partition["high_watermark"]) == (0, 1)
+    aborted = run("transactions", "abort", topic, "0", "--producer-id", str(found["producer_id"]), "--yes")
+    assert aborted.exit_code == 0, aborted.output
+    (partition,) = json.loads(run("topics", "describe", topic, "--json").stdout)
+    assert (partition["last_stable_offset"], partition["high_watermark"]) == (2, 2)
+    again = run("transactions", "abort", topic, "0", "--producer-id", str(found["producer_id"]), "--yes")
+    assert f"has no open transaction on {topic}-0" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("describe", "missing"), "there is no transactional id 'missing'"),
+        (("producers", "missing", "0"), "UNKNOWN_TOPIC_OR_PARTITION (3)"),
+        (("list", "--state", "Ended"), "'Ended' is not one of"),
+    ],
+)
+def test_what_is_wrong_with_a_transaction_is_said(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    result = run("transactions", *arguments)
+    assert result.exit_code in (1, 2)
+    assert message in result.stderr
+
+
+# Groups
+
+
+def test_a_group_goes_on_where_it_committed(run: Run, unique: Unique) -> None:
+    topic, group = unique("group"), unique("group")
+    run("topics", "create", topic, "--partitions", "1")
+    run("produce", topic, input="1\n2\n3\n")
+    first = run("consume", topic, "--group", group, "--from-beginning", "--max-records", "2")
+    assert first.stdout == "1\n2\n"
+    (described,) = json.loads(run("groups", "describe", group, "--json").stdout)
+    assert (described["committed_offset"], described["lag"]) == (2, 1)
+    assert run("consume", topic, "--group", group, "--max-records", "1").stdout == "3\n"
+    reset = json.loads(run("groups", "reset-offsets", group, topic, "--to", "earliest", "--json").stdout)
+    assert reset == [{"topic": topic, "partition": 0, "offset": 0}]
+    assert run("consume", topic, "--group", group, "--max-records", "1").stdout == "1\n"
+    assert group in run("groups", "list").stdout
+    assert run("groups", "delete", group, "--yes").stdout == f"deleted {group}\n"
+    assert f"there is no group '{group}'" in run("groups", "describe", group).stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_member_commits_and_leaves(
+    broker: BrokerProcess, run: Run, unique: Unique, number: signal.Signals
+) -> None:
+    topic, group = unique("stopped"), unique("stopped")
+    run("topics", "create", topic, "--partitions", "1")
+    run("produce", topic, input="1\n2\n")
+    command = [sys.executable, "-m", "broker", "consume", topic, "--group", group, "--from-beginning"]
+    with subprocess.Popen(
+        [*command, "--bootstrap", broker.bootstrap], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as member:
+        assert member.stdout is not None
+        assert [member.stdout.readline(), member.stdout.readline()] == ["1\n", "2\n"]
+        for refused in (("reset-offsets", group, topic, "--to", "earliest"), ("delete", group, "--yes")):
+            assert f"group '{group}' has members; stop them" in run("groups", *refused).stderr
+        os.kill(member.pid, number)
+        _, said = member.communicate(timeout=20)
+    assert said == "2 records read\n"
+    assert member.returncode == 0
+    (described,) = json.loads(run("groups", "describe", group, "--json").stdout)
+    assert described["committed_offset"] == 2
+    assert run("groups", "describe", group).stdout.startswith(f"{group}: Empty, 0 member(s)\n")
+
+
+def test_an_interrupted_transaction_is_aborted(broker: BrokerProcess, run: Run, unique: Unique) -> None:
+    topic, transactional_id = unique("interrupted"), unique("interrupted")
+    command = [sys.executable, "-m", "broker", "produce", topic, "--transactional-id", transactional_id]
+    with subprocess.Popen(
+        [*command, "--transaction-size", "2", "--bootstrap", broker.bootstrap],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as writer:
+        assert writer.stdin is not None
+        writer.stdin.write("1\n2\n3\n")
+        writer.stdin.flush()
+        deadline_s = time.monotonic() + 20
+        while len(values(run, topic)) < 2:
+            assert time.monotonic() < deadline_s
+        # Two are committed, so what is open now is the transaction of the third.
+        while '"Ongoing"' not in run("transactions", "describe", transactional_id, "--json").stdout:
+            assert time.monotonic() < deadline_s
+        os.kill(writer.pid, signal.SIGINT)
+        _, said = writer.communicate(timeout=20)
+    assert said == ("2 records written and committed in 1 transaction; the last one was not complete and is aborted\n")
+    assert writer.returncode == 130
+    assert sorted(values(run, topic)) == ["1", "2"]
