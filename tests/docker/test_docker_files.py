@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 
 from broker.cli.serve import serve
 from broker.config import load_settings, parse_listeners
+from broker.main import fencepost
 from tests.docker.docker_files import DOCKER, ROOT, Dockerfile, compose
 
 BROKER = Dockerfile(DOCKER / "Dockerfile")
@@ -65,7 +66,7 @@ def test_the_lock_file_becomes_constraints(dockerfile: Dockerfile, tmp_path: Pat
 def check_serve(arguments: list[str], environment: dict[str, str]) -> dict[str, str]:
     """What clients are told for each listener, by the name of the listener's port."""
     assert arguments[0] == "serve"
-    parameters = serve.make_context("serve", arguments[1:]).params
+    parameters = serve.make_context("serve", arguments[1:], **fencepost.context_settings).params
     assert parameters["data_dir"] in BROKER.all("VOLUME")
     listeners = [
         f"PLAINTEXT{'' if index == 0 else index + 1}://{text}" for index, text in enumerate(parameters["listeners"])

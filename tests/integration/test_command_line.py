@@ -356,6 +356,7 @@ def test_a_stopped_member_commits_and_leaves(
 
 def test_an_interrupted_transaction_is_aborted(broker: BrokerProcess, run: Run, unique: Unique) -> None:
     topic, transactional_id = unique("interrupted"), unique("interrupted")
+    run("topics", "create", topic)
     command = [sys.executable, "-m", "broker", "produce", topic, "--transactional-id", transactional_id]
     with subprocess.Popen(
         [*command, "--transaction-size", "2", "--bootstrap", broker.bootstrap],
