@@ -134,7 +134,7 @@ class LogLoader:
         if not base_offsets:
             return [self._files.new_segment(self._log_start_offset, self._config.index_interval_bytes)]
         with_aborted = set(numbered.get(".txnindex", []))
-        # Every segment that was closed has an .index. Where that was removed, a .txnindex may have been, too; without it
+        # Every closed segment has an .index. Where that was removed, a .txnindex may have been, too; without that
         # aborted records would be taken for committed ones. So it counts as missing until it has been made anew.
         with_aborted |= known.difference(numbered.get(".index", []))
         return [
