@@ -207,6 +207,11 @@ class Segment:
                 chunk = self.log.read(chunk_position, first_bytes)
             end = start + first_bytes
             return SegmentRead(chunk[start:end], chunk_position + end)
+        if start + first_bytes > len(chunk) or start > len(chunk) // 2:
+            # The way to the batch took most of what was read: large batches, few entries in the index.
+            chunk_position += start
+            start = 0
+            chunk = self.log.read(chunk_position, min(wanted_bytes, size_bytes - chunk_position))
         # Jump near the end by the index, then walk to the last whole batch.
         limit = min(start + max_bytes, len(chunk))
         near_end = index.batch_at_or_before(chunk_position + limit)

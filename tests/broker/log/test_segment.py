@@ -57,6 +57,25 @@ def test_a_read_returns_as_many_whole_batches_as_fit(segment: Segment) -> None:
         assert offsets_of(segment, 100, count * size + size - 1) == list(range(100, 100 + count))
 
 
+def test_a_read_from_any_offset_begins_with_its_batch_whatever_the_sizes_of_the_batches(segment: Segment) -> None:
+    sizes_bytes = [40, 3_000, 100, 100, 9_000, 9_000, 200, 600, 600, 5_000, 40, 20_000, 20_000, 40]
+    ends = []
+    for size_bytes in sizes_bytes:
+        fill(segment, 1, records=2, value_bytes=size_bytes // 2)
+        ends.append(segment.next_offset)
+    for offset in range(100, segment.next_offset):
+        first = next(index for index, end in enumerate(ends) if offset < end)
+        for max_bytes in (1, 100, 700, 3_500, 9_100, 9_200, 12_000, 20_100, 45_000, 1 << 20):
+            found = segment.read(offset, max_bytes, FAR, minimum_one_batch=True)
+            assert found is not None
+            batches = [batch.header for batch in iterate_batches(found.records)]
+            assert [header.base_offset for header in batches] == [
+                100 + 2 * index for index in range(first, first + len(batches))
+            ]
+            assert batches, (offset, max_bytes)
+            assert len(found.records) <= max(max_bytes, batches[0].size_bytes)
+
+
 def test_a_read_stays_below_its_bound(segment: Segment) -> None:
     fill(segment, 50, records=2)
     for bound in range(100, 200, 2):
