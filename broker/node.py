@@ -114,7 +114,12 @@ class Node:
 
         if self._is_disk_local:
             make_data_directory(self.data_directory)
-        logs = LogDirectory(self.data_directory, disk=self._disk, clock=clock)
+        logs = LogDirectory(
+            self.data_directory,
+            disk=self._disk,
+            clock=clock,
+            cleaner_backoff_ms=settings.log_cleaner_backoff_ms if settings.log_cleaner_enable else None,
+        )
         cleanup.push_async_callback(self._store.close)
         await self._store.open()
         self.cluster_id = await self._store.cluster_id()

@@ -236,10 +236,10 @@ class LogSettings:
         each_of("delete", "compact"),
     )
     log_cleaner_enable: bool = declare(
-        BOOLEAN, True, "Accepted; there is no cleaner yet: compacted topics keep every record.", has_effect=False
+        BOOLEAN, True, "Whether compacted topics are compacted; without it they keep every record."
     )
     log_cleaner_backoff_ms: int = declare(
-        LONG, 15_000, "Accepted; there is no cleaner yet.", at_least(0), has_effect=False
+        LONG, 15_000, "How long the cleaner rests between looks for compacted topics that are due.", at_least(0)
     )
     log_cleaner_delete_retention_ms: int = declare(
         LONG, 86_400_000, "How long tombstones and transaction markers outlive compaction.", at_least(0)

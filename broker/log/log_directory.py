@@ -59,14 +59,27 @@ def partition_directories(names: Iterable[str]) -> list[TopicPartition]:
 
 
 class LogDirectory:
-    """The logs under `path`. Use begins with `open` and ends with `close`."""
+    """The logs under `path`. Use begins with `open` and ends with `close`.
 
-    def __init__(self, path: str, *, disk: Disk, clock: Clock, flusher: Flusher | None = None) -> None:
+    cleaner_backoff_ms: how long the cleaner rests between looks for compacted logs that are due; None switches it off.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        disk: Disk,
+        clock: Clock,
+        flusher: Flusher | None = None,
+        cleaner_backoff_ms: int | None = 0,
+    ) -> None:
         self._path = path
         self._disk = disk
         self._clock = clock
         self._flusher = flusher or Flusher(disk)
         self._cleaner = Cleaner(self._join(CLEANER_FILE), disk=disk, clock=clock)
+        self._cleaner_backoff_ms = cleaner_backoff_ms
+        self._cleaner_started_ms = 0
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_start_offsets: dict[TopicPartition, int] = {}
@@ -300,7 +313,10 @@ class LogDirectory:
         if not self._unswept:
             self._unswept = list(self._logs.values())
             self._sweep_share(now_ms)
-        self._cleaner.start(self._logs.values())
+        backoff_ms = self._cleaner_backoff_ms
+        if backoff_ms is not None and now_ms - self._cleaner_started_ms >= backoff_ms:
+            self._cleaner_started_ms = now_ms
+            self._cleaner.start(self._logs.values())
         if now_ms - self._checkpointed_ms >= CHECKPOINT_INTERVAL_MS:
             self._checkpointed_ms = now_ms
             self._write_recovery_points(durable=False)

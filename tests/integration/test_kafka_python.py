@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +22,8 @@ from kafka.structs import OffsetAndMetadata
 from tests.support.broker_process import BrokerProcess
 
 Unique = Callable[[str], str]
+# Not older: retention would delete the records under the test.
+AN_HOUR_AGO_MS = int(time.time() * 1000) - 3_600_000
 
 
 @pytest.fixture
@@ -68,12 +71,12 @@ def test_records_come_back_with_keys_headers_and_timestamps(
     topic = unique("round-trip")
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, compression_type=codec)
     metadata = producer.send(
-        topic, value=b"value", key=b"key", headers=[("trace", b"1")], timestamp_ms=1_700_000_000_000, partition=1
+        topic, value=b"value", key=b"key", headers=[("trace", b"1")], timestamp_ms=AN_HOUR_AGO_MS, partition=1
     ).get(timeout=10)
     producer.close()
     assert (metadata.partition, metadata.offset) == (1, 0)
     (record,) = consume(broker, topic, 1)
-    assert (record.key, record.value, record.timestamp) == (b"key", b"value", 1_700_000_000_000)
+    assert (record.key, record.value, record.timestamp) == (b"key", b"value", AN_HOUR_AGO_MS)
     assert record.headers == [("trace", b"1")] or record.headers == (("trace", b"1"),)
 
 
@@ -282,13 +285,13 @@ def test_offsets_are_found_by_timestamp(broker: BrokerProcess, unique: Unique) -
     topic = unique("timestamps")
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
     for number in range(20):
-        producer.send(topic, b"x", partition=0, timestamp_ms=1_700_000_000_000 + number * 1_000).get(timeout=10)
+        producer.send(topic, b"x", partition=0, timestamp_ms=AN_HOUR_AGO_MS + number * 1_000).get(timeout=10)
     producer.close()
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=None)
     partition = TopicPartition(topic, 0)
-    found = consumer.offsets_for_times({partition: 1_700_000_000_000 + 6_500})
+    found = consumer.offsets_for_times({partition: AN_HOUR_AGO_MS + 6_500})
     assert found[partition].offset == 7
-    assert consumer.offsets_for_times({partition: 1_800_000_000_000})[partition] is None
+    assert consumer.offsets_for_times({partition: AN_HOUR_AGO_MS + 30_000_000})[partition] is None
     assert consumer.beginning_offsets([partition])[partition] == 0
     assert consumer.end_offsets([partition])[partition] == 20
     consumer.close()
