@@ -1,0 +1,51 @@
+"""Kafka's own Java client, unmodified: it is the one that speaks transactions version 2 (KIP-890)."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.java_clients import kafka_clients_class_path
+
+PROGRAM = Path(__file__).parent / "java" / "VersionTwoTransactions.java"
+
+
+@pytest.mark.timeout(300)
+def test_transactions_of_version_2_commit_abort_survive_a_crash_and_fence(own_broker: BrokerProcess) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=own_broker.bootstrap)
+    admin.create_topics({"java": {"num_partitions": 2, "replication_factor": 1}})
+    admin.close()
+    with subprocess.Popen(
+        ["java", "-cp", kafka_clients_class_path(), str(PROGRAM), own_broker.bootstrap, "java"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert program.stdout.readline() == "open\n"
+        own_broker.restart_after_kill()
+        program.stdin.write("\n")
+        program.stdin.flush()
+        assert program.stdout.read().split("\n") == ["fenced", "done", ""]
+    consumer = KafkaConsumer(
+        "java",
+        bootstrap_servers=own_broker.bootstrap,
+        group_id=None,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        consumer_timeout_ms=3_000,
+    )
+    values = sorted(record.value.decode() for record in consumer)
+    consumer.close()
+    assert values == ["after the crash", "before the crash", "committed", "committed", "successor"]
+    admin = KafkaAdminClient(bootstrap_servers=own_broker.bootstrap)
+    description = admin.describe_transactions(["java"])["java"]
+    admin.close()
+    # Every transaction has an epoch of its own in version 2: five sessions and transactions, and the fence.
+    assert description.producer_epoch >= 5
