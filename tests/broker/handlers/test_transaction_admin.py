@@ -78,6 +78,13 @@ async def test_state_names_that_do_not_exist_are_named_in_the_reply(handlers: Tr
     assert [state.transaction_state for state in response.transaction_states] == ["Ongoing"]
 
 
+async def test_a_pattern_made_to_run_for_ever_is_matched_in_no_time(handlers: TransactionHandlers) -> None:
+    transactional_id = "a" * 60
+    await handlers.services.transactions.init_producer_id(transactional_id, timeout_ms=1000)
+    response = await handlers.call(ListTransactionsRequest(transactional_id_pattern="(a|a|aa)+b"), 2)
+    assert (response.error_code, response.transaction_states) == (ErrorCode.NONE, [])
+
+
 async def test_a_pattern_that_is_none_is_refused(handlers: TransactionHandlers) -> None:
     response = await handlers.call(ListTransactionsRequest(transactional_id_pattern="("), 2)
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
