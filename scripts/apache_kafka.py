@@ -1,8 +1,7 @@
 """Runs one Apache Kafka node beside the checkout: the oracle that recorded frames and comparisons come from.
 
 Never needed by ./scripts/test or ./scripts/demo. The jars are resolved by their Maven coordinates into .cache/kafka,
-with a Maven repository
-of the checkout's own, so that neither reads nor fills the user's. Needs Java 17 and Maven on PATH.
+with a Maven repository of the checkout's own: the user's is neither read nor filled. Needs Java 17 and Maven on PATH.
 
     scripts/apache_kafka.py fetch
     scripts/apache_kafka.py start --port 9092 --data DIR

@@ -1,8 +1,7 @@
 """Group commit: what many partitions have appended becomes durable in one sync, and what arrives meanwhile in the next.
 
 An idle flusher starts at the end of the current turn of the event loop, so that requests that arrived together share
-a sync
-and a single one waits for nothing but the disk. At most one sync runs at a time.
+a sync and a single one waits for nothing but the disk. At most one sync runs at a time.
 """
 
 from __future__ import annotations
