@@ -3,9 +3,14 @@
 from struct import Struct
 from typing import Any
 
-from protocol.headers import encode_response_header, response_header_version
+from protocol.headers import (
+    encode_request_header,
+    encode_response_header,
+    request_header_version,
+    response_header_version,
+)
 from protocol.primitives import Buffer, DecodeError
-from protocol.schema import encode_chunks
+from protocol.schema import encode, encode_chunks
 
 _LENGTH = Struct(">i")
 
@@ -40,3 +45,12 @@ def response_frame(correlation_id: int, response: Any, version: int) -> list[Buf
     chunks = encode_chunks(response, version, out)
     _LENGTH.pack_into(out, 0, sum(map(len, chunks)) - LENGTH_BYTES)
     return chunks
+
+
+def request_frame(correlation_id: int, client_id: str | None, request: Any, version: int) -> bytes:
+    """A request as it is sent: length, header and message."""
+    api_key: int = request.api_key
+    header_version = request_header_version(api_key, version)
+    header = encode_request_header(api_key, version, correlation_id, client_id, header_version)
+    body = encode(request, version)
+    return b"".join((_LENGTH.pack(len(header) + len(body)), header, body))

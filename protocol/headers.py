@@ -114,3 +114,21 @@ def encode_response_header(correlation_id: int, header_version: int) -> bytearra
     if header_version >= 1:
         out.append(0)
     return out
+
+
+def read_response_header(buffer: Buffer, header_version: int) -> tuple[int, int]:
+    """The correlation id of a reply, and where the reply itself begins in the buffer. Tagged fields are skipped.
+
+    Raises DecodeError.
+    """
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(buffer)
+        position = _CORRELATION_ID.size
+        if header_version >= 1:
+            tag_count = buffer[position]
+            position += 1
+            if tag_count:
+                position = skip_tagged_fields(buffer, position, tag_count)
+    except (struct_error, IndexError, MalformedError) as error:
+        raise DecodeError(f"reply header v{header_version}: {error}", position=0, expected="reply header") from None
+    return correlation_id, position
