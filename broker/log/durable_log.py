@@ -187,15 +187,15 @@ class DurableLog:
         for segment in self.segments:
             segment.close()
 
-    def mark_deleted(self) -> None:
-        """The partition is no more: its files are closed, whoever waits for it is told."""
+    def mark_deleted(self, reason: str = "has been deleted") -> None:
+        """The partition is no more, or no more here: its files are closed, whoever waits for it is told."""
         self.is_deleted = True
-        self.offline_reason = self.offline_reason or "the partition has been deleted"
+        self.offline_reason = self.offline_reason or f"the partition {reason}"
         self.close()
         for _, file in self._side_files:
             file.close()
         self._side_files = []
-        self._waiters.fail(StorageError(f"{self.topic_partition} has been deleted"))
+        self._waiters.fail(StorageError(f"{self.topic_partition} {reason}"))
         self._watchers.notify()
 
     def _update_stable(self) -> None:

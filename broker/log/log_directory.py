@@ -40,6 +40,8 @@ RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
 CLEANER_FILE = "cleaner-offset-checkpoint"
 CHECKPOINT_INTERVAL_MS = 60_000
+OWN_LEADER_EPOCH = 0
+"""Where nobody else tells in which epoch a partition is led: its log's own is never below."""
 LOADS_PER_TURN = 16
 LOGS_PER_SYNC = 64
 SWEPT_LOGS_PER_TURN = 100
@@ -56,6 +58,10 @@ def partition_directories(names: Iterable[str]) -> list[TopicPartition]:
         if match is not None and str(int(match[2])) == match[2] and not _DELETED_NAME.fullmatch(name):
             found.append(TopicPartition(match[1], int(match[2])))
     return found
+
+
+def _every_log_has_its_own(_: TopicPartition) -> int:
+    return OWN_LEADER_EPOCH
 
 
 class LogDirectory:
@@ -97,9 +103,15 @@ class LogDirectory:
 
     # Open
 
-    async def open(self, config_for_topic: Callable[[str], LogConfig]) -> None:
+    async def open(
+        self,
+        config_for_topic: Callable[[str], LogConfig],
+        leader_epoch_of: Callable[[TopicPartition], int | None] = _every_log_has_its_own,
+    ) -> None:
         """Take the directory and open all logs in it; after an unclean stop, recover them.
 
+        leader_epoch_of: the epoch that a partition is led in from now on, unless its log has a higher one; None for a
+                         partition that is led by another node, whose directory is left alone.
         A partition that cannot be recovered is there, but offline. Raises StorageError when the directory itself cannot
         be used, also because another process has it.
         """
@@ -128,11 +140,14 @@ class LogDirectory:
         for count, topic_partition in enumerate(found):
             if count % LOADS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            self._load(topic_partition, config_for_topic(topic_partition.topic), recovered, is_clean=is_clean)
+            leader_epoch = leader_epoch_of(topic_partition)
+            if leader_epoch is not None:
+                config = config_for_topic(topic_partition.topic)
+                self._load(topic_partition, config, recovered, leader_epoch=leader_epoch, is_clean=is_clean)
         await self._sync_recovered(recovered)
         self._checkpointed_ms = self._clock.now_ms()
         self._is_open = True
-        if found:
+        if self._logs:
             offline_count = sum(1 for partition_log in self._logs.values() if partition_log.is_offline)
             log.info("logs_opened", path=self._path, partitions=len(self._logs), offline=offline_count, clean=is_clean)
 
@@ -147,10 +162,13 @@ class LogDirectory:
         config: LogConfig,
         recovered: list[tuple[PartitionLog, LoadedLog]],
         *,
+        leader_epoch: int,
         is_clean: bool,
     ) -> None:
         files = PartitionFiles(self._disk, self._join(str(topic_partition)))
         now_ms = self._clock.now_ms()
+        if is_clean and leader_epoch > OWN_LEADER_EPOCH and leader_epoch > files.read_epochs().latest:
+            is_clean = False  # another node may have written here since this one's clean stop
         loaded = LogLoader(
             files,
             config,
@@ -178,7 +196,7 @@ class LogDirectory:
                 producers=loaded.producers,
                 epochs=loaded.epochs,
                 # Offsets that were read before the cut may be given to other records now; clients must be able to tell.
-                leader_epoch=latest_epoch + 1 if loaded.was_cut else latest_epoch,
+                leader_epoch=max(latest_epoch + 1 if loaded.was_cut else latest_epoch, leader_epoch),
                 log_start_offset=loaded.log_start_offset,
                 recovery_point=loaded.recovery_point,
                 now_ms=now_ms,
@@ -229,7 +247,14 @@ class LogDirectory:
             self._write_recovery_points(durable=True)
             self._write_log_starts()
 
-    def create(self, topic_partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
+    def create(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        config: LogConfig,
+        *,
+        leader_epoch: int = OWN_LEADER_EPOCH,
+    ) -> PartitionLog:
         """Make a new, empty log. Raises StorageError, also when there is a directory of that name already.
 
         Where the checkpoints say that there were records, their directory has been lost: the log is then offline.
@@ -265,7 +290,7 @@ class LogDirectory:
             segments=LogSegments([first_segment]),
             producers=ProducerState(),
             epochs=LeaderEpochs(),
-            leader_epoch=0,
+            leader_epoch=leader_epoch,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             now_ms=self._clock.now_ms(),
@@ -296,11 +321,54 @@ class LogDirectory:
             return
         self._cleaner.forget(topic_partition)
         partition_log.mark_deleted()
-        ending = f".{partition_log.topic_id.hex()}-delete"
+        self._doom(topic_partition, partition_log.topic_id)
+
+    def _doom(self, topic_partition: TopicPartition, topic_id: bytes) -> None:
+        ending = f".{topic_id.hex()}-delete"
         doomed = self._join(str(topic_partition)[: LONGEST_NAME_BYTES - len(ending)] + ending)
         self._disk.delete(doomed)
         self._disk.rename(self._join(str(topic_partition)), doomed)
         self._doomed.append(doomed)
+
+    # Partitions that move between nodes
+
+    async def admit(
+        self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int
+    ) -> PartitionLog | None:
+        """Open the log of a partition that this node leads from now on; None when it has no directory.
+
+        It is read as after an unclean stop: nothing is known of how its last leader left it. Raises StorageError.
+        """
+        if topic_partition in self._logs:
+            return self._logs[topic_partition]
+        if not self._disk.exists(self._join(str(topic_partition))):
+            return None
+        self._recovery_points.pop(topic_partition, None)
+        recovered: list[tuple[PartitionLog, LoadedLog]] = []
+        self._load(topic_partition, config, recovered, leader_epoch=leader_epoch, is_clean=False)
+        await self._sync_recovered(recovered)
+        return self._logs.get(topic_partition)
+
+    def release(self, topic_partition: TopicPartition) -> None:
+        """Let a log go to another node: nobody here reads or writes it any more. Its files stay as they are."""
+        partition_log = self._logs.pop(topic_partition, None)
+        if partition_log is not None:
+            self._cleaner.forget(topic_partition)
+            self._recovery_points.pop(topic_partition, None)
+            partition_log.mark_deleted("is led by another node now")
+
+    def delete_left_behind(self, topic_partition: TopicPartition, topic_id: bytes) -> bool:
+        """Delete what is left here of a partition that another node led last; whether there was anything.
+
+        Raises StorageError.
+        """
+        directory = self._join(str(topic_partition))
+        if topic_partition in self._logs or not self._disk.exists(directory):
+            return False
+        if PartitionFiles(self._disk, directory).read_topic_id() != topic_id:
+            return False
+        self._doom(topic_partition, topic_id)
+        return True
 
     # Sweep and close
 

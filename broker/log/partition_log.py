@@ -339,6 +339,11 @@ class PartitionLog(SweptLog):
             producer_id, producer_epoch, base_sequence, transaction_version_2=transaction_version_2
         )
 
+    def lead(self, leader_epoch: int) -> None:
+        """Lead the partition in a new epoch: what was verified in an earlier one is verified again."""
+        self.leader_epoch = max(self.leader_epoch, leader_epoch)
+        self._producers.verifications.clear()
+
     def active_producers(self, now_ms: int) -> list[ActiveProducer]:
         """All producers that the partition remembers, as DescribeProducers shows them."""
         self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
