@@ -15,6 +15,9 @@ from broker.cli.output import progress
 from broker.cli.records import to_bytes, to_json, to_terminal
 
 POLL_MS = 200
+# A poll that ends in the middle of a join loses the assignment that comes then: kafka-python 3.0.12 neither applies it
+# nor goes on with heartbeats. So a member's polls are longer than a rebalance takes.
+MEMBER_POLL_MS = 2_000
 RECORDS_PER_POLL = 5_000
 COMMIT_INTERVAL_S = 5.0
 
@@ -106,12 +109,13 @@ def _print_records(
             consumer.commit()
         uncommitted_count, committed_at_s = 0, time.monotonic()
 
+    poll_ms = MEMBER_POLL_MS if commits else POLL_MS
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         with progress("reading", total=max_records, shown=not sys.stdout.isatty()) as bar:
             while max_records is None or count < max_records:
                 wanted_count = RECORDS_PER_POLL if max_records is None else min(RECORDS_PER_POLL, max_records - count)
-                polled = consumer.poll(timeout_ms=POLL_MS, max_records=wanted_count)
+                polled = consumer.poll(timeout_ms=poll_ms, max_records=wanted_count)
                 records = [record for of_partition in polled.values() for record in of_partition]
                 if records:
                     write(records)
