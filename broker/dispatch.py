@@ -94,10 +94,11 @@ class Dispatcher:
         api = APIS.get(api_key)
         if api is None:
             raise CloseConnection(f"API key {api_key} is not served")
-        if not api.minimum_version <= api_version <= api.maximum_version:
+        highest_version = api.highest_version(with_unstable=self._services.settings.unstable_api_versions_enable)
+        if not api.minimum_version <= api_version <= highest_version:
             raise CloseConnection(
                 f"{api.name} version {api_version} is not served; "
-                f"versions {api.minimum_version} to {api.maximum_version} are"
+                f"versions {api.minimum_version} to {highest_version} are"
             )
         header_version = request_header_version(api_key, api_version)
         carries_records = any(field.type is RECORDS for field in schema_of(api.request).all_fields())

@@ -35,7 +35,7 @@ IGNORED_NAMES = frozenset(
     process.roles producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
     reserved.broker.max.id server.max.startup.time.ms socket.connection.setup.timeout.ms
     socket.connection.setup.timeout.max.ms telemetry.max.bytes unclean.leader.election.enable
-    unstable.api.versions.enable unstable.feature.versions.enable
+    unstable.feature.versions.enable
     """.split()  # noqa: SIM905  # reads and is kept in order more easily than quoted names
 )
 IGNORED_PREFIXES = (

@@ -304,6 +304,12 @@ class TransactionSettings:
         True,
         "Whether a transactional write is checked against the coordinator before it is appended (KIP-890).",
     )
+    unstable_api_versions_enable: bool = declare(
+        BOOLEAN,
+        False,
+        "Whether request versions that Kafka may still change are served and shown to clients: InitProducerId 6, which "
+        "asks for a two-phase commit (KIP-939).",
+    )
     transaction_two_phase_commit_enable: bool = declare(
         BOOLEAN,
         False,

@@ -69,6 +69,8 @@ class Api:
 
     versions:   lowest and highest version served, both inclusive (ApiVersions may advertise a lower minimum, see
                 `advertised_minimum`).
+    unstable_from: from this version on Kafka may still change the message: served, and shown, only with
+                `unstable.api.versions.enable`.
     failed:     builds the reply in which the whole request failed with one error code.
     is_cancelled_on_disconnect: the handler waits only for its client's sake and leaves nothing half done.
     """
@@ -83,6 +85,12 @@ class Api:
     handler: Callable[[RequestContext, Any], Any | Awaitable[Any]]
     failed: Callable[[Any, ErrorCode, int], Any]
     is_cancelled_on_disconnect: bool = False
+    unstable_from: int | None = None
+
+    def highest_version(self, *, with_unstable: bool) -> int:
+        if self.unstable_from is None or with_unstable:
+            return self.maximum_version
+        return self.unstable_from - 1
 
 
 APIS: dict[int, Api] = {}
@@ -105,10 +113,11 @@ def api(
     failed: Callable[[Request, ErrorCode, int], Response],
     advertised_minimum: int | None = None,
     is_cancelled_on_disconnect: bool = False,
+    unstable_from: int | None = None,
 ) -> Callable[[Callable[[RequestContext, Request], Any]], Callable[[RequestContext, Request], Any]]:
     """Declare the handler of an API.
 
-    versions: `"0-5"`, the versions served.
+    versions: `"0-5"`, the versions served; those from `unstable_from` on only to whoever has switched them on.
     failed:   `failed(request, error, version)` builds the reply in which everything failed with `error`.
     is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client is gone; all others run to their
         end.
@@ -132,6 +141,7 @@ def api(
             handler=handler,
             failed=failed,
             is_cancelled_on_disconnect=is_cancelled_on_disconnect,
+            unstable_from=unstable_from,
         )
         return handler
 

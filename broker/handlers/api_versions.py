@@ -51,7 +51,7 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
         return api_versions_failed(request, ErrorCode.INVALID_REQUEST, version)
     level = context.services.settings.fencepost_transaction_version
     return ApiVersionsResponse(
-        api_keys=advertised_versions(),
+        api_keys=advertised_versions(with_unstable=context.services.settings.unstable_api_versions_enable),
         # Older Java clients refuse a supported feature that starts at 0 (KAFKA-17492).
         supported_features=[
             SupportedFeatureKey(TRANSACTION_VERSION_FEATURE, MINIMUM_TRANSACTION_VERSION, MAXIMUM_TRANSACTION_VERSION)
@@ -63,10 +63,14 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
     )
 
 
-def advertised_versions() -> list[ApiVersion]:
+def advertised_versions(*, with_unstable: bool = False) -> list[ApiVersion]:
     """The version ranges that clients are shown, by API key."""
     return [
-        ApiVersion(key, served.advertised_minimum, HIGHEST_ADVERTISED.get(ApiKey(key), served.maximum_version))
+        ApiVersion(
+            key,
+            served.advertised_minimum,
+            HIGHEST_ADVERTISED.get(ApiKey(key), served.highest_version(with_unstable=with_unstable)),
+        )
         for key, served in sorted(APIS.items())
     ]
 

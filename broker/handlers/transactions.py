@@ -33,6 +33,7 @@ from protocol.messages.transactions import (
 # From these versions on clients know PRODUCER_FENCED; before, the same is said as INVALID_PRODUCER_EPOCH (KIP-588).
 INIT_PRODUCER_ID_KNOWS_PRODUCER_FENCED = 4
 OTHERS_KNOW_PRODUCER_FENCED = 2
+FIRST_INIT_PRODUCER_ID_WITH_TWO_PHASE_COMMIT = 6  # KIP-939, not finished in Kafka either
 
 FIRST_BATCH_VERSION = 4  # of AddPartitionsToTxn: many transactions in one request, sent by brokers
 END_TXN_TRANSACTION_VERSION_2 = 5  # from this version on EndTxn raises the epoch and says which is next (KIP-890)
@@ -52,7 +53,13 @@ def init_producer_id_failed(request: InitProducerIdRequest, error: ErrorCode, ve
     return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
 
 
-@api(InitProducerIdRequest, InitProducerIdResponse, versions="0-5", failed=init_producer_id_failed)
+@api(
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    versions="0-6",
+    failed=init_producer_id_failed,
+    unstable_from=FIRST_INIT_PRODUCER_ID_WITH_TWO_PHASE_COMMIT,
+)
 async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """A producer asks for its identity; with a transactional id that ends whatever an earlier session has left open."""
     reply = await context.services.transactions.init_producer_id(

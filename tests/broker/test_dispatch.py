@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 import broker.dispatch
+from broker.config import Settings
 from broker.coordinator import CoordinatorRefusal
 from broker.disk import StorageError
 from broker.dispatch import Dispatcher
@@ -52,7 +53,7 @@ class World:
         self.peer = Peer()
         self.apis = {18: APIS[18]}
         monkeypatch.setattr(broker.dispatch, "APIS", self.apis)
-        self.services = cast("Any", SimpleNamespace(name="services"))
+        self.services = cast("Any", SimpleNamespace(name="services", settings=Settings()))
         self.dispatcher = Dispatcher(self.services, loop=asyncio.get_running_loop())
 
     def serve(
@@ -64,6 +65,7 @@ class World:
         versions: tuple[int, int] = (0, 5),
         cancelled: bool = False,
         failed: Callable[[Any, ErrorCode, int], Any] | None = None,
+        unstable_from: int | None = None,
     ) -> None:
         self.apis[request.api_key] = Api(
             key=request.api_key,
@@ -76,6 +78,7 @@ class World:
             handler=handler,
             failed=failed or (lambda request, error, version: EndTxnResponse(error_code=error)),
             is_cancelled_on_disconnect=cancelled,
+            unstable_from=unstable_from,
         )
 
     def send(self, frame: bytes) -> Any:
@@ -96,6 +99,15 @@ def reply_of(chunks: Any, version: int = 3) -> EndTxnResponse:
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     assert int.from_bytes(frame[4:8], "big") == 77
     return decode(EndTxnResponse, frame, version, 9 if version >= 3 else 8)
+
+
+async def test_an_unstable_version_is_served_only_where_it_is_switched_on(world: World) -> None:
+    world.serve(lambda context, request: EndTxnResponse(), unstable_from=5)
+    assert reply_of(world.end_txn(4), 4).error_code == 0
+    with pytest.raises(CloseConnection, match="versions 0 to 4 are"):
+        world.end_txn(5)
+    world.services.settings = Settings(unstable_api_versions_enable=True)
+    assert reply_of(world.end_txn(5), 5).error_code == 0
 
 
 @pytest.mark.parametrize("version", [0, 2, 3, 5])

@@ -64,10 +64,12 @@ class TransactionHandlers:
 
 
 @asynccontextmanager
-async def transaction_handlers(**partition_counts: int) -> AsyncIterator[TransactionHandlers]:
+async def transaction_handlers(
+    settings: Settings | None = None, **partition_counts: int
+) -> AsyncIterator[TransactionHandlers]:
     """Handlers over topics in memory with these partition counts."""
     topics = MemoryTopics(**partition_counts)
-    settings = Settings()
+    settings = settings or Settings()
     clock = SystemClock()
     transactions = TransactionService(cast("Any", topics), ProducerIds(InMemoryMetadataStore()), settings, clock)
     await transactions.start()

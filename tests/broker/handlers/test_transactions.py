@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from broker.config import Settings
+from broker.handlers.api_versions import advertised_versions
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC
+from broker.transaction.metadata import TransactionMetadata
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -190,3 +194,35 @@ async def test_a_request_that_failed_as_a_whole_names_every_partition(
         assert codes(response.results_by_topic_v3_and_below) == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
     else:
         assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_init_producer_id_6_begins_a_two_phase_commit_where_the_broker_allows_it() -> None:
+    async with transaction_handlers(Settings(transaction_two_phase_commit_enable=True), out=2) as handlers:
+        # The time-out asked for is not looked at: such a transaction has none.
+        request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=-1, enable2_pc=True)
+        begun = await handlers.call(request, 6)
+        assert (begun.error_code, begun.producer_epoch) == (0, 0)
+        assert (begun.ongoing_txn_producer_id, begun.ongoing_txn_producer_epoch) == (-1, -1)
+        described = handlers.services.transactions.find(ID)
+        assert isinstance(described, TransactionMetadata)
+        assert described.timeout_ms == 2**31 - 1
+        added = await handlers.call(add(begun, topics(0)), 3)
+        assert codes(added.results_by_topic_v3_and_below) == [ErrorCode.NONE]
+        # Without keep_prepared_txn the next session aborts it like any other: this is how an operator ends it.
+        again = await handlers.call(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 6)
+        assert (again.error_code, again.producer_epoch) == (0, 2)
+
+
+async def test_init_producer_id_6_refuses_what_is_not_there_yet(handlers: TransactionHandlers) -> None:
+    refused = await init(handlers, 6, enable2_pc=True)
+    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    refused = await init(handlers, 6, keep_prepared_txn=True)
+    assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert (refused.ongoing_txn_producer_id, refused.ongoing_txn_producer_epoch) == (-1, -1)
+    assert (await init(handlers, 6)).error_code == 0
+
+
+def test_unstable_versions_are_shown_only_where_they_are_switched_on() -> None:
+    for with_unstable, highest in ((False, 5), (True, 6)):
+        shown = {api.api_key: api.max_version for api in advertised_versions(with_unstable=with_unstable)}
+        assert shown[ApiKey.INIT_PRODUCER_ID] == highest
