@@ -6,12 +6,13 @@ import asyncio
 import dataclasses
 import os
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import structlog
 
 from broker.clock import Clock, SystemClock
-from broker.config import Endpoint, Settings, parse_listeners
+from broker.config import Endpoint, Listener, Settings, parse_listeners
 from broker.disk import Disk, StorageError, remedy
 from broker.dispatch import Dispatcher
 from broker.group.service import GroupService
@@ -21,7 +22,7 @@ from broker.local_disk import LocalDisk
 from broker.log.log_directory import LogDirectory, partition_directories
 from broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from broker.metadata.store import MetadataStore
-from broker.server import BoundListener, Server, StartError
+from broker.server import BoundListener, Server, SocketListener, StartError
 from broker.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.service import TransactionService
@@ -36,6 +37,7 @@ class Node:
     """One broker. Several may live in one process, each with its own data directory and ports.
 
     disk, store: the machine's file system and an SQLite file in the data directory, unless given.
+    bind:        takes the address of a listener: a socket of this machine, unless given.
     Between `start` and `stop`, `services` is what handlers work with, `address` where the first listener accepts.
     """
 
@@ -46,6 +48,7 @@ class Node:
         clock: Clock | None = None,
         disk: Disk | None = None,
         store: MetadataStore | None = None,
+        bind: Callable[[Listener, Settings], BoundListener] = SocketListener,
     ) -> None:
         self.settings = settings
         self.data_directory = os.path.abspath(settings.log_dirs)
@@ -55,6 +58,7 @@ class Node:
         self._disk = LocalDisk() if disk is None else disk
         self._is_disk_local = disk is None
         self._store = self._sqlite_store() if store is None else store
+        self._bind = bind
         self._services: Services | None = None
         self._servers: list[Server] = []
         self._cleanup = AsyncExitStack()
@@ -108,7 +112,7 @@ class Node:
         settings, clock, cleanup = self.settings, self._clock, self._cleanup
         bound_listeners = []
         for listener in parse_listeners(settings):
-            bound = BoundListener(listener, settings)
+            bound = self._bind(listener, settings)
             cleanup.callback(bound.close)
             bound_listeners.append(bound)
 

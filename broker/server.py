@@ -6,6 +6,8 @@ import asyncio
 import errno
 import socket
 from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 
@@ -26,8 +28,40 @@ class StartError(Exception):
     """The broker cannot start here; the message is one line that says why and what to do."""
 
 
-class BoundListener:
-    """A socket that has its port but does not listen yet: a port in use is noticed before anything else is done."""
+class Acceptor(Protocol):
+    """What accepts connections until it is closed; an `asyncio.Server` is one."""
+
+    def close(self) -> None: ...
+
+
+class BoundListener(Protocol):
+    """The seam to the network: a listener that has its address but accepts nobody yet."""
+
+    @property
+    def listener(self) -> Listener: ...
+
+    @property
+    def address(self) -> Endpoint:
+        """Where it will accept connections."""
+        ...
+
+    @property
+    def advertised(self) -> Endpoint:
+        """What clients are told to connect to."""
+        ...
+
+    async def accept(self, new_connection: Callable[[], asyncio.BufferedProtocol], *, backlog: int) -> Acceptor:
+        """Begin to accept; `new_connection` makes the protocol object of each connection."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SocketListener:
+    """A socket that has its port but does not listen yet: a port in use is noticed before anything else is done.
+
+    Raises StartError.
+    """
 
     def __init__(self, listener: Listener, settings: Settings) -> None:
         self.listener = listener
@@ -42,6 +76,10 @@ class BoundListener:
             return self.listener.advertised
         host = socket.gethostname() if self.listener.host in ALL_INTERFACES else self.listener.host
         return Endpoint(self.listener.name, host, self.address.port)
+
+    async def accept(self, new_connection: Callable[[], asyncio.BufferedProtocol], *, backlog: int) -> Acceptor:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(new_connection, sock=self.socket, backlog=backlog)
 
     def close(self) -> None:
         self.socket.close()
@@ -100,7 +138,7 @@ class Server:
         self._settings = settings
         self._loop = loop
         self._pool = BufferPool()
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._connections: dict[int, Connection] = {}
         self._connections_per_host: Counter[str] = Counter()
         self._next_connection_id = 1
@@ -115,8 +153,8 @@ class Server:
 
     async def start(self) -> None:
         """Begin to listen."""
-        self._server = await self._loop.create_server(
-            self._new_connection, sock=self.bound.socket, backlog=self._settings.socket_listen_backlog_size
+        self._acceptor = await self.bound.accept(
+            self._new_connection, backlog=self._settings.socket_listen_backlog_size
         )
         self._schedule_idle_check()
 
@@ -124,8 +162,8 @@ class Server:
         """Accept nobody any more, answer what is in flight for up to `drain_s` seconds, and close all connections."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         self.bound.close()
         for connection in list(self._connections.values()):
             connection.drain()
