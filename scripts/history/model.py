@@ -1,0 +1,329 @@
+"""What a history says, tied together: clients, their records and transactions, the logs of the partitions as anybody
+saw them, and the runs in which consumers read them.
+
+All lines are line numbers from 1; 0 stands for a line that the history does not have. Offsets count records.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class SendOutcome(Enum):
+    """What became of a send, as its client knows it."""
+
+    OK = "acknowledged"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class TransactionOutcome(Enum):
+    """What became of a transaction, as its client knows it."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    OPEN = "never ended"
+    UNKNOWN = "commit of unknown outcome"
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One life of a client, from a `start` to the next.
+
+    started_line:        of its `start`, or of its first line without one.
+    unclaimed_reads:     committed transactions read since the last own transaction ended: they count as read by the
+                         next one. The value is the reading line and the record read.
+    seeks:               the last seek per partition: line and position, None where it is not known.
+    """
+
+    name: str
+    started_line: int
+    isolation_is_committed: bool = False
+    is_idempotent: bool = True
+    acks: int = -1
+    group_id: str | None = None
+    transaction: Transaction | None = None
+    former_transaction: Transaction | None = None
+    unclaimed_reads: dict[Transaction, tuple[int, Send]] = field(default_factory=dict)
+    runs: dict[Partition, Run] = field(default_factory=dict)
+    seeks: dict[Partition, tuple[int, int | None]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f'"{self.name}"'
+
+
+@dataclass(slots=True, eq=False)
+class Send:
+    """One record, from its invocation on.
+
+    partition:           None while neither the client nor a consumer has said it.
+    acknowledged_offset: as the client was told, None if it was not.
+    offset:              where the record lies in the partition, by acknowledgement or by what was read; None if nobody
+                         knows.
+    outcome_line:        of the line that says the outcome.
+    read_line, reader:   the first read of it by anybody.
+    committed_read_line: the first read by a read_committed consumer after the commit was invoked, if any.
+    final_read_line:     a final read that holds it.
+    is_displaced:        other records or other places were seen for it, which is reported as such.
+    """
+
+    client: Client
+    line: int
+    topic: str
+    value: str
+    partition: Partition | None
+    transaction: Transaction | None
+    inputs: list[str] | None
+    outcome: SendOutcome = SendOutcome.UNKNOWN
+    outcome_line: int = 0
+    acknowledged_offset: int | None = None
+    offset: int | None = None
+    read_line: int = 0
+    reader: Client | None = None
+    committed_read_line: int = 0
+    committed_reader: Client | None = None
+    final_read_line: int = 0
+    is_displaced: bool = False
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether the system promised to keep it: by its own acknowledgement or by that of a commit that flushed it."""
+        if self.outcome is SendOutcome.OK:
+            return self.client.acks == -1
+        transaction = self.transaction
+        return (
+            self.outcome is SendOutcome.UNKNOWN
+            and self.outcome_line == 0
+            and transaction is not None
+            and transaction.outcome is TransactionOutcome.COMMITTED
+        )
+
+    @property
+    def exists(self) -> bool:
+        """Whether the log surely holds it."""
+        return self.read_line > 0 or self.is_acknowledged
+
+    def is_visible(self, *, committed: bool) -> bool:
+        """Whether every consumer that comes past it must see it; committed: for isolation level read_committed."""
+        if self.outcome is SendOutcome.FAILED or self.is_displaced:
+            return False
+        if committed and self.transaction is not None and not self.transaction.is_committed:
+            return False
+        return self.exists
+
+    @property
+    def settled_line(self) -> int:
+        """From this line on a final read must hold it; 0 if it never must."""
+        line = self.outcome_line if self.outcome is SendOutcome.OK else self.read_line
+        if self.transaction is None:
+            return line
+        return max(line, self.transaction.settled_line)
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """One transaction of one client.
+
+    commit_line, abort_line: the first invocation of either, 0 if there was none.
+    end_line:                the `ok` of commit or abort.
+    possible_commit_count:   calls of commit that have not failed.
+    is_attempted:            a commit is under way or its outcome is unknown.
+    inputs_without_records:  line and value of inputs that no record sent names.
+    evidence_line:           somebody saw it committed; `evidence` says what was seen.
+    offsets_seen_line:       somebody was told offsets that only it committed; `offsets_seen` says which.
+    reads:                   transactions whose committed records its client read for it: line and record.
+    """
+
+    client: Client
+    line: int
+    reads: dict[Transaction, tuple[int, Send]]
+    former: Transaction | None
+    sends: list[Send] = field(default_factory=list)
+    offset_commits: list[OffsetCommit] = field(default_factory=list)
+    inputs_without_records: list[tuple[int, str]] = field(default_factory=list)
+    commit_line: int = 0
+    abort_line: int = 0
+    end_line: int = 0
+    outcome: TransactionOutcome = TransactionOutcome.OPEN
+    possible_commit_count: int = 0
+    evidence_line: int = 0
+    evidence: str = ""
+    offsets_seen_line: int = 0
+    offsets_seen: str = ""
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether it surely is: its client was told, or somebody saw it."""
+        return self.outcome is TransactionOutcome.COMMITTED or (
+            self.outcome is TransactionOutcome.UNKNOWN and self.evidence_line > 0
+        )
+
+    @property
+    def may_be_committed(self) -> bool:
+        """Whether nothing says that it is not."""
+        return self.outcome in (TransactionOutcome.COMMITTED, TransactionOutcome.UNKNOWN)
+
+    @property
+    def settled_line(self) -> int:
+        """From this line on it is committed for everybody; only for one that is."""
+        return self.end_line if self.outcome is TransactionOutcome.COMMITTED else self.evidence_line
+
+    def __str__(self) -> str:
+        return f"the transaction that {self.client} began in line {self.line}"
+
+
+@dataclass(slots=True, eq=False)
+class OffsetCommit:
+    """One committed offset of one group, in a transaction or outside."""
+
+    client: Client
+    group_id: str
+    partition: Partition
+    offset: int
+    line: int
+    transaction: Transaction | None
+    outcome: SendOutcome = SendOutcome.UNKNOWN
+    outcome_line: int = 0
+
+    @property
+    def surely_took_effect(self) -> bool:
+        """Whether it was acknowledged and, in a transaction, committed."""
+        transaction = self.transaction
+        if transaction is None:
+            return self.outcome is SendOutcome.OK
+        return transaction.is_committed and self.outcome is not SendOutcome.FAILED
+
+    @property
+    def may_have_taken_effect(self) -> bool:
+        """Whether nothing says that it did not."""
+        if self.outcome is SendOutcome.FAILED:
+            return False
+        return self.transaction is None or self.transaction.may_be_committed
+
+
+@dataclass(slots=True, eq=False)
+class FetchedOffset:
+    """A group's committed offset, as somebody was told it; offset: None if there was none."""
+
+    client: Client
+    group_id: str
+    partition: Partition
+    offset: int | None
+    line: int
+    invoke_line: int
+    is_final: bool
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """What one consumer read of one partition without its position being set anew.
+
+    offsets:               strictly increasing.
+    poll_lines:            of each poll, with `poll_starts`, the index of its first record in `offsets`.
+    start_offset:          its position before the first record, if known.
+    end_offset:            for a final read: up to where it read; None otherwise.
+    invoke_line:           for a final read.
+    """
+
+    client: Client
+    partition: Partition
+    start_offset: int | None
+    line: int
+    end_offset: int | None = None
+    invoke_line: int = 0
+    next_offset: int = -1
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    poll_lines: list[int] = field(default_factory=list)
+    poll_starts: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """One partition; log: by offset, the record that was acknowledged or read there first."""
+
+    topic: str
+    number: int
+    log: dict[int, Send] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyRead:
+    """A read_committed consumer read a record of a transaction before its commit was invoked."""
+
+    send: Send
+    line: int
+    reader: Client
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetConflict:
+    """In `line`, `offset` of `partition` was said to hold `send`, against an earlier line that said `other`."""
+
+    partition: Partition
+    offset: int
+    send: Send
+    line: int
+    other: Send
+
+
+@dataclass(frozen=True, slots=True)
+class SecondPlace:
+    """In `line`, a record that `first_line` placed at `first_offset` was placed at another offset (or partition)."""
+
+    send: Send
+    line: int
+    partition: Partition
+    offset: int
+    first_line: int
+    first_partition: Partition
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardRead:
+    """A poll gave a record that its consumer had already passed; former_line: the poll that had passed it."""
+
+    client: Client
+    partition: Partition
+    offset: int
+    line: int
+    former_offset: int
+    former_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRead:
+    """A read of a value that no send so far had."""
+
+    client: Client
+    partition: Partition
+    offset: int
+    value: str
+    line: int
+
+
+@dataclass(slots=True)
+class History:
+    """A whole history."""
+
+    line_count: int = 0
+    torn_line_count: int = 0
+    operation_count: int = 0
+    partitions: dict[tuple[str, int], Partition] = field(default_factory=dict)
+    sends: dict[str, Send] = field(default_factory=dict)
+    transactions: list[Transaction] = field(default_factory=list)
+    offset_commits: list[OffsetCommit] = field(default_factory=list)
+    fetched_offsets: list[FetchedOffset] = field(default_factory=list)
+    compacted_topics: set[str] = field(default_factory=set)
+    early_reads: list[EarlyRead] = field(default_factory=list)
+    offset_conflicts: list[OffsetConflict] = field(default_factory=list)
+    second_places: list[SecondPlace] = field(default_factory=list)
+    backward_reads: list[BackwardRead] = field(default_factory=list)
+    foreign_reads: list[ForeignRead] = field(default_factory=list)
+    topics_sent_to: set[str] = field(default_factory=set)
