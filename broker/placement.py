@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 
 from broker.topic_partition import TopicPartition
 
+NO_PORT = -1
+
 
 class NodeAddress(NamedTuple):
     """A node and where it accepts connections, from clients as well as from other nodes."""

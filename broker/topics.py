@@ -1,25 +1,30 @@
-"""The topics hosted here: metadata and logs kept in step. The one place that knows which partitions this broker has."""
+"""The topics of the cluster: metadata, and the logs of the partitions that are led here, kept in step.
+
+The one place that knows which partitions this broker has.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import structlog
 
 from broker.config import ConfigValue, Settings, check_topic_configs, describe_topic_configs
 from broker.disk import StorageError
-from broker.log.checkpoints import ZERO_TOPIC_ID
+from broker.hosted_logs import HostedLogs
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import LogDirectory
 from broker.log.partition_log import PartitionLog
 from broker.metadata.image import MetadataImage, TopicMetadata
 from broker.metadata.store import MetadataStore
+from broker.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
-from broker.topic_rules import check_topic_name, collision_key, internal_topic, log_config
+from broker.topic_rules import check_topic_name, collision_key, internal_topic
 from protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -36,9 +41,13 @@ class Topics:
     image.
 
     A crash between the steps is made good by `open`: logs that the store expects are created, deletions that it has
-    recorded are
-    finished. Changes run one at a time; reading is a look-up in memory.
+    recorded are finished. What other nodes change follows from the store, and what moves between nodes from the
+    placement. Changes run one at a time; reading is a look-up in memory.
+    placement:              everything is led here, unless given.
     on_created, on_deleted: called in the step that makes the topic visible, or just before its logs go.
+    on_led:                 called when a partition of a known topic came to this node, or is led in a new epoch.
+    on_resigned:            called before a partition goes to another node, or is led in a new epoch; nothing has been
+                            appended since the placement changed.
     """
 
     def __init__(
@@ -47,42 +56,75 @@ class Topics:
         logs: LogDirectory,
         settings: Settings,
         *,
+        placement: Placement | None = None,
         new_topic_id: Callable[[], bytes] | None = None,
     ) -> None:
         self.metadata = MetadataImage()
+        self.placement = placement or SingleNodePlacement(NodeAddress(settings.node_id, "", NO_PORT))
         self.on_created: list[Callable[[TopicMetadata], None]] = []
         self.on_deleted: list[Callable[[TopicMetadata], None]] = []
+        self.on_led: list[Callable[[PartitionLog], None]] = []
+        self.on_resigned: list[Callable[[TopicPartition], None]] = []
         self._store = store
         self._logs = logs
         self._settings = settings
         self._new_topic_id = new_topic_id or _random_topic_id
-        self._partition_logs: dict[TopicPartition, PartitionLog] = {}
+        self._hosted = HostedLogs(logs, self.placement, settings)
+        self._partition_logs = self._hosted.by_partition
+        self._arriving: dict[TopicPartition, asyncio.Task[None]] = {}
         self._collisions: dict[str, str] = {}
         self._changing = asyncio.Lock()
+        self._is_outdated = False
+        self._refreshing: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Load the topics, open the log directory and bring the two into step. Raises StorageError."""
-        topics = await self._store.load_topics()
-        for topic in topics:
-            self.metadata.put(topic)
-        await self._logs.open(self.log_config)
-        for topic in await self._store.load_deletions():
-            # Only what a start finds is on the disk for sure: the record goes when nothing is found any more.
-            if not self._delete_logs(topic):
-                await self._store.finish_deletion(topic.topic_id)
-        for topic in topics:
-            self._report_missing(topic)
-            self._host(topic)
-        self._report_strays()
+        async with self._changing:
+            self.placement.on_changed.append(self._placement_changed)
+            self._store.on_topics_changed.append(self._topics_changed)
+            topics = await self._store.load_topics()
+            for topic in topics:
+                self.metadata.put(topic)
+            await self._logs.open(self.log_config, self._hosted.leader_epoch)
+            for topic in await self._store.load_deletions():
+                # Only what a start finds is on the disk for sure: the record goes when nothing is found any more. What
+                # the other nodes of a cluster have on theirs cannot be told from here.
+                if not self._hosted.delete(topic) and isinstance(self.placement, SingleNodePlacement):
+                    await self._store.finish_deletion(topic.topic_id)
+            for topic in topics:
+                self._hosted.report_missing(topic)
+                self._collisions[collision_key(topic.name)] = topic.name
+                await self._hosted.host(topic)
+            self._hosted.report_strays()
+
+    async def close(self) -> None:
+        """Follow neither the store nor the placement any more. The logs stay open."""
+        if self._placement_changed in self.placement.on_changed:
+            self.placement.on_changed.remove(self._placement_changed)
+            self._store.on_topics_changed.remove(self._topics_changed)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def log(self, topic_partition: TopicPartition) -> PartitionLog | None:
         """The log of a partition hosted here."""
         return self._partition_logs.get(topic_partition)
 
+    def absence(self, topic_partition: TopicPartition) -> ErrorCode:
+        """Why there is no log of a partition here: UNKNOWN_TOPIC_OR_PARTITION, or NOT_LEADER_OR_FOLLOWER when another
+        node leads it, or this one does not yet."""
+        topic = self.metadata.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < topic.partition_count:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic_partition in self._arriving or not self.placement.is_local(topic_partition):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     def log_config(self, name: str) -> LogConfig:
         """The settings of a topic's logs; those of a topic without configs when there is no such topic."""
         topic = self.metadata.get(name)
-        return self._log_config(name, topic.configs if topic is not None else {})
+        return self._hosted.config(name, topic.configs if topic is not None else {})
 
     def topic_config(self, name: str) -> list[ConfigValue] | None:
         """Every config of a topic with its effective value and where that comes from; None when there is no such
@@ -147,31 +189,33 @@ class Topics:
             if self.metadata.get(name) is None:
                 wanted = internal_topic(name, self._settings)
                 error, message = await self._create(name, wanted.partition_count, wanted.configs)
-                if error is not ErrorCode.NONE:
+                if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                     raise StorageError(f"{name} could not be created: {message}")
         created = self.metadata.get(name)
         assert created is not None
         return created
 
     async def _create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Outcome:
-        stray = next((tp for tp in _partitions(name, partition_count) if self._logs.get(tp) is not None), None)
+        topic = TopicMetadata(name, self._new_topic_id(), partition_count, MappingProxyType(dict(configs)))
+        stray = self._hosted.stray(topic)
         if stray is not None:
             # Appending to records of an unknown past would hand them to consumers as this topic's.
             message = f"The data directory has a directory {stray} that belongs to no known topic; move it away first"
             log.error("topic_creation_refused", topic=name, reason=message)
             return ErrorCode.KAFKA_STORAGE_ERROR, message
-        self._logs.make_way(_partitions(name, partition_count))
-        topic = TopicMetadata(name, self._new_topic_id(), partition_count, MappingProxyType(dict(configs)))
+        self._hosted.make_way(topic)
         if not await self._store.create_topic(topic):
+            await self._refresh()  # another node has been faster
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
         try:
-            self._host(topic)
+            self._hosted.host_new(topic)
         except StorageError:
-            self._forget(topic)
+            self._hosted.forget(topic)
             # Recorded as a deletion, so that the next start clears away what cannot be cleared away now.
             await self._store.delete_topic(name)
-            self._delete_logs(topic)
+            self._hosted.delete(topic)
             raise
+        self._collisions[collision_key(name)] = name
         self.metadata.put(topic)
         for hook in self.on_created:
             hook(topic)
@@ -192,13 +236,18 @@ class Topics:
             if topic.is_internal:
                 return ErrorCode.INVALID_TOPIC_EXCEPTION
             await self._store.delete_topic(name)
-            self.metadata.remove(name)
-            for hook in self.on_deleted:
-                hook(topic)
-            self._forget(topic)
-            self._delete_logs(topic)
+            self._drop(topic)
             log.info("topic_deleted", topic=name, partitions=topic.partition_count)
             return ErrorCode.NONE
+
+    def _drop(self, topic: TopicMetadata) -> None:
+        """Have a topic no more that the store has deleted."""
+        self.metadata.remove(topic.name)
+        for hook in self.on_deleted:
+            hook(topic)
+        self._collisions.pop(collision_key(topic.name), None)
+        self._hosted.forget(topic)
+        self._hosted.delete(topic)
 
     def check_add_partitions(self, name: str, new_count: int) -> Outcome:
         """Whether `add_partitions` would accept this; what validate_only asks."""
@@ -227,10 +276,10 @@ class Topics:
             topic = self.metadata.get(name)
             if outcome[0] is not ErrorCode.NONE or topic is None:
                 return outcome
-            self._logs.make_way(_partitions(name, new_count)[topic.partition_count :])
-            await self._store.set_partition_count(name, new_count)
             grown = dataclasses.replace(topic, partition_count=new_count)
-            self._host(grown)
+            self._hosted.make_way(grown, topic.partition_count)
+            await self._store.set_partition_count(name, new_count)
+            await self._hosted.host(grown)
             self.metadata.put(grown)
             log.info("partitions_added", topic=name, partitions=new_count)
             return _DONE
@@ -246,14 +295,17 @@ class Topics:
                 return ErrorCode.INVALID_CONFIG, reason
             given = MappingProxyType({config: text for config, text in configs.items() if text is not None})
             await self._store.set_topic_configs(name, given)
-            self.metadata.put(dataclasses.replace(topic, configs=given))
-            new_config = self.log_config(name)
-            for topic_partition in _partitions(name, topic.partition_count):
-                partition_log = self._partition_logs.get(topic_partition)
-                if partition_log is not None:
-                    partition_log.config = new_config
+            self._set_configs(dataclasses.replace(topic, configs=given))
             log.info("topic_configs_altered", topic=name, configs=dict(given))
             return _DONE
+
+    def _set_configs(self, topic: TopicMetadata) -> None:
+        self.metadata.put(topic)
+        new_config = self.log_config(topic.name)
+        for topic_partition in topic.partitions():
+            partition_log = self._partition_logs.get(topic_partition)
+            if partition_log is not None:
+                partition_log.config = new_config
 
     def _partition_count(self, partition_count: int) -> int:
         return self._settings.num_partitions if partition_count == DEFAULT_PARTITION_COUNT else partition_count
@@ -264,81 +316,102 @@ class Topics:
             return None
         return f"{added_count} more partitions would exceed the {limit} that fencepost.max.partitions allows"
 
-    # Logs
+    # What other nodes change
 
-    def _host(self, topic: TopicMetadata) -> None:
-        """Have a log for each partition of a topic."""
-        self._collisions[collision_key(topic.name)] = topic.name
-        config: LogConfig | None = None
-        for topic_partition in _partitions(topic.name, topic.partition_count):
-            if topic_partition in self._partition_logs:
-                continue
-            partition_log = self._logs.get(topic_partition)
-            if partition_log is not None and partition_log.topic_id == ZERO_TOPIC_ID:
-                self._logs.adopt(partition_log, topic.topic_id)
-            if partition_log is not None and partition_log.topic_id != topic.topic_id:
-                log.error(
-                    "partition_of_other_topic_found",
-                    topic=topic.name,
-                    partition=topic_partition.partition,
-                    path=partition_log.files.directory,
-                    reason=f"its partition.metadata names topic {partition_log.topic_id.hex()} "
-                    f"instead of {topic.topic_id.hex()}; it is not served. Restore the directory that belongs here",
-                )
-                continue
-            if partition_log is None:
-                config = config or self._log_config(topic.name, topic.configs)
-                partition_log = self._logs.create(topic_partition, topic.topic_id, config)
-            self._partition_logs[topic_partition] = partition_log
+    def _topics_changed(self) -> None:
+        self._is_outdated = True
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = self._spawn(self._refresh_while_outdated())
 
-    def _log_config(self, name: str, configs: Mapping[str, str]) -> LogConfig:
+    async def _refresh_while_outdated(self) -> None:
+        while self._is_outdated:
+            async with self._changing:
+                self._is_outdated = False
+                try:
+                    await self._refresh()
+                except StorageError as error:
+                    log.error("metadata_refresh_failed", reason=str(error))  # noqa: TRY400  # the reason says it all
+
+    async def _refresh(self) -> None:
+        """Take over what the store says. To be called while nothing else changes. Raises StorageError."""
+        stored = {topic.name: topic for topic in await self._store.load_topics()}
+        for known in list(self.metadata.all()):
+            found = stored.get(known.name)
+            if found is None or found.topic_id != known.topic_id:
+                self._drop(known)
+                log.info("topic_deletion_noted", topic=known.name)
+        for topic in stored.values():
+            previous = self.metadata.get(topic.name)
+            if previous == topic:
+                continue
+            self._collisions[collision_key(topic.name)] = topic.name
+            await self._hosted.host(topic)
+            self._set_configs(topic)
+            if previous is None:
+                for hook in self.on_created:
+                    hook(topic)
+            log.info("topic_change_noted", topic=topic.name, partitions=topic.partition_count)
+
+    # Partitions that move between nodes
+
+    def _placement_changed(self, topic_partition: TopicPartition) -> None:
+        is_local = self.placement.is_local(topic_partition)
+        partition_log = self._partition_logs.get(topic_partition)
+        if partition_log is None:
+            if is_local:
+                self._arriving[topic_partition] = self._spawn(self._admit(topic_partition))
+            return
+        leader_epoch = self.placement.leader_epoch(topic_partition)
+        if is_local and leader_epoch <= partition_log.leader_epoch:
+            return
+        for resigned in self.on_resigned:
+            resigned(topic_partition)
+        if is_local:
+            partition_log.lead(leader_epoch)
+            self._tell_led(partition_log)
+        else:
+            self._hosted.release(topic_partition)
+            log.info("partition_released", topic=topic_partition.topic, partition=topic_partition.partition)
+
+    async def _admit(self, topic_partition: TopicPartition) -> None:
+        """Begin to lead a partition that another node led until now. If its files are of no use, it stays arriving."""
         try:
-            return log_config(configs, self._settings)
-        except ValueError as error:
-            # Configs are checked before they are stored, so only a changed broker or a repaired file leads here.
-            log.error("topic_configs_unreadable", topic=name, reason=str(error))  # noqa: TRY400  # says all
-            return log_config({}, self._settings)
-
-    def _forget(self, topic: TopicMetadata) -> None:
-        self._collisions.pop(collision_key(topic.name), None)
-        for topic_partition in _partitions(topic.name, topic.partition_count):
-            self._partition_logs.pop(topic_partition, None)
-
-    def _delete_logs(self, topic: TopicMetadata) -> bool:
-        """Delete the logs of a topic that is gone; whether there were any."""
-        had_logs = False
-        for topic_partition in _partitions(topic.name, topic.partition_count):
-            partition_log = self._logs.get(topic_partition)
-            if partition_log is not None and partition_log.topic_id == topic.topic_id:
-                had_logs = True
-                self._logs.delete(topic_partition)
-        return had_logs
-
-    def _report_missing(self, topic: TopicMetadata) -> None:
-        """Say which partitions this start makes; after a crash in the middle of a creation that is as it should be."""
-        missing = [tp.partition for tp in _partitions(topic.name, topic.partition_count) if self._logs.get(tp) is None]
-        if missing:
-            log.warning(
-                "missing_partitions_created",
-                topic=topic.name,
-                partitions=missing,
-                reason="their directories are not there: the topic was just being created, or they were removed",
+            async with self._changing:
+                # A coordinator judges by the topics it knows of: they must be no older than its leadership.
+                await self._refresh()
+                topic = self.metadata.get(topic_partition.topic)
+                if (
+                    topic is not None
+                    and topic_partition.partition < topic.partition_count
+                    and topic_partition not in self._partition_logs
+                    and self.placement.is_local(topic_partition)
+                ):
+                    config = self._hosted.config(topic.name, topic.configs)
+                    partition_log = await self._hosted.lead(topic_partition, topic, config)
+                    if partition_log is not None:
+                        self._tell_led(partition_log)
+        except StorageError as error:
+            log.error(  # noqa: TRY400  # the reason says it all
+                "partition_admission_failed",
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
+                reason=str(error),
             )
+            return
+        if self._arriving.get(topic_partition) is asyncio.current_task():
+            del self._arriving[topic_partition]
 
-    def _report_strays(self) -> None:
-        for partition_log in self._logs.logs():
-            topic_partition = partition_log.topic_partition
-            if self._partition_logs.get(topic_partition) is not partition_log:
-                log.warning(
-                    "stray_partition_found",
-                    topic=topic_partition.topic,
-                    partition=topic_partition.partition,
-                    reason="it belongs to no known topic; it is neither served nor deleted",
-                )
+    def _tell_led(self, partition_log: PartitionLog) -> None:
+        name = partition_log.topic_partition
+        log.info("partition_led", topic=name.topic, partition=name.partition, leader_epoch=partition_log.leader_epoch)
+        for hook in self.on_led:
+            hook(partition_log)
 
-
-def _partitions(name: str, partition_count: int) -> list[TopicPartition]:
-    return [TopicPartition(name, partition) for partition in range(partition_count)]
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _random_topic_id() -> bytes:

@@ -27,6 +27,7 @@ from broker.group.classic_rebalance import refuse_join, refuse_sync
 from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import GroupConfig
 from broker.group.offset_commits import Committer, FetchedOffset, OffsetToCommit
+from broker.log.partition_log import PartitionLog
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from broker.topics import Topics
@@ -91,6 +92,8 @@ class GroupService:
         """
         self._topics.on_created.append(self._topic_created)
         self._topics.on_deleted.append(self._topic_deleted)
+        self._topics.on_led.append(self._partition_led)
+        self._topics.on_resigned.append(self._partition_resigned)
         topic = self._topics.metadata.get(CONSUMER_OFFSETS_TOPIC)
         if topic is not None:
             self._load(topic)
@@ -104,6 +107,8 @@ class GroupService:
         """Refuse what waits, and stop. What was acknowledged is durable already."""
         self._topics.on_created.remove(self._topic_created)
         self._topics.on_deleted.remove(self._topic_deleted)
+        self._topics.on_led.remove(self._partition_led)
+        self._topics.on_resigned.remove(self._partition_resigned)
         tasks = [*self._tasks, *self._loading]
         for task in tasks:
             task.cancel()
@@ -121,14 +126,27 @@ class GroupService:
     def _load(self, topic: TopicMetadata) -> None:
         self._partition_count = topic.partition_count
         for index in range(topic.partition_count):
-            partition_log = self._topics.log(TopicPartition(topic.name, index))
-            if partition_log is None:
+            topic_partition = TopicPartition(topic.name, index)
+            partition_log = self._topics.log(topic_partition)
+            if partition_log is not None:
+                self._load_partition(partition_log)
+            elif self._topics.placement.is_local(topic_partition):
                 log.error("coordinator_partition_missing", coordinator="group", partition=index)
-                continue
-            loading = self._runtime.load(index, partition_log, coordinator_epoch=partition_log.leader_epoch)
-            task = asyncio.get_running_loop().create_task(self._finish_load(index, loading))
-            self._loading.add(task)
-            task.add_done_callback(self._loading.discard)
+
+    def _load_partition(self, partition_log: PartitionLog) -> None:
+        index = partition_log.topic_partition.partition
+        loading = self._runtime.load(index, partition_log, coordinator_epoch=partition_log.leader_epoch)
+        task = asyncio.get_running_loop().create_task(self._finish_load(index, loading))
+        self._loading.add(task)
+        task.add_done_callback(self._loading.discard)
+
+    def _partition_led(self, partition_log: PartitionLog) -> None:
+        if partition_log.topic_partition.topic == CONSUMER_OFFSETS_TOPIC and self._partition_count:
+            self._load_partition(partition_log)
+
+    def _partition_resigned(self, topic_partition: TopicPartition) -> None:
+        if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
+            self._runtime.resign(topic_partition.partition)
 
     async def _finish_load(self, index: int, loading: asyncio.Task[None]) -> None:
         await loading

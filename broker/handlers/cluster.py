@@ -36,7 +36,10 @@ def describe_cluster_failed(
 
 @api(DescribeClusterRequest, DescribeClusterResponse, versions="0-2", failed=describe_cluster_failed)
 def handle_describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """This node, as broker and as controller. Refuses: MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE."""
+    """The nodes that are alive, this one as the controller.
+
+    Refuses: MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE.
+    """
     services = context.services
     if request.endpoint_type == CONTROLLER_ENDPOINTS:
         return describe_cluster_failed(
@@ -63,7 +66,11 @@ def handle_describe_cluster(context: RequestContext, request: DescribeClusterReq
                 host=services.host,
                 port=services.port,
                 rack=services.settings.broker_rack,
-            )
+            ),
+            *(
+                DescribeClusterBroker(broker_id=other.node_id, host=other.host, port=other.port)
+                for other in services.topics.placement.other_nodes()
+            ),
         ],
         cluster_authorized_operations=cluster_operations(asked_for=request.include_cluster_authorized_operations),
     )
@@ -147,8 +154,8 @@ def _describe_partition(services: Services, topic: str, partition: int) -> Descr
         partition_index=partition,
         leader_id=led.leader_id,
         leader_epoch=led.leader_epoch,
-        replica_nodes=[services.node_id],
-        isr_nodes=[services.node_id],
+        replica_nodes=led.replicas,
+        isr_nodes=led.replicas,
         eligible_leader_replicas=[],
         last_known_elr=[],
         offline_replicas=led.offline_replicas,

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from broker.coordinator import partition_for_key
 from broker.handlers.api import RequestContext, Services, api
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC
+from broker.placement import NodeAddress
+from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -34,9 +36,10 @@ def find_coordinator_failed(request: FindCoordinatorRequest, error: ErrorCode, v
 
 @api(FindCoordinatorRequest, FindCoordinatorResponse, versions="0-6", failed=find_coordinator_failed)
 async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """This node for every group and transactional id, once it can answer for them.
+    """The node that leads the key's partition of the internal topic; this one, once it can answer.
 
-    The first key of a kind creates the internal topic behind it. INVALID_REQUEST for an empty transactional id, for a
+    The first key of a kind creates the internal topic behind it. COORDINATOR_NOT_AVAILABLE while nobody leads the
+    partition. INVALID_REQUEST for an empty transactional id, for a
     key type that is unknown, or for share groups, which are not served.
     """
     version = context.api_version
@@ -52,7 +55,7 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
         if any(keys):
             await services.transactions.ensure_available()
         coordinators = [
-            _here(services, key)
+            _coordinator(services, TRANSACTION_STATE_TOPIC, key)
             if key
             else _no_coordinator(key, ErrorCode.INVALID_REQUEST, "A transactional id must not be empty")
             for key in keys
@@ -60,7 +63,7 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     else:
         await services.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
         await services.groups.ensure_loaded()
-        coordinators = [_here(services, key) for key in keys]
+        coordinators = [_coordinator(services, CONSUMER_OFFSETS_TOPIC, key) for key in keys]
     return _response(coordinators, version)
 
 
@@ -74,12 +77,24 @@ def _refuse_share(version: int) -> tuple[ErrorCode, str]:
     return ErrorCode.INVALID_REQUEST, "Share groups are not served"
 
 
-def _here(services: Services, key: str) -> Coordinator:
+def _coordinator(services: Services, topic: str, key: str) -> Coordinator:
+    metadata = services.topics.metadata.get(topic)
+    if metadata is None:
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+    placement = services.topics.placement
+    partition = TopicPartition(topic, partition_for_key(key, metadata.partition_count))
+    # A client is sent to the addresses of the listener that it came in by; those of other nodes the placement knows.
+    node = NodeAddress(services.node_id, services.host, services.port)
+    if not placement.is_local(partition):
+        leader = placement.leader(partition)
+        if leader is None:
+            return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "Its partition has no leader")
+        node = leader
     return Coordinator(
         key=key,
-        node_id=services.node_id,
-        host=services.host,
-        port=services.port,
+        node_id=node.node_id,
+        host=node.host,
+        port=node.port,
         error_code=ErrorCode.NONE,
         error_message="",
     )

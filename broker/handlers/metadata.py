@@ -103,7 +103,11 @@ def _response(services: Services, request: MetadataRequest, topics: list[Metadat
                 host=services.host,
                 port=services.port,
                 rack=services.settings.broker_rack,
-            )
+            ),
+            *(
+                MetadataResponseBroker(node_id=other.node_id, host=other.host, port=other.port)
+                for other in services.topics.placement.other_nodes()
+            ),
         ],
         cluster_id=services.cluster_id,
         controller_id=services.node_id,
@@ -168,7 +172,7 @@ def _describe_partition(services: Services, topic: str, partition: int) -> Metad
         partition_index=partition,
         leader_id=led.leader_id,
         leader_epoch=led.leader_epoch,
-        replica_nodes=[services.node_id],
-        isr_nodes=[services.node_id],
+        replica_nodes=led.replicas,
+        isr_nodes=led.replicas,
         offline_replicas=led.offline_replicas,
     )

@@ -22,12 +22,14 @@ def find_log(
     """The log of a partition that is to be read.
 
     current_leader_epoch: the leader epoch the client knows; -1 skips the check.
-    Refuses, as a value: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH (the client is behind),
-    UNKNOWN_LEADER_EPOCH (the client is ahead). Source: KIP-320; Kafka's Partition.checkCurrentLeaderEpoch.
+    Refuses, as a value: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (another node leads it),
+    KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH (the client is behind), UNKNOWN_LEADER_EPOCH (the client is ahead).
+    Source: KIP-320; Kafka's Partition.checkCurrentLeaderEpoch.
     """
-    log = topics.log(TopicPartition(topic, partition))
+    topic_partition = TopicPartition(topic, partition)
+    log = topics.log(topic_partition)
     if log is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return topics.absence(topic_partition)
     if log.is_offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
     if current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != log.leader_epoch:
@@ -43,12 +45,24 @@ class Leadership(NamedTuple):
     error: ErrorCode
     leader_id: int
     leader_epoch: int
+    replicas: list[int]
     offline_replicas: list[int]
 
 
 def leadership(services: Services, topic: str, partition: int) -> Leadership:
-    """This node leads every partition whose log it can use. Source: Kafka's KRaftMetadataCache.getPartitionMetadata."""
-    log = services.topics.log(TopicPartition(topic, partition))
-    if log is None or log.is_offline:
-        return Leadership(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, NO_LEADER_EPOCH, [services.node_id])
-    return Leadership(ErrorCode.NONE, services.node_id, log.leader_epoch, [])
+    """This node leads every partition whose log it can use; of the others the placement knows.
+
+    A leader is the one replica there is. Source: Kafka's KRaftMetadataCache.getPartitionMetadata.
+    """
+    topic_partition = TopicPartition(topic, partition)
+    log = services.topics.log(topic_partition)
+    here = services.node_id
+    if log is not None and not log.is_offline:
+        return Leadership(ErrorCode.NONE, here, log.leader_epoch, [here], [])
+    placement = services.topics.placement
+    if placement.is_local(topic_partition):
+        return Leadership(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, NO_LEADER_EPOCH, [here], [here])
+    leader = placement.leader(topic_partition)
+    if leader is None:
+        return Leadership(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, NO_LEADER_EPOCH, [], [])
+    return Leadership(ErrorCode.NONE, leader.node_id, placement.leader_epoch(topic_partition), [leader.node_id], [])

@@ -207,9 +207,10 @@ class _Production:
         batch = _read_batch(records, self._version)
         log = None
         if error is ErrorCode.NONE:
-            log = self._services.topics.log(TopicPartition(topic, partition.index))
+            topic_partition = TopicPartition(topic, partition.index)
+            log = self._services.topics.log(topic_partition)
             if log is None:
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                error = self._services.topics.absence(topic_partition)
             elif log.is_offline:
                 error = ErrorCode.KAFKA_STORAGE_ERROR
         if log is None or error is not ErrorCode.NONE:

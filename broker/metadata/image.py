@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from broker.topic_partition import INTERNAL_TOPICS
+from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
@@ -24,6 +24,9 @@ class TopicMetadata:
     @property
     def is_internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
+
+    def partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(self.name, partition) for partition in range(self.partition_count)]
 
 
 class MetadataImage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from broker.metadata.image import TopicMetadata
@@ -11,13 +11,31 @@ from broker.metadata.store import new_cluster_id
 
 
 class InMemoryMetadataStore:
-    """Lives as long as the object; reopening it finds everything as it was, like a store on disk."""
+    """Lives as long as the object; reopening it finds everything as it was, like a store on disk.
+
+    Nodes of one cluster either share the object, or have one each, made by `for_another_node`.
+    """
 
     def __init__(self, cluster_id: str | None = None) -> None:
+        self.on_topics_changed: list[Callable[[], None]] = []
         self._cluster_id = cluster_id or new_cluster_id()
         self._topics: dict[str, TopicMetadata] = {}
         self._deletions: dict[bytes, TopicMetadata] = {}
         self._versioned: dict[str, tuple[bytes, int]] = {}
+        self._handles = [self]
+
+    def for_another_node(self) -> InMemoryMetadataStore:
+        """The same metadata, with callbacks of its own: a crashed node's can be dropped without touching others'."""
+        handle = InMemoryMetadataStore(self._cluster_id)
+        handle._topics, handle._deletions, handle._versioned = self._topics, self._deletions, self._versioned
+        handle._handles = self._handles
+        self._handles.append(handle)
+        return handle
+
+    def _topics_changed(self) -> None:
+        for handle in self._handles:
+            for callback in list(handle.on_topics_changed):
+                callback()
 
     async def open(self) -> None:
         pass
@@ -38,6 +56,7 @@ class InMemoryMetadataStore:
         if topic.name in self._topics:
             return False
         self._topics[topic.name] = topic
+        self._topics_changed()
         return True
 
     async def delete_topic(self, name: str) -> bool:
@@ -45,6 +64,7 @@ class InMemoryMetadataStore:
         if topic is None:
             return False
         self._deletions[topic.topic_id] = topic
+        self._topics_changed()
         return True
 
     async def finish_deletion(self, topic_id: bytes) -> None:
@@ -55,6 +75,7 @@ class InMemoryMetadataStore:
         if topic is None:
             return False
         self._topics[name] = dataclasses.replace(topic, partition_count=partition_count)
+        self._topics_changed()
         return True
 
     async def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> bool:
@@ -62,6 +83,7 @@ class InMemoryMetadataStore:
         if topic is None:
             return False
         self._topics[name] = dataclasses.replace(topic, configs=MappingProxyType(dict(configs)))
+        self._topics_changed()
         return True
 
     async def read_versioned(self, key: str) -> tuple[bytes | None, int]:

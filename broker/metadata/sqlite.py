@@ -41,10 +41,14 @@ CREATE TABLE versioned_values (key TEXT PRIMARY KEY, value BLOB NOT NULL, versio
 
 
 class SqliteMetadataStore:
-    """Every change is one transaction, synced before the call returns (write-ahead log, `synchronous = FULL`)."""
+    """Every change is one transaction, synced before the call returns (write-ahead log, `synchronous = FULL`).
+
+    The file is one process's alone, so nobody else changes topics.
+    """
 
     def __init__(self, path: str, *, before_founding: Callable[[], None] | None = None) -> None:
         """before_founding: called before a store is made where there is none; raises StorageError to forbid it."""
+        self.on_topics_changed: list[Callable[[], None]] = []
         self.path = path
         self._before_founding = before_founding
         self._executor: ThreadPoolExecutor | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from broker.metadata.image import TopicMetadata
@@ -13,9 +13,13 @@ from broker.metadata.image import TopicMetadata
 class MetadataStore(Protocol):
     """Durable when a call returns. Every call may raise StorageError.
 
+    on_topics_changed: called, soon after, when another node that has the same metadata may have changed topics.
+
     A topic that is deleted stays known as a deletion until its partitions' files are gone for sure, so that a crash
     leaves nothing behind that a new topic of the same name could take for its own.
     """
+
+    on_topics_changed: list[Callable[[], None]]
 
     async def open(self) -> None:
         """Make the store ready; the first time, this founds the cluster and picks its id."""

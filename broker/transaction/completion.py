@@ -78,6 +78,15 @@ class Completion:
         done, _ = await asyncio.wait((self._task,), timeout=timeout_s)
         return bool(done)
 
+    @property
+    def partition_index(self) -> int:
+        """The partition of `__transaction_state` that the transaction is kept in."""
+        return self._partition.index
+
+    def give_up(self) -> None:
+        """Send nothing more and append nothing: the partition is another coordinator's from now on."""
+        self._task.cancel()
+
     async def cancel(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

@@ -22,6 +22,7 @@ from broker.coordinator import (
     PartitionState,
     partition_for_key,
 )
+from broker.log.partition_log import PartitionLog
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.topics import Topics
@@ -82,10 +83,12 @@ class TransactionService:
             "transaction", make_shard=self._make_shard, clock=clock, applied=self._complete_prepared
         )
         self._partition_count = 0  # of `__transaction_state`; 0 while there is no such topic
-        self._loads: list[asyncio.Task[None]] = []
+        self._loads: set[asyncio.Task[None]] = set()
         self._completions: dict[str, Completion] = {}
         topics.on_created.append(self._topic_created)
         topics.on_deleted.append(self._topic_deleted)
+        topics.on_led.append(self._partition_led)
+        topics.on_resigned.append(self._partition_resigned)
 
     # Start and stop
 
@@ -125,9 +128,27 @@ class TransactionService:
         for index in range(metadata.partition_count):
             partition_log = self._topics.log(TopicPartition(TRANSACTION_STATE_TOPIC, index))
             if partition_log is not None:
-                self._loads.append(
-                    self._runtime.load(index, partition_log, coordinator_epoch=partition_log.leader_epoch)
-                )
+                self._load(partition_log)
+
+    def _load(self, partition_log: PartitionLog) -> None:
+        index = partition_log.topic_partition.partition
+        load = self._runtime.load(index, partition_log, coordinator_epoch=partition_log.leader_epoch)
+        self._loads.add(load)
+        load.add_done_callback(self._loads.discard)
+
+    def _partition_led(self, partition_log: PartitionLog) -> None:
+        if partition_log.topic_partition.topic == TRANSACTION_STATE_TOPIC and self._partition_count > 0:
+            self._load(partition_log)
+
+    def _partition_resigned(self, topic_partition: TopicPartition) -> None:
+        """Whoever leads the partition next finds in its log what is to be done: no marker leaves from here any more."""
+        if topic_partition.topic != TRANSACTION_STATE_TOPIC:
+            return
+        self._runtime.resign(topic_partition.partition)
+        for transactional_id, completion in list(self._completions.items()):
+            if completion.partition_index == topic_partition.partition:
+                completion.give_up()
+                del self._completions[transactional_id]
 
     def _topic_deleted(self, metadata: TopicMetadata) -> None:
         if metadata.name != TRANSACTION_STATE_TOPIC:
@@ -139,8 +160,7 @@ class TransactionService:
 
     async def _loaded(self) -> None:
         while self._loads:
-            await asyncio.gather(*self._loads)
-            self._loads = [load for load in self._loads if not load.done()]
+            await asyncio.wait(self._loads)
 
     def _make_shard(self, index: int) -> TransactionShard:
         return TransactionShard(limits=self._limits, take_producer_id=self._producer_ids.take)

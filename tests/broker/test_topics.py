@@ -39,8 +39,12 @@ class Hosted:
         await self.topics.open()
         return self.topics
 
-    async def restart(self) -> Topics:
+    async def stop(self) -> None:
+        await self.topics.close()
         await self.logs.close()
+
+    async def restart(self) -> Topics:
+        await self.stop()
         return await self.start()
 
 
@@ -49,7 +53,7 @@ async def hosted(tmp_path: Path) -> Any:
     hosted = Hosted(tmp_path)
     await hosted.start()
     yield hosted
-    await hosted.logs.close()
+    await hosted.stop()
 
 
 async def create(
@@ -94,7 +98,7 @@ async def test_the_default_number_of_partitions_is_the_brokers(tmp_path: Path) -
     topic = topics.metadata.get("orders")
     assert topic is not None
     assert topic.partition_count == 5
-    await hosted.logs.close()
+    await hosted.stop()
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a" * 250, "with blank", "sl/ash", "ümlaut", "line\n", "nul\0"])
@@ -129,7 +133,7 @@ async def test_more_partitions_than_the_broker_may_host_are_refused(tmp_path: Pa
     assert await create(topics, "payments", 2) is ErrorCode.POLICY_VIOLATION
     assert (await topics.add_partitions("orders", 6))[0] is ErrorCode.POLICY_VIOLATION
     assert (await topics.add_partitions("orders", 5))[0] is ErrorCode.NONE
-    await hosted.logs.close()
+    await hosted.stop()
 
 
 @pytest.mark.parametrize("configs", [{"retention": "1"}, {"retention.ms": "soon"}, {"retention.ms": None}])
@@ -169,7 +173,7 @@ async def test_deleting_may_be_switched_off(tmp_path: Path) -> None:
     topics = await hosted.start()
     await create(topics, "orders")
     assert await topics.delete("orders") is ErrorCode.TOPIC_DELETION_DISABLED
-    await hosted.logs.close()
+    await hosted.stop()
 
 
 async def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start(hosted: Hosted) -> None:
@@ -187,7 +191,7 @@ async def test_a_deletion_whose_renames_were_lost_with_the_power_is_done_again(h
     await create(hosted.topics, "orders", 1)
     await hosted.topics.delete("orders")
     (renamed,) = hosted.directory.glob("orders-0.*-delete")
-    await hosted.logs.close()
+    await hosted.stop()
     renamed.rename(hosted.directory / "orders-0")
     topics = await hosted.start()
     assert await create(topics, "orders", 1) is ErrorCode.NONE
@@ -233,7 +237,7 @@ async def test_a_partition_that_does_not_know_its_topic_any_more_is_given_back_t
     await create(hosted.topics, "orders", 1)
     topic = hosted.topics.metadata.get("orders")
     assert topic is not None
-    await hosted.logs.close()
+    await hosted.stop()
     (hosted.directory / "orders-0" / "partition.metadata").write_bytes(b"\0\xff")
     (hosted.directory / "orders-0" / f"{0:020}.log").write_bytes(
         build_batch([Record(0, 1_700_000_000_000, None, b"kept")])
@@ -253,10 +257,12 @@ async def test_a_creation_that_failed_half_way_can_be_tried_again_at_once(
 ) -> None:
     make_log = hosted.logs.create
 
-    def fail_at_the_second(topic_partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
+    def fail_at_the_second(
+        topic_partition: TopicPartition, topic_id: bytes, config: LogConfig, *, leader_epoch: int
+    ) -> PartitionLog:
         if topic_partition.partition == 1:
             raise StorageError("full")
-        return make_log(topic_partition, topic_id, config)
+        return make_log(topic_partition, topic_id, config, leader_epoch=leader_epoch)
 
     with monkeypatch.context() as patch:
         patch.setattr(hosted.logs, "create", fail_at_the_second)

@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from broker.disk import StorageError
+from broker.log.partition_log import PartitionLog
 from broker.log.results import AppendOrigin, AppendResult, Isolation, LogRead, MarkerObserver
 from broker.metadata.image import MetadataImage, TopicMetadata
+from broker.placement import NodeAddress, Placement, SingleNodePlacement
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.record_batch import EndTransactionMarker, build_end_transaction_marker, read_header
@@ -127,6 +129,9 @@ class MemoryTopics:
         self.metadata = MetadataImage()
         self.on_created: list[Callable[[TopicMetadata], None]] = []
         self.on_deleted: list[Callable[[TopicMetadata], None]] = []
+        self.on_led: list[Callable[[PartitionLog], None]] = []
+        self.on_resigned: list[Callable[[TopicPartition], None]] = []
+        self.placement: Placement = SingleNodePlacement(NodeAddress(1, "localhost", 9092))
         self.logs: dict[TopicPartition, MemoryLog] = {}
         for name, partition_count in partition_counts.items():
             self.add(name, partition_count)

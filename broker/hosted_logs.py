@@ -1,0 +1,172 @@
+"""The logs of the partitions that this node leads: which there are, and how they come, go and change hands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from broker.config import Settings
+from broker.log.checkpoints import ZERO_TOPIC_ID
+from broker.log.log_config import LogConfig
+from broker.log.log_directory import LogDirectory
+from broker.log.partition_log import PartitionLog
+from broker.metadata.image import TopicMetadata
+from broker.placement import Placement
+from broker.topic_partition import TopicPartition
+from broker.topic_rules import log_config
+
+log = structlog.get_logger(__name__)
+
+
+class HostedLogs:
+    """Keeps the log directory in step with the topics and with the placement of their partitions.
+
+    by_partition: the logs that are served here.
+    """
+
+    def __init__(self, logs: LogDirectory, placement: Placement, settings: Settings) -> None:
+        self.by_partition: dict[TopicPartition, PartitionLog] = {}
+        self._logs = logs
+        self._placement = placement
+        self._settings = settings
+
+    def leader_epoch(self, topic_partition: TopicPartition) -> int | None:
+        """For the log directory: the epoch that this node leads a partition in, None if another one leads it."""
+        placement = self._placement
+        return placement.leader_epoch(topic_partition) if placement.is_local(topic_partition) else None
+
+    def config(self, name: str, configs: Mapping[str, str]) -> LogConfig:
+        """The settings of a topic's logs."""
+        try:
+            return log_config(configs, self._settings)
+        except ValueError as error:
+            # Configs are checked before they are stored, so only a changed broker or a repaired file leads here.
+            log.error("topic_configs_unreadable", topic=name, reason=str(error))  # noqa: TRY400  # says all
+            return log_config({}, self._settings)
+
+    # Coming
+
+    async def host(self, topic: TopicMetadata) -> None:
+        """Have a log for each partition of a topic that is led here. Raises StorageError."""
+        config: LogConfig | None = None
+        for topic_partition in topic.partitions():
+            if topic_partition not in self.by_partition and self._placement.is_local(topic_partition):
+                config = config or self.config(topic.name, topic.configs)
+                await self.lead(topic_partition, topic, config)
+
+    def host_new(self, topic: TopicMetadata) -> None:
+        """Make a log for each partition of a topic, or of the part that it grew by, that is led here.
+
+        Raises StorageError, also when there is a directory of that name already.
+        """
+        config: LogConfig | None = None
+        for topic_partition in topic.partitions():
+            if topic_partition not in self.by_partition and self._placement.is_local(topic_partition):
+                config = config or self.config(topic.name, topic.configs)
+                self._serve(self._create(topic_partition, topic, config))
+
+    async def lead(
+        self, topic_partition: TopicPartition, topic: TopicMetadata, config: LogConfig
+    ) -> PartitionLog | None:
+        """Serve the log of one partition: as it was opened, as its directory is found now, or a new one.
+
+        None when it is another topic's, or has gone to another node meanwhile. Raises StorageError.
+        """
+        partition_log = self._logs.get(topic_partition)
+        if partition_log is None:
+            leader_epoch = self._placement.leader_epoch(topic_partition)
+            partition_log = await self._logs.admit(topic_partition, config, leader_epoch=leader_epoch)
+            if self.leader_epoch(topic_partition) != leader_epoch:
+                # It went on while its files were read; if it came back, they may be others now.
+                self._logs.release(topic_partition)
+                return None
+        if partition_log is None:
+            return self._serve(self._create(topic_partition, topic, config))
+        if partition_log.topic_id == ZERO_TOPIC_ID:
+            self._logs.adopt(partition_log, topic.topic_id)
+        if partition_log.topic_id != topic.topic_id:
+            log.error(
+                "partition_of_other_topic_found",
+                topic=topic.name,
+                partition=topic_partition.partition,
+                path=partition_log.files.directory,
+                reason=f"its partition.metadata names topic {partition_log.topic_id.hex()} "
+                f"instead of {topic.topic_id.hex()}; it is not served. Restore the directory that belongs here",
+            )
+            return None
+        return self._serve(partition_log)
+
+    def _create(self, topic_partition: TopicPartition, topic: TopicMetadata, config: LogConfig) -> PartitionLog:
+        leader_epoch = self._placement.leader_epoch(topic_partition)
+        return self._logs.create(topic_partition, topic.topic_id, config, leader_epoch=leader_epoch)
+
+    def _serve(self, partition_log: PartitionLog) -> PartitionLog:
+        topic_partition = partition_log.topic_partition
+        leader_epoch = self._placement.leader_epoch(topic_partition)
+        if leader_epoch > partition_log.leader_epoch:
+            partition_log.lead(leader_epoch)
+        self.by_partition[topic_partition] = partition_log
+        return partition_log
+
+    # Going
+
+    def release(self, topic_partition: TopicPartition) -> None:
+        """Let a partition go to another node; its directory stays as it is."""
+        self.by_partition.pop(topic_partition, None)
+        self._logs.release(topic_partition)
+
+    def forget(self, topic: TopicMetadata) -> None:
+        """Serve no log of a topic any more."""
+        for topic_partition in topic.partitions():
+            self.by_partition.pop(topic_partition, None)
+
+    def delete(self, topic: TopicMetadata) -> bool:
+        """Delete the logs of a topic that is gone; whether there were any. Raises StorageError."""
+        had_logs = False
+        for topic_partition in topic.partitions():
+            partition_log = self._logs.get(topic_partition)
+            if partition_log is None:
+                had_logs |= self._logs.delete_left_behind(topic_partition, topic.topic_id)
+            elif partition_log.topic_id == topic.topic_id:
+                had_logs = True
+                self._logs.delete(topic_partition)
+        return had_logs
+
+    # What a start finds
+
+    def stray(self, topic: TopicMetadata) -> TopicPartition | None:
+        """A log that has the name of a partition of a topic which is only about to be created."""
+        return next((name for name in topic.partitions() if self._logs.get(name) is not None), None)
+
+    def make_way(self, topic: TopicMetadata, first_partition: int = 0) -> None:
+        """Before new partitions are made, from `first_partition` on: nothing of earlier ones may be left in the
+        checkpoints. Raises StorageError."""
+        self._logs.make_way(topic.partitions()[first_partition:])
+
+    def report_missing(self, topic: TopicMetadata) -> None:
+        """Say which partitions this start makes; after a crash in the middle of a creation that is as it should be."""
+        missing = [
+            name.partition
+            for name in topic.partitions()
+            if self._logs.get(name) is None and self._placement.is_local(name)
+        ]
+        if missing:
+            log.warning(
+                "missing_partitions_created",
+                topic=topic.name,
+                partitions=missing,
+                reason="their directories are not there: the topic was just being created, or they were removed",
+            )
+
+    def report_strays(self) -> None:
+        """Say which logs belong to no topic that is known."""
+        for partition_log in self._logs.logs():
+            topic_partition = partition_log.topic_partition
+            if self.by_partition.get(topic_partition) is not partition_log:
+                log.warning(
+                    "stray_partition_found",
+                    topic=topic_partition.topic,
+                    partition=topic_partition.partition,
+                    reason="it belongs to no known topic; it is neither served nor deleted",
+                )
