@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import random
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
@@ -22,6 +24,7 @@ from broker.local_disk import LocalDisk
 from broker.log.log_directory import LogDirectory, partition_directories
 from broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from broker.metadata.store import MetadataStore
+from broker.placement import NodeAddress, Placement, SingleNodePlacement
 from broker.server import BoundListener, Server, SocketListener, StartError
 from broker.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
@@ -38,6 +41,8 @@ class Node:
 
     disk, store: the machine's file system and an SQLite file in the data directory, unless given.
     bind:        takes the address of a listener: a socket of this machine, unless given.
+    randomness:  where ids come from that nobody may guess: the machine's, unless given.
+    placement:   which partitions are led here, and where the others are: all of them here, unless given.
     Between `start` and `stop`, `services` is what handlers work with, `address` where the first listener accepts.
     """
 
@@ -49,6 +54,8 @@ class Node:
         disk: Disk | None = None,
         store: MetadataStore | None = None,
         bind: Callable[[Listener, Settings], BoundListener] = SocketListener,
+        randomness: random.Random | None = None,
+        placement: Placement | None = None,
     ) -> None:
         self.settings = settings
         self.data_directory = os.path.abspath(settings.log_dirs)
@@ -59,6 +66,8 @@ class Node:
         self._is_disk_local = disk is None
         self._store = self._sqlite_store() if store is None else store
         self._bind = bind
+        self._randomness = random.SystemRandom() if randomness is None else randomness
+        self._placement = placement
         self._services: Services | None = None
         self._servers: list[Server] = []
         self._cleanup = AsyncExitStack()
@@ -128,20 +137,28 @@ class Node:
         await self._store.open()
         self.cluster_id = await self._store.cluster_id()
 
-        topics = Topics(self._store, logs, settings)
+        advertised = bound_listeners[0].advertised
+        here = NodeAddress(settings.node_id, advertised.host, advertised.port)
+        topics = Topics(
+            self._store,
+            logs,
+            settings,
+            placement=self._placement or SingleNodePlacement(here),
+            new_topic_id=lambda: self._new_uuid().bytes,
+        )
         cleanup.push_async_callback(logs.close)
+        cleanup.push_async_callback(topics.close)
         await topics.open()
 
         producer_ids = ProducerIds(self._store, node_id=settings.node_id)
         transactions = TransactionService(topics, producer_ids, settings, clock)
-        groups = GroupService(topics, settings, clock)
+        groups = GroupService(topics, settings, clock, new_member_id_suffix=lambda: str(self._new_uuid()))
         cleanup.push_async_callback(transactions.close)
         await transactions.start()
         await groups.start()
         cleanup.push_async_callback(groups.close)
         await groups.ensure_loaded()
 
-        advertised = bound_listeners[0].advertised
         services = Services(
             settings=settings,
             clock=clock,
@@ -149,7 +166,7 @@ class Node:
             transactions=transactions,
             verifier=TransactionVerifier(transactions),
             groups=groups,
-            fetch_sessions=FetchSessionCache(settings.max_incremental_fetch_session_cache_slots),
+            fetch_sessions=FetchSessionCache(settings.max_incremental_fetch_session_cache_slots, self._randomness),
             node_id=settings.node_id,
             host=advertised.host,
             port=advertised.port,
@@ -166,6 +183,10 @@ class Node:
             self._servers.append(server)
             await server.start()
         cleanup.push_async_callback(self._stop_servers)
+
+    def _new_uuid(self) -> uuid.UUID:
+        """Version 4, so never all zeros, which means "no id" on the wire."""
+        return uuid.UUID(int=self._randomness.getrandbits(128), version=4)
 
     def _sqlite_store(self) -> SqliteMetadataStore:
         path = os.path.join(self.data_directory, FILE_NAME)

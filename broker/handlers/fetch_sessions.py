@@ -112,8 +112,9 @@ class FetchSessionCache:
     minutes; else there is no session for it and the client goes on with full fetches.
     """
 
-    def __init__(self, maximum_count: int) -> None:
+    def __init__(self, maximum_count: int, randomness: random.Random | None = None) -> None:
         self.maximum_count = maximum_count
+        self._randomness = random.SystemRandom() if randomness is None else randomness
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
@@ -188,9 +189,9 @@ class FetchSessionCache:
             partitions[_key(partition, plan.uses_topic_ids)] = partition
         if not self._make_room(len(partitions), now_ms):
             return NO_SESSION_ID
-        session_id = random.randint(1, MAXIMUM_SESSION_ID)
+        session_id = self._randomness.randint(1, MAXIMUM_SESSION_ID)
         while session_id in self._sessions:
-            session_id = random.randint(1, MAXIMUM_SESSION_ID)
+            session_id = self._randomness.randint(1, MAXIMUM_SESSION_ID)
         self._sessions[session_id] = FetchSession(session_id, plan.uses_topic_ids, partitions, now_ms, now_ms)
         return session_id
 

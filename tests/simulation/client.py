@@ -1,0 +1,60 @@
+"""A client on a host of its own: it sends one message of the protocol and gets the response, as bytes on both ways."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from broker.peers import PeerConnection, PeerUnreachable
+from broker.placement import NodeAddress
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+TIMEOUT_S = 30.0
+
+
+class Disconnected(Exception):  # noqa: N818  # what happens to clients, not an error of theirs
+    """No answer: the connection was refused or broke, or time is up. Whether the broker acted is not known."""
+
+
+class SimulatedClient:
+    """One client with at most one connection to each node; a connection that broke is opened anew on the next use."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self._world = world
+        self._connect = world.network.connector(name)
+        self._connections: dict[int, PeerConnection] = {}
+
+    async def connect(self, address: NodeAddress) -> PeerConnection:
+        """The open connection to a node. Raises Disconnected."""
+        connection = self._connections.get(address.node_id)
+        if connection is not None and connection.is_open:
+            return connection
+        loop = asyncio.get_running_loop()
+        try:
+            _, protocol = await self._connect(lambda: PeerConnection(self.name, loop), address.host, address.port)
+        except OSError as error:
+            raise Disconnected(str(error)) from None
+        assert isinstance(protocol, PeerConnection)
+        self._connections[address.node_id] = protocol
+        return protocol
+
+    async def send(self, address: NodeAddress, message: Any, version: int, *, timeout_s: float = TIMEOUT_S) -> Any:
+        """Send a request and return the response. Raises Disconnected; the connection is closed then."""
+        connection = await self.connect(address)
+        exchange = self._world.trace.sent(self.name, address.node_id, message, version)
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await connection.send(message, version)
+        except (PeerUnreachable, TimeoutError) as error:
+            connection.abort("given up")
+            raise Disconnected(str(error) or "no answer in time") from None
+        exchange.answered(response, asyncio.get_running_loop().time())
+        return response
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.abort("closed")
+        self._connections.clear()

@@ -1,0 +1,426 @@
+"""A disk that crashes, in memory.
+
+The fault model:
+- A killed process loses nothing that it has written: the page cache belongs to the machine.
+- A power loss keeps, of each file, what was synced and any prefix of what was done to it since (appends and
+  truncations, in order); the last append that is kept may be torn at any byte, and the torn rest may read as zeros.
+- Of each directory it keeps what was synced and any prefix of what was done to it since (entries made, renamed,
+  removed); a file whose entry is lost is gone, even if its bytes were synced.
+- `write_file(durable=True)` is durable, with its directory, when it returns.
+- Any operation can fail, as a disk that is full or broken makes it fail; then it has done nothing. A process can die
+  before or after any operation (`before`, `after`).
+- A sync takes a random time; what is appended meanwhile is not covered by it.
+Not modelled: bytes that rot while nobody writes them, a sync that fails and yet drops what it was given, and the order
+of a journal across directories.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from broker.disk import LogFile, StorageError
+from tests.simulation.loop import Crash, Process, current_process
+
+TORN_APPEND_PROBABILITY = 0.5
+ZEROS_AFTER_TEAR_PROBABILITY = 0.25
+
+
+class Operation(NamedTuple):
+    """One thing that is done to the disk.
+
+    number: counts from 1, over all kinds that change something.
+    kind:   open (of a new file), append, truncate, write_file, make_directory, rename, delete or sync.
+    path:   the file or directory; of a rename the source; of a sync all paths, with a space between.
+    """
+
+    number: int
+    kind: str
+    path: str
+    size_bytes: int
+
+
+class _Append(NamedTuple):
+    content: bytes
+
+
+class _Truncate(NamedTuple):
+    size_bytes: int
+
+
+class _FileNode:
+    """A file's bytes as they are now, and as the device has them."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = b""
+        self.unsynced: list[_Append | _Truncate] = []
+        self.synced_count = 0
+
+    @property
+    def change_count(self) -> int:
+        return self.synced_count + len(self.unsynced)
+
+    def append(self, content: bytes) -> None:
+        self.content += content
+        self.unsynced.append(_Append(content))
+
+    def truncate(self, size_bytes: int) -> None:
+        del self.content[size_bytes:]
+        self.unsynced.append(_Truncate(size_bytes))
+
+    def synced(self, change_count: int) -> None:
+        """So many changes, since the file was made, have reached the device."""
+        count = change_count - self.synced_count
+        if count > 0:
+            self.durable = bytes(_changed(self.durable, self.unsynced[:count]))
+            del self.unsynced[:count]
+            self.synced_count = change_count
+
+    def lose_power(self, chance: random.Random) -> None:
+        kept = self.unsynced[: chance.randint(0, len(self.unsynced))]
+        content = _changed(self.durable, kept)
+        torn = self.unsynced[len(kept)] if len(kept) < len(self.unsynced) else None
+        if isinstance(torn, _Append) and torn.content and chance.random() < TORN_APPEND_PROBABILITY:
+            there_bytes = chance.randint(0, len(torn.content))
+            content += torn.content[:there_bytes]
+            if chance.random() < ZEROS_AFTER_TEAR_PROBABILITY:
+                content += bytes(len(torn.content) - there_bytes)
+        self.content, self.durable, self.unsynced = content, bytes(content), []
+
+
+def _changed(content: bytes, changes: Sequence[_Append | _Truncate]) -> bytearray:
+    changed = bytearray(content)
+    for change in changes:
+        if isinstance(change, _Append):
+            changed += change.content
+        else:
+            del changed[change.size_bytes :]
+    return changed
+
+
+class _DirectoryNode:
+    """The entries of a directory as they are now, and as the device has them. A removed entry is a None."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, _Node] = {}
+        self.durable: dict[str, _Node] = {}
+        self.unsynced: list[dict[str, _Node | None]] = []
+        self.synced_count = 0
+
+    @property
+    def change_count(self) -> int:
+        return self.synced_count + len(self.unsynced)
+
+    def change(self, changes: dict[str, _Node | None]) -> None:
+        """Make, replace and remove entries, all at once."""
+        _apply(self.entries, changes)
+        self.unsynced.append(changes)
+
+    def synced(self, change_count: int) -> None:
+        """So many changes, since the directory was made, have reached the device."""
+        count = change_count - self.synced_count
+        if count > 0:
+            for changes in self.unsynced[:count]:
+                _apply(self.durable, changes)
+            del self.unsynced[:count]
+            self.synced_count = change_count
+
+    def lose_power(self, chance: random.Random) -> None:
+        self.synced(self.synced_count + chance.randint(0, len(self.unsynced)))
+        self.unsynced = []
+        self.entries = dict(self.durable)
+        for name in sorted(self.entries):
+            self.entries[name].lose_power(chance)
+
+
+_Node = _FileNode | _DirectoryNode
+
+
+def _apply(entries: dict[str, _Node], changes: dict[str, _Node | None]) -> None:
+    for name, node in changes.items():
+        if node is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = node
+
+
+class SimulatedFile:
+    """An open file of a `SimulatedDisk`."""
+
+    def __init__(self, disk: SimulatedDisk, path: str, node: _FileNode) -> None:
+        self._disk = disk
+        self._path = path
+        self.node = node
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.node.content)
+
+    def append(self, *buffers: bytes | bytearray | memoryview) -> None:
+        content = b"".join(buffers)
+        with self._disk.operation("append", self._path, len(content)):
+            self.node.append(content)
+
+    def read(self, position: int, length_bytes: int) -> memoryview:
+        self._disk.insist_on_life()
+        return memoryview(bytes(self.node.content[position : position + length_bytes]))
+
+    def truncate(self, size_bytes: int) -> None:
+        with self._disk.operation("truncate", self._path, size_bytes):
+            self.node.truncate(size_bytes)
+
+    def close(self) -> None:
+        pass
+
+
+class SimulatedDisk:
+    """The file system of one machine, as the process that now runs on it sees it.
+
+    before, after: called around every operation that changes something; they may raise StorageError (only before: the
+                   operation fails and has done nothing) or kill the process and raise Crash.
+    A process that was killed can do nothing more here; `restarted` is the disk for the next one.
+    """
+
+    def __init__(
+        self,
+        chance: random.Random,
+        *,
+        process: Process | None = None,
+        sync_latency_s: tuple[float, float] = (0.0001, 0.002),
+    ) -> None:
+        self.before: Callable[[Operation], None] | None = None
+        self.after: Callable[[Operation], None] | None = None
+        self.operation_count = 0
+        self._chance = chance
+        self._process = process
+        self._sync_latency_s = sync_latency_s
+        self._root = _DirectoryNode()
+        self._locks: set[str] = set()
+
+    def restarted(self, process: Process | None, *, power_loss: bool) -> SimulatedDisk:
+        """What the next process finds, after this one was stopped or killed, or after the machine lost its power."""
+        disk = SimulatedDisk(self._chance, process=process, sync_latency_s=self._sync_latency_s)
+        disk.operation_count = self.operation_count
+        disk._root = self._root
+        if power_loss:
+            disk._root.lose_power(self._chance)
+        return disk
+
+    # What tests look at
+
+    def paths(self) -> list[str]:
+        """All files, sorted."""
+        return sorted(self._files(self._root, ""))
+
+    def content(self, path: str) -> bytes:
+        """A file as it is now. Raises FileNotFoundError."""
+        node = self._find(path)
+        if not isinstance(node, _FileNode):
+            raise FileNotFoundError(path)
+        return bytes(node.content)
+
+    def replace_content(self, path: str, content: bytes) -> None:
+        """Damage a file, or put one there, behind the broker's back."""
+        parent, name = self._parent(path)
+        node = _FileNode()
+        node.content, node.durable = bytearray(content), content
+        parent.entries[name] = parent.durable[name] = node
+
+    def _files(self, directory: _DirectoryNode, path: str) -> Iterator[str]:
+        for name, node in directory.entries.items():
+            if isinstance(node, _FileNode):
+                yield f"{path}/{name}"
+            else:
+                yield from self._files(node, f"{path}/{name}")
+
+    # Operations
+
+    def operation(self, kind: str, path: str, size_bytes: int = 0) -> _Running:
+        return _Running(self, kind, path, size_bytes)
+
+    def insist_on_life(self) -> None:
+        """A dead process does nothing, whoever holds its objects. Raises Crash."""
+        if self._process is not None and self._process.is_dead:
+            raise Crash
+
+    def begin(self, kind: str, path: str, size_bytes: int) -> Operation:
+        self.insist_on_life()
+        self.operation_count += 1
+        operation = Operation(self.operation_count, kind, path, size_bytes)
+        if self.before is not None:
+            self.before(operation)
+        return operation
+
+    def end(self, operation: Operation) -> None:
+        if self.after is not None:
+            self.after(operation)
+
+    # Disk
+
+    def open(self, path: str) -> LogFile:
+        self.insist_on_life()
+        node = self._find(path)
+        if node is None:
+            with self.operation("open", path):
+                node = _FileNode()
+                self._link(path, node)
+        if not isinstance(node, _FileNode):
+            raise _error(errno.EISDIR, "open", path)
+        return SimulatedFile(self, path, node)
+
+    def read_file(self, path: str) -> bytes | None:
+        self.insist_on_life()
+        node = self._find(path)
+        if isinstance(node, _DirectoryNode):
+            raise _error(errno.EISDIR, "read", path)
+        return None if node is None else bytes(node.content)
+
+    def write_file(self, path: str, content: bytes, *, durable: bool) -> None:
+        with self.operation("write_file", path, len(content)):
+            node = _FileNode()
+            node.append(content)
+            self._link(path, node)
+            if durable:
+                node.synced(node.change_count)
+                parent, _ = self._parent(path)
+                parent.synced(parent.change_count)
+
+    def exists(self, path: str) -> bool:
+        self.insist_on_life()
+        return self._find(path) is not None
+
+    def list(self, path: str) -> Sequence[str]:
+        self.insist_on_life()
+        node = self._find(path)
+        return sorted(node.entries) if isinstance(node, _DirectoryNode) else ()
+
+    def make_directory(self, path: str) -> None:
+        self.insist_on_life()
+        node = self._find(path)
+        if isinstance(node, _DirectoryNode):
+            return
+        with self.operation("make_directory", path):
+            if node is not None:
+                raise _error(errno.EEXIST, "make the directory", path)
+            directory = self._root
+            for name in _names(path):
+                found = directory.entries.get(name)
+                if found is None:
+                    found = _DirectoryNode()
+                    directory.change({name: found})
+                if not isinstance(found, _DirectoryNode):
+                    raise _error(errno.ENOTDIR, "make the directory", path)
+                directory = found
+
+    def rename(self, source: str, target: str) -> None:
+        with self.operation("rename", source):
+            node = self._find(source)
+            if node is None:
+                raise _error(errno.ENOENT, "rename", source)
+            (old_parent, old_name), (new_parent, new_name) = self._parent(source), self._parent(target)
+            if old_parent is new_parent:
+                old_parent.change({old_name: None, new_name: node})
+            else:
+                new_parent.change({new_name: node})
+                old_parent.change({old_name: None})
+
+    def delete(self, path: str) -> None:
+        self.insist_on_life()
+        if self._find(path) is not None:
+            with self.operation("delete", path):
+                parent, name = self._parent(path)
+                parent.change({name: None})
+
+    def lock(self, path: str) -> bool:
+        self.insist_on_life()
+        if path in self._locks:
+            return False
+        self._locks.add(path)
+        return True
+
+    def unlock(self, path: str) -> None:
+        self._locks.discard(path)
+
+    def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
+        nodes: list[tuple[_Node, int]] = []
+        paths = []
+        for file in files:
+            assert isinstance(file, SimulatedFile)
+            nodes.append((file.node, file.node.change_count))
+            paths.append(file.path)
+        for directory in directories:
+            node = self._find(directory)
+            if isinstance(node, _DirectoryNode):
+                nodes.append((node, node.change_count))
+            paths.append(directory)
+        # The device may have some of it before the sync is over; a power loss in between decides what.
+        return self._sync(nodes, " ".join(paths))
+
+    async def _sync(self, nodes: Sequence[tuple[_Node, int]], paths: str) -> None:
+        operation = self.begin("sync", paths, len(nodes))
+        await asyncio.sleep(self._chance.uniform(*self._sync_latency_s))
+        self.insist_on_life()
+        for node, change_count in nodes:
+            node.synced(change_count)
+        self.end(operation)
+
+    # Paths
+
+    def _find(self, path: str) -> _Node | None:
+        node: _Node | None = self._root
+        for name in _names(path):
+            if not isinstance(node, _DirectoryNode):
+                return None
+            node = node.entries.get(name)
+        return node
+
+    def _parent(self, path: str) -> tuple[_DirectoryNode, str]:
+        directory, _, name = path.rstrip("/").rpartition("/")
+        node = self._find(directory)
+        if not isinstance(node, _DirectoryNode):
+            raise _error(errno.ENOENT, "find the directory of", path)
+        return node, name
+
+    def _link(self, path: str, node: _Node) -> None:
+        parent, name = self._parent(path)
+        parent.change({name: node})
+
+
+class _Running:
+    """An operation while it is done: `with disk.operation(...)`."""
+
+    def __init__(self, disk: SimulatedDisk, kind: str, path: str, size_bytes: int) -> None:
+        self._disk = disk
+        self._arguments = kind, path, size_bytes
+        self._operation: Operation | None = None
+
+    def __enter__(self) -> None:
+        self._operation = self._disk.begin(*self._arguments)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and self._operation is not None:
+            self._disk.end(self._operation)
+
+
+def die() -> None:
+    """Kill the process whose code is running: for `SimulatedDisk.before` and `after`. Raises Crash."""
+    process = current_process()
+    assert process is not None
+    process.kill()
+    raise Crash
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name]
+
+
+def _error(number: int, action: str, path: str) -> StorageError:
+    return StorageError(number, f"cannot {action} {path}", path, paths=(path,))

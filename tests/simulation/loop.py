@@ -1,0 +1,174 @@
+"""Virtual time: an event loop that never waits, and the processes that live and die on it.
+
+Instead of waiting for the next timer the loop moves its clock to it, so that a simulated minute takes milliseconds and
+the order of everything depends on nothing outside. The queue of ready callbacks stays first-in first-out; randomness
+comes only from the latencies that disk and network choose.
+
+A `Process` stands for one operating system process. Callbacks and tasks belong to the process in whose context they
+were started; once it is dead, none of them ever runs again, not even a `finally`: that is what kill -9 does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import selectors
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+START_MS = 1_800_000_000_000
+"""The wall time at which every simulation begins."""
+
+
+class Stuck(Exception):  # noqa: N818  # the end of a story, not an error of the loop
+    """Nothing is left that could happen: somebody waits for something that never comes."""
+
+
+class Crash(BaseException):
+    """Raised where a process dies, to leave the code that it was running; nobody may catch it."""
+
+
+class Process:
+    """One incarnation of something that can be killed. `is_dead` never becomes false again."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self._at_death: list[Callable[[], None]] = []
+
+    def at_death(self, callback: Callable[[], None]) -> None:
+        """What the world does when this process dies: its connections break, its disk is left as it is."""
+        self._at_death.append(callback)
+
+    def kill(self) -> None:
+        """Stop it for good, in the middle of whatever it does."""
+        if not self.is_dead:
+            self.is_dead = True
+            for callback in self._at_death:
+                callback()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """What is started inside belongs to this process."""
+        token = _PROCESS.set(self)
+        try:
+            yield
+        finally:
+            _PROCESS.reset(token)
+
+
+_PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+def current_process() -> Process | None:
+    """The process whose code is running; None for the world itself."""
+    return _PROCESS.get()
+
+
+class _VirtualSelector(selectors.BaseSelector):
+    """Knows of no files but the loop's own; selecting moves time forward."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._keys: dict[int, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        descriptor = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        key = self._keys[descriptor] = selectors.SelectorKey(fileobj, descriptor, events, data)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj if isinstance(fileobj, int) else fileobj.fileno())
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise Stuck(f"nothing is left to happen at {self.now_s:.3f} s")
+        if timeout > 0:
+            self.now_s += timeout
+        return []
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._keys
+
+    def close(self) -> None:
+        self._keys.clear()
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """`time()` starts at 0 and passes only when nothing is left to do at the present moment."""
+
+    def __init__(self) -> None:
+        self._virtual = _VirtualSelector()
+        super().__init__(self._virtual)
+        self.failures: list[Mapping[str, Any]] = []
+        self.set_exception_handler(self._note_failure)
+
+    def time(self) -> float:
+        return self._virtual.now_s
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        process = _PROCESS.get() if context is None else context.get(_PROCESS)
+        if process is None:
+            return super().call_soon(callback, *args, context=context)
+        return super().call_soon(_run_unless_dead, process, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        process = _PROCESS.get() if context is None else context.get(_PROCESS)
+        if process is None:
+            return super().call_at(when, callback, *args, context=context)
+        return super().call_at(when, _run_unless_dead, process, callback, *args, context=context)
+
+    def _note_failure(self, _: asyncio.AbstractEventLoop, failure: Mapping[str, Any]) -> None:
+        """What a task or a callback raised and nobody took: a finding, unless it died with its process."""
+        error = failure.get("exception")
+        if not isinstance(error, Crash) and "was destroyed but it is pending" not in failure["message"]:
+            self.failures.append(failure)
+
+
+def _run_unless_dead(process: Process, callback: Callable[..., object], *args: Any) -> None:
+    if process.is_dead:
+        return
+    try:
+        callback(*args)
+    except Crash:
+        pass
+
+
+class SimulatedClock:
+    """Wall time made of loop time. skew_ms: how far this clock is ahead of the world's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, skew_ms: int = 0) -> None:
+        self._loop = loop
+        self.skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        return START_MS + round(self._loop.time() * 1000) + self.skew_ms
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run on a fresh loop until `main` ends.
+
+    Raises Stuck when it waits for ever, and AssertionError when something failed in the background.
+    The garbage collector rests meanwhile: it would end the coroutines of dead processes at moments that no seed
+    decides.
+    """
+    loop = VirtualTimeLoop()
+    was_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        result = loop.run_until_complete(loop.create_task(main, context=copy_context()))
+        for failure in loop.failures:
+            raise AssertionError(f"failed in the background: {failure}") from failure.get("exception")
+        return result
+    finally:
+        loop.close()
+        if was_collecting:
+            gc.enable()

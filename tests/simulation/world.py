@@ -1,0 +1,50 @@
+"""One simulated world: time, chance, a network, brokers and clients. Everything in it follows from its seed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from tests.simulation.broker import SimulatedBroker
+from tests.simulation.client import SimulatedClient
+from tests.simulation.loop import SimulatedClock, VirtualTimeLoop
+from tests.simulation.network import SimulatedNetwork
+from tests.simulation.trace import Trace
+
+
+class World:
+    """Made inside `tests.simulation.loop.run`, which gives it a loop with virtual time.
+
+    seed:  the same seed leads to the same world, callback by callback.
+    trace: what passed between clients and brokers, and what happened to them.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop), "a world lives in virtual time: use tests.simulation.loop.run"
+        self.loop = loop
+        self.seed = seed
+        self.clock = SimulatedClock(loop)
+        self.network = SimulatedNetwork(self.chance_of("network"))
+        self.trace = Trace(loop.time)
+        self.brokers: dict[int, SimulatedBroker] = {}
+
+    def chance_of(self, name: str) -> random.Random:
+        """Chance for one part of the world, which what other parts draw does not change."""
+        return random.Random(f"{self.seed} {name}")
+
+    def add_broker(
+        self, node_id: int = 1, settings: Mapping[str, str] | None = None, **options: Any
+    ) -> SimulatedBroker:
+        """A broker that is not started yet; options as of `SimulatedBroker`."""
+        broker = self.brokers[node_id] = SimulatedBroker(self, node_id, settings, **options)
+        return broker
+
+    def client(self, name: str) -> SimulatedClient:
+        return SimulatedClient(self, name)
+
+    async def wait(self, duration_s: float) -> None:
+        """Let time pass."""
+        await asyncio.sleep(duration_s)
