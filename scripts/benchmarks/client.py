@@ -1,0 +1,230 @@
+"""A client that costs little: request objects of the protocol package over one blocking socket, many in flight."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from protocol.errors import ErrorCode
+from protocol.headers import request_header_version, response_header_version
+from protocol.messages import RESPONSES
+from protocol.messages.coordinators import FindCoordinatorRequest
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
+from protocol.schema import decode, encode
+from scripts.benchmarks.figures import Broker
+
+CLIENT_ID = b"fencepost-bench"
+IN_FLIGHT_COUNT = 64
+RETRY_PAUSE_S = 0.001
+READ_COMMITTED, READ_UNCOMMITTED = 1, 0
+LATEST_TIMESTAMP = -1
+RETRIABLE = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""What a broker that has just been started may say for a while."""
+
+VERSIONS = {
+    "CreateTopicsRequest": 5,
+    "EndTxnRequest": 5,
+    "FindCoordinatorRequest": 4,
+    "InitProducerIdRequest": 5,
+    "ListOffsetsRequest": 7,
+    "MetadataRequest": 9,
+    "OffsetCommitRequest": 8,
+    "ProduceRequest": 12,
+}
+"""The version in which each request is sent."""
+
+
+class RefusedError(Exception):
+    """A broker answered a request of a benchmark with an error."""
+
+
+class Client:
+    """One connection. Replies come in the order of the requests. Raises OSError when the broker goes away."""
+
+    def __init__(self, address: tuple[str, int], *, timeout_s: float = 60.0) -> None:
+        self._socket = socket.create_connection(address, timeout=timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = self._socket.makefile("rb", buffering=256 * 1024)
+        self._expected: deque[tuple[type[Any], int, int]] = deque()
+        self._correlation_ids = itertools.count()
+
+    def send(self, request: Any) -> None:
+        """Send a request; its reply is for a later `receive`."""
+        api_key = request.api_key
+        version = VERSIONS[type(request).__name__]
+        header = struct.pack(">hhih", api_key, version, next(self._correlation_ids) & 0x7FFFFFFF, len(CLIENT_ID))
+        header += CLIENT_ID
+        if request_header_version(api_key, version) >= 2:
+            header += b"\x00"
+        body = encode(request, version)
+        self._socket.sendall(b"".join((struct.pack(">i", len(header) + len(body)), header, body)))
+        response_header_bytes = 5 if response_header_version(api_key, version) >= 1 else 4
+        self._expected.append((RESPONSES[api_key], version, response_header_bytes))
+
+    def receive(self) -> Any:
+        """The next reply."""
+        response_type, version, header_bytes = self._expected.popleft()
+        (length,) = struct.unpack(">i", self._read(4))
+        return decode(response_type, self._read(length), version, header_bytes)
+
+    def call(self, request: Any) -> Any:
+        self.send(request)
+        return self.receive()
+
+    def pipeline(self, requests: Iterable[Any], *, in_flight_count: int = IN_FLIGHT_COUNT) -> Iterator[Any]:
+        """The replies to requests of which so many are under way at a time."""
+        for request in requests:
+            if len(self._expected) >= in_flight_count:
+                yield self.receive()
+            self.send(request)
+        while self._expected:
+            yield self.receive()
+
+    def close(self) -> None:
+        self._received.close()
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self, length_bytes: int) -> bytes:
+        content = self._received.read(length_bytes)
+        if len(content) < length_bytes:
+            raise ConnectionResetError("the broker closed the connection")
+        return content
+
+
+def connect(broker: Broker, *, timeout_s: float = 60.0) -> Client:
+    """Connect as soon as the broker listens. Raises TimeoutError, BrokerEndedError."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            return Client(broker.address, timeout_s=timeout_s)
+        except ConnectionRefusedError:
+            broker.insist_on_running()
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"nobody listened on {broker.address} for {timeout_s} s") from None
+            time.sleep(RETRY_PAUSE_S)
+
+
+def wait_until_answered(client: Client, request: Any, *, timeout_s: float = 60.0) -> Any:
+    """Repeat a request for as long as the answer is that the broker is not ready. Raises RefusedError, TimeoutError."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        reply = client.call(request)
+        error = error_of(reply)
+        if error is ErrorCode.NONE:
+            return reply
+        if error not in RETRIABLE:
+            raise RefusedError(f"{type(request).__name__}: {error.name}")
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"{type(request).__name__}: {error.name} for {timeout_s} s")
+        time.sleep(RETRY_PAUSE_S)
+
+
+def error_of(reply: Any) -> ErrorCode:
+    """The first error in a reply, wherever it is told."""
+    code = getattr(reply, "error_code", 0)
+    for name in ("topics", "responses", "coordinators"):
+        for topic in getattr(reply, name, ()) or ():
+            code = code or getattr(topic, "error_code", 0)
+            for partitions in ("partitions", "partition_responses"):
+                for partition in getattr(topic, partitions, ()) or ():
+                    code = code or partition.error_code
+    return ErrorCode(code)
+
+
+def insist(reply: Any) -> Any:
+    """The reply, if there is no error in it. Raises RefusedError."""
+    error = error_of(reply)
+    if error is not ErrorCode.NONE:
+        raise RefusedError(f"{type(reply).__name__}: {error.name}")
+    return reply
+
+
+# Requests
+
+
+def create_topic(client: Client, name: str, partition_count: int, configs: dict[str, str] | None = None) -> None:
+    """Create a topic and wait until its partitions have a leader."""
+    settings = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
+    topic = CreatableTopic(name=name, num_partitions=partition_count, replication_factor=1, configs=settings)
+    insist(client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000)))
+    wait_until_answered(client, MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
+
+
+def produce_request(
+    topic: str, batches: Iterable[tuple[int, bytes | bytearray]], transactional_id: str | None = None
+) -> ProduceRequest:
+    """Batches by partition."""
+    partitions = [PartitionProduceData(index=partition, records=memoryview(batch)) for partition, batch in batches]
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[TopicProduceData(name=topic, partition_data=partitions)],
+    )
+
+
+def init_producer_id_request(transactional_id: str | None, timeout_ms: int) -> InitProducerIdRequest:
+    return InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+
+
+def end_transaction_request(
+    transactional_id: str, producer: tuple[int, int], *, committed: bool = True
+) -> EndTxnRequest:
+    producer_id, producer_epoch = producer
+    return EndTxnRequest(
+        transactional_id=transactional_id, producer_id=producer_id, producer_epoch=producer_epoch, committed=committed
+    )
+
+
+def find_transaction_coordinator(client: Client, transactional_id: str) -> None:
+    """Wait until there is a coordinator; the first time, its internal topic is made."""
+    wait_until_answered(client, FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]))
+
+
+def init_producers(client: Client, transactional_ids: Iterable[str], timeout_ms: int) -> list[tuple[int, int]]:
+    """The (producer id, epoch) of each transactional id, in order. Raises RefusedError."""
+    transactional_ids = list(transactional_ids)
+    find_transaction_coordinator(client, transactional_ids[0])
+    wait_until_answered(client, init_producer_id_request(transactional_ids[0], timeout_ms))
+    requests = (init_producer_id_request(transactional_id, timeout_ms) for transactional_id in transactional_ids)
+    return [(reply.producer_id, reply.producer_epoch) for reply in map(insist, client.pipeline(requests))]
+
+
+def end_offsets(client: Client, topic: str, partition_count: int, isolation_level: int) -> list[int]:
+    """Last stable offsets or high watermarks, by partition."""
+    partitions = [
+        ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP)
+        for partition in range(partition_count)
+    ]
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=isolation_level, topics=[ListOffsetsTopic(name=topic, partitions=partitions)]
+    )
+    reply = insist(client.call(request))
+    return [partition.offset for partition in sorted(reply.topics[0].partitions, key=lambda one: one.partition_index)]
