@@ -24,10 +24,13 @@ from broker.local_disk import LocalDisk
 from broker.log.log_directory import LogDirectory, partition_directories
 from broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from broker.metadata.store import MetadataStore
+from broker.peers import Connect, Peers, TcpPeers
 from broker.placement import NodeAddress, Placement, SingleNodePlacement
 from broker.server import BoundListener, Server, SocketListener, StartError
 from broker.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
+from broker.transaction.remote_markers import RemoteMarkerChannel
+from broker.transaction.remote_verification import RemoteTransactionVerifier
 from broker.transaction.service import TransactionService
 from broker.transaction.verification import TransactionVerifier
 
@@ -43,6 +46,8 @@ class Node:
     bind:        takes the address of a listener: a socket of this machine, unless given.
     randomness:  where ids come from that nobody may guess: the machine's, unless given.
     placement:   which partitions are led here, and where the others are: all of them here, unless given.
+    connect:     with a placement, how other nodes are connected to: over TCP, unless given.
+    peers:       with a placement, the way to the other nodes: connections opened by `connect`, unless given.
     Between `start` and `stop`, `services` is what handlers work with, `address` where the first listener accepts.
     """
 
@@ -56,6 +61,8 @@ class Node:
         bind: Callable[[Listener, Settings], BoundListener] = SocketListener,
         randomness: random.Random | None = None,
         placement: Placement | None = None,
+        connect: Connect | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self.settings = settings
         self.data_directory = os.path.abspath(settings.log_dirs)
@@ -68,6 +75,9 @@ class Node:
         self._bind = bind
         self._randomness = random.SystemRandom() if randomness is None else randomness
         self._placement = placement
+        self._peers = peers
+        if placement is not None and peers is None:
+            self._peers = TcpPeers(settings.node_id, placement.address, connect=connect)
         self._services: Services | None = None
         self._servers: list[Server] = []
         self._cleanup = AsyncExitStack()
@@ -151,7 +161,7 @@ class Node:
         await topics.open()
 
         producer_ids = ProducerIds(self._store, node_id=settings.node_id)
-        transactions = TransactionService(topics, producer_ids, settings, clock)
+        transactions, verifier = self._coordinate_transactions(topics, producer_ids)
         groups = GroupService(topics, settings, clock, new_member_id_suffix=lambda: str(self._new_uuid()))
         cleanup.push_async_callback(transactions.close)
         await transactions.start()
@@ -164,7 +174,7 @@ class Node:
             clock=clock,
             topics=topics,
             transactions=transactions,
-            verifier=TransactionVerifier(transactions),
+            verifier=verifier,
             groups=groups,
             fetch_sessions=FetchSessionCache(settings.max_incremental_fetch_session_cache_slots, self._randomness),
             node_id=settings.node_id,
@@ -183,6 +193,26 @@ class Node:
             self._servers.append(server)
             await server.start()
         cleanup.push_async_callback(self._stop_servers)
+
+    def _coordinate_transactions(
+        self, topics: Topics, producer_ids: ProducerIds
+    ) -> tuple[TransactionService, TransactionVerifier]:
+        """The coordinator, and how partition leaders here ask it; in a cluster either may have to do with other nodes.
+
+        What sends requests to them is closed after the coordinator.
+        """
+        settings, clock, peers = self.settings, self._clock, self._peers
+        if peers is None:
+            transactions = TransactionService(topics, producer_ids, settings, clock)
+            return transactions, TransactionVerifier(transactions)
+        timeout_ms = settings.request_timeout_ms
+        markers = RemoteMarkerChannel(topics, peers, clock, request_timeout_ms=timeout_ms)
+        transactions = TransactionService(topics, producer_ids, settings, clock, markers=markers)
+        verifier = RemoteTransactionVerifier(transactions, topics, peers, request_timeout_ms=timeout_ms)
+        self._cleanup.push_async_callback(peers.close)
+        self._cleanup.push_async_callback(markers.close)
+        self._cleanup.push_async_callback(verifier.close)
+        return transactions, verifier
 
     def _new_uuid(self) -> uuid.UUID:
         """Version 4, so never all zeros, which means "no id" on the wire."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import structlog
 
 from broker.placement import NodeAddress
+from protocol.errors import ErrorCode
 from protocol.framing import find_frame, request_frame
 from protocol.headers import read_response_header, response_header_version
 from protocol.messages import RESPONSES
@@ -46,6 +47,14 @@ class Peers(Protocol):
     async def close(self) -> None:
         """Give up what waits for an answer."""
         ...
+
+
+def received_error(code: int) -> ErrorCode:
+    """An error code of a response; UNKNOWN_SERVER_ERROR for one that is not known here."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class _Waiting(NamedTuple):

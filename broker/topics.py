@@ -6,6 +6,7 @@ The one place that knows which partitions this broker has.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import dataclasses
 import os
 from collections.abc import Callable, Coroutine, Mapping
@@ -77,6 +78,7 @@ class Topics:
         self._is_outdated = False
         self._refreshing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._context = contextvars.copy_context()
 
     async def open(self) -> None:
         """Load the topics, open the log directory and bring the two into step. Raises StorageError."""
@@ -319,6 +321,10 @@ class Topics:
     # What other nodes change
 
     def _topics_changed(self) -> None:
+        # What others change is followed in this node's own context, whoever calls.
+        self._context.copy().run(self._begin_refresh)
+
+    def _begin_refresh(self) -> None:
         self._is_outdated = True
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = self._spawn(self._refresh_while_outdated())
@@ -355,6 +361,9 @@ class Topics:
     # Partitions that move between nodes
 
     def _placement_changed(self, topic_partition: TopicPartition) -> None:
+        self._context.copy().run(self._follow_placement, topic_partition)
+
+    def _follow_placement(self, topic_partition: TopicPartition) -> None:
         is_local = self.placement.is_local(topic_partition)
         partition_log = self._partition_logs.get(topic_partition)
         if partition_log is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Self
 
 from broker.metadata.image import TopicMetadata
 from broker.metadata.store import new_cluster_id
@@ -24,11 +26,10 @@ class InMemoryMetadataStore:
         self._versioned: dict[str, tuple[bytes, int]] = {}
         self._handles = [self]
 
-    def for_another_node(self) -> InMemoryMetadataStore:
+    def for_another_node(self) -> Self:
         """The same metadata, with callbacks of its own: a crashed node's can be dropped without touching others'."""
-        handle = InMemoryMetadataStore(self._cluster_id)
-        handle._topics, handle._deletions, handle._versioned = self._topics, self._deletions, self._versioned
-        handle._handles = self._handles
+        handle = copy.copy(self)
+        handle.on_topics_changed = []
         self._handles.append(handle)
         return handle
 

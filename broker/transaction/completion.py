@@ -5,7 +5,7 @@ partition has its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
@@ -110,16 +110,11 @@ class Completion:
     async def _complete(self) -> None:
         transaction = self.transaction
         await self._runtime.durable(self._partition.index)  # the commit point: no marker leaves before it
-        remaining = transaction.partitions
-        pause_s = FIRST_RETRY_PAUSE_S
-        while True:
-            remaining = await self._send(remaining)
-            self._insist_on_ownership()
-            if not remaining:
-                break
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, LONGEST_RETRY_PAUSE_S)
-            self._insist_on_ownership()
+        shares = self._channel.destinations(transaction.partitions)
+        if len(shares) == 1:
+            await self._deliver(shares[0])
+        else:
+            await self._deliver_all(shares)
         # Nobody waits for this record itself: a reply that depends on it waits for the log, and without it the markers
         # are sent again.
         self._runtime.submit(
@@ -127,12 +122,33 @@ class Completion:
             lambda shard: shard.decide_completion(transaction.transactional_id, now_ms=self._clock.now_ms()),
         )
 
+    async def _deliver_all(self, shares: Sequence[Collection[TopicPartition]]) -> None:
+        """Side by side: a node that does not answer must not keep the transaction open in the partitions of others."""
+        deliveries = [asyncio.create_task(self._deliver(share)) for share in shares]
+        try:
+            await asyncio.gather(*deliveries)
+        finally:
+            for delivery in deliveries:
+                delivery.cancel()
+
+    async def _deliver(self, remaining: Collection[TopicPartition]) -> None:
+        """Send the markers of some of the partitions until each has its own. Raises CoordinatorRefusal."""
+        pause_s = FIRST_RETRY_PAUSE_S
+        while True:
+            remaining = await self._send(remaining)
+            self._insist_on_ownership()
+            if not remaining:
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_RETRY_PAUSE_S)
+            self._insist_on_ownership()
+
     def _insist_on_ownership(self) -> None:
         """A partition that was given up while this waited, or loaded anew, is no longer for this to change."""
         if self._runtime.partition(self._partition.index) is not self._partition:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
 
-    async def _send(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+    async def _send(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         """Send the markers; returns the partitions to try again. Raises CoordinatorRefusal when this coordinator has
         been deposed.
         """

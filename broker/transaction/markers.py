@@ -7,7 +7,7 @@ between the two, where a network fits in when a partition lives elsewhere.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
@@ -40,12 +40,20 @@ class TransactionMarker:
     transaction_version: int
     partitions: Collection[TopicPartition]
 
+    def limited_to(self, partitions: Collection[TopicPartition]) -> TransactionMarker:
+        """The same end of the same transaction, in some of its partitions."""
+        return replace(self, partitions=partitions)
+
 
 class MarkerChannel(Protocol):
     """The way of a marker to the leaders of its partitions."""
 
     async def send(self, marker: TransactionMarker) -> dict[TopicPartition, ErrorCode]:
         """The outcome per partition. NONE: the marker is durable there. What can go wrong is an error code."""
+        ...
+
+    def destinations(self, partitions: Collection[TopicPartition]) -> Sequence[Collection[TopicPartition]]:
+        """The partitions in shares that can be reached, or not, independently of each other as things are now."""
         ...
 
     def is_deleted(self, topic_partition: TopicPartition) -> bool:
@@ -63,6 +71,9 @@ class LocalMarkerChannel:
     async def send(self, marker: TransactionMarker) -> dict[TopicPartition, ErrorCode]:
         (outcome,) = await write_markers(self._topics, (marker,), self._clock.now_ms())
         return outcome
+
+    def destinations(self, partitions: Collection[TopicPartition]) -> Sequence[Collection[TopicPartition]]:
+        return (partitions,)
 
     def is_deleted(self, topic_partition: TopicPartition) -> bool:
         metadata = self._topics.metadata.get(topic_partition.topic)

@@ -5,7 +5,7 @@ between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -59,6 +59,9 @@ class HeldChannel:
         self.sent.append(marker)
         await self.gate.wait()
         return self.answers.pop(0) if self.answers else await self.local.send(marker)
+
+    def destinations(self, partitions: Collection[TopicPartition]) -> Sequence[Collection[TopicPartition]]:
+        return self.local.destinations(partitions)
 
     def is_deleted(self, topic_partition: TopicPartition) -> bool:
         return self.local.is_deleted(topic_partition)

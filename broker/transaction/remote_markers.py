@@ -1,0 +1,205 @@
+"""Markers for partitions that other nodes lead: WriteTxnMarkers, one request to each node at a time, with everything
+in it that waits for that node.
+
+Source: Kafka's TransactionMarkerChannelManager, TxnMarkerQueue and TransactionMarkerRequestCompletionHandler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+import structlog
+
+from broker.clock import Clock
+from broker.peers import Peers, PeerUnreachable, received_error
+from broker.topic_partition import TopicPartition
+from broker.topics import Topics
+from broker.transaction.markers import LocalMarkerChannel, TransactionMarker
+from protocol.errors import ErrorCode
+from protocol.messages.markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+log = structlog.get_logger(__name__)
+
+WRITE_TXN_MARKERS_VERSION = 2  # the first that says which transaction version a marker is of (KIP-1228)
+
+Outcome = dict[TopicPartition, ErrorCode]
+
+
+class RemoteMarkerChannel:
+    """Delivers markers wherever their partitions are led: here by a call, elsewhere over the wire.
+
+    A partition without a leader is answered NOT_LEADER_OR_FOLLOWER, a node that does not answer REQUEST_TIMED_OUT for
+    all its partitions; whoever sends the marker tries these again, and the leader is looked up anew. Nothing of a
+    marker whose sender gave up waiting is sent, unless it is on its way already.
+    """
+
+    def __init__(self, topics: Topics, peers: Peers, clock: Clock, *, request_timeout_ms: int) -> None:
+        self._topics = topics
+        self._placement = topics.placement
+        self._local = LocalMarkerChannel(topics, clock)
+        self._peers = peers
+        self._request_timeout_s = request_timeout_ms / 1000
+        self._queues: dict[int, _MarkerQueue] = {}
+
+    def is_deleted(self, topic_partition: TopicPartition) -> bool:
+        return self._local.is_deleted(topic_partition)
+
+    def destinations(self, partitions: Collection[TopicPartition]) -> list[frozenset[TopicPartition]]:
+        by_node: dict[int | None, set[TopicPartition]] = {}
+        for topic_partition in sorted(partitions):
+            by_node.setdefault(self._node_id(topic_partition), set()).add(topic_partition)
+        return [frozenset(share) for share in by_node.values()]
+
+    async def send(self, marker: TransactionMarker) -> Outcome:
+        outcome: Outcome = {}
+        local: list[TopicPartition] = []
+        remote: dict[int, list[TopicPartition]] = {}
+        for topic_partition in sorted(marker.partitions):
+            node_id = self._node_id(topic_partition)
+            if node_id == HERE:
+                local.append(topic_partition)
+            elif node_id is None:
+                outcome[topic_partition] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            else:
+                remote.setdefault(node_id, []).append(topic_partition)
+        if local and not remote:
+            return outcome | await self._local.send(marker.limited_to(local))
+        sends = [self._queue(node_id).send(marker.limited_to(share)) for node_id, share in remote.items()]
+        if local:
+            sends.append(self._local.send(marker.limited_to(local)))
+        for sent in await asyncio.gather(*sends):
+            outcome |= sent
+        return outcome
+
+    async def close(self) -> None:
+        """Send nothing any more."""
+        await asyncio.gather(*(queue.close() for queue in self._queues.values()))
+
+    def _node_id(self, topic_partition: TopicPartition) -> int | None:
+        if self._placement.is_local(topic_partition):
+            return HERE
+        leader = self._placement.leader(topic_partition)
+        return None if leader is None else leader.node_id
+
+    def _queue(self, node_id: int) -> _MarkerQueue:
+        queue = self._queues.get(node_id)
+        if queue is None:
+            queue = self._queues[node_id] = _MarkerQueue(node_id, self._peers, self._request_timeout_s)
+        return queue
+
+
+HERE = -1
+"""In place of this node's own id, which nobody needs to know."""
+
+
+class _Queued:
+    """A marker on its way to one node, and its sender's wait for the outcome."""
+
+    __slots__ = ("answered", "marker")
+
+    def __init__(self, marker: TransactionMarker, answered: asyncio.Future[Outcome]) -> None:
+        self.marker = marker
+        self.answered = answered
+
+    def answer(self, error_of: Mapping[TopicPartition, ErrorCode], otherwise: ErrorCode) -> None:
+        if not self.answered.done():
+            self.answered.set_result({name: error_of.get(name, otherwise) for name in self.marker.partitions})
+
+
+class _MarkerQueue:
+    """What waits to be sent to one node. While a request is under way, everything else gathers for the next one."""
+
+    def __init__(self, node_id: int, peers: Peers, request_timeout_s: float) -> None:
+        self._node_id = node_id
+        self._peers = peers
+        self._request_timeout_s = request_timeout_s
+        self._queued: dict[_Queued, None] = {}
+        self._sending: asyncio.Task[None] | None = None
+
+    async def send(self, marker: TransactionMarker) -> Outcome:
+        loop = asyncio.get_running_loop()
+        queued = _Queued(marker, loop.create_future())
+        self._queued[queued] = None
+        if self._sending is None or self._sending.done():
+            self._sending = loop.create_task(self._send_all(), name=f"markers-to-node-{self._node_id}")
+        try:
+            return await queued.answered
+        finally:
+            self._queued.pop(queued, None)
+
+    async def close(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.gather(self._sending, return_exceptions=True)
+
+    async def _send_all(self) -> None:
+        while self._queued:
+            batch = self._take()
+            try:
+                response = await self._peers.request(
+                    self._node_id,
+                    WriteTxnMarkersRequest(markers=[_writable(queued.marker) for queued in batch]),
+                    WRITE_TXN_MARKERS_VERSION,
+                    self._request_timeout_s,
+                )
+            except PeerUnreachable as error:
+                log.warning("markers_not_answered", node_id=self._node_id, markers=len(batch), reason=str(error))
+                for queued in batch:
+                    queued.answer({}, ErrorCode.REQUEST_TIMED_OUT)
+            except Exception:
+                log.exception("markers_not_sent", node_id=self._node_id, markers=len(batch))
+                for queued in batch:
+                    queued.answer({}, ErrorCode.UNKNOWN_SERVER_ERROR)
+            else:
+                outcomes = _outcomes(response)
+                for queued in batch:
+                    # A producer id or a partition that the answer leaves out is a fault of the other node.
+                    queued.answer(outcomes.get(queued.marker.producer_id, {}), ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _take(self) -> list[_Queued]:
+        """Everything that waits; of markers of one producer only the first, as answers tell them apart by its id."""
+        batch: dict[int, _Queued] = {}
+        for queued in self._queued:
+            batch.setdefault(queued.marker.producer_id, queued)
+        for queued in batch.values():
+            del self._queued[queued]
+        return list(batch.values())
+
+
+def _writable(marker: TransactionMarker) -> WritableTxnMarker:
+    return WritableTxnMarker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        transaction_result=marker.committed,
+        topics=[
+            WritableTxnMarkerTopic(name=topic, partition_indexes=partitions)
+            for topic, partitions in by_topic(marker.partitions).items()
+        ],
+        coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.transaction_version,
+    )
+
+
+def _outcomes(response: WriteTxnMarkersResponse) -> dict[int, Outcome]:
+    return {
+        result.producer_id: {
+            TopicPartition(topic.name, partition.partition_index): received_error(partition.error_code)
+            for topic in result.topics
+            for partition in topic.partitions
+        }
+        for result in response.markers
+    }
+
+
+def by_topic(topic_partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
+    """Partition indexes by topic, sorted: what is sent must not depend on the order of a set."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(topic_partitions):
+        topics.setdefault(topic, []).append(partition)
+    return topics

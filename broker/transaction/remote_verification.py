@@ -1,0 +1,210 @@
+"""Verification where the transaction coordinator lives on another node: AddPartitionsToTxn from broker to broker, one
+request to each node at a time, with all in it that waits for that node.
+
+Source: KIP-890; Kafka's AddPartitionsToTxnManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from broker.coordinator import partition_for_key
+from broker.peers import Peers, PeerUnreachable, received_error
+from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from broker.topics import Topics
+from broker.transaction.remote_markers import by_topic
+from broker.transaction.service import TransactionService
+from broker.transaction.verification import TransactionVerifier
+from protocol.errors import ErrorCode
+from protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+log = structlog.get_logger(__name__)
+
+ADD_PARTITIONS_TO_TXN_VERSION = 5
+"""The coordinator answers each transaction in the newest words; whoever asked puts them into those of its client."""
+
+Outcome = dict[TopicPartition, ErrorCode]
+
+
+class RemoteTransactionVerifier(TransactionVerifier):
+    """Asks the coordinator of each transaction, here or on the node that leads its partition of `__transaction_state`.
+
+    Beside what a coordinator answers: COORDINATOR_NOT_AVAILABLE while its partition has no leader, NETWORK_EXCEPTION
+    when it is not known what the coordinator did, or when a later question about the same transaction took the place of
+    this one, INVALID_PRODUCER_EPOCH when a newer epoch has asked meanwhile, CLUSTER_AUTHORIZATION_FAILED when the other
+    node does not take this one for a broker. An answer is the state of a moment: the guard at the append sees to it
+    that no marker came since.
+    """
+
+    def __init__(
+        self, transactions: TransactionService, topics: Topics, peers: Peers, *, request_timeout_ms: int
+    ) -> None:
+        super().__init__(transactions)
+        self._topics = topics
+        self._peers = peers
+        self._request_timeout_s = request_timeout_ms / 1000
+        self._queues: dict[int, _VerificationQueue] = {}
+
+    async def verify(
+        self,
+        *,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        topic_partitions: Sequence[TopicPartition],
+        add: bool,
+    ) -> Outcome:
+        metadata = self._topics.metadata.get(TRANSACTION_STATE_TOPIC)
+        if metadata is None:
+            return dict.fromkeys(topic_partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        placement = self._topics.placement
+        coordinator = TopicPartition(
+            TRANSACTION_STATE_TOPIC, partition_for_key(transactional_id, metadata.partition_count)
+        )
+        if placement.is_local(coordinator):
+            return await super().verify(
+                transactional_id=transactional_id,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                topic_partitions=topic_partitions,
+                add=add,
+            )
+        leader = placement.leader(coordinator)
+        if leader is None:
+            return dict.fromkeys(topic_partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if not transactional_id:
+            return dict.fromkeys(topic_partitions, ErrorCode.INVALID_REQUEST)
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            verify_only=not add,
+            topics=[
+                AddPartitionsToTxnTopic(name=topic, partitions=partitions)
+                for topic, partitions in by_topic(topic_partitions).items()
+            ],
+        )
+        return await self._queue(leader.node_id).ask(transaction, topic_partitions)
+
+    async def close(self) -> None:
+        """Ask nothing any more."""
+        await asyncio.gather(*(queue.close() for queue in self._queues.values()))
+
+    def _queue(self, node_id: int) -> _VerificationQueue:
+        queue = self._queues.get(node_id)
+        if queue is None:
+            queue = self._queues[node_id] = _VerificationQueue(node_id, self._peers, self._request_timeout_s)
+        return queue
+
+
+class _Queued:
+    """A question on its way to one node, and the asker's wait for the answer."""
+
+    __slots__ = ("answered", "topic_partitions", "transaction")
+
+    def __init__(
+        self,
+        transaction: AddPartitionsToTxnTransaction,
+        topic_partitions: Sequence[TopicPartition],
+        answered: asyncio.Future[Outcome],
+    ) -> None:
+        self.transaction = transaction
+        self.topic_partitions = topic_partitions
+        self.answered = answered
+
+    def refuse(self, error: ErrorCode) -> None:
+        self.answer({}, error)
+
+    def answer(self, outcome: Outcome, otherwise: ErrorCode) -> None:
+        if not self.answered.done():
+            self.answered.set_result({name: outcome.get(name, otherwise) for name in self.topic_partitions})
+
+
+class _VerificationQueue:
+    """What waits to be asked of one node, by transactional id: of each transaction only the newest question."""
+
+    def __init__(self, node_id: int, peers: Peers, request_timeout_s: float) -> None:
+        self._node_id = node_id
+        self._peers = peers
+        self._request_timeout_s = request_timeout_s
+        self._queued: dict[str, _Queued] = {}
+        self._asking: asyncio.Task[None] | None = None
+
+    async def ask(self, transaction: AddPartitionsToTxnTransaction, partitions: Sequence[TopicPartition]) -> Outcome:
+        earlier = self._queued.get(transaction.transactional_id)
+        if earlier is not None:
+            newer_by = transaction.producer_epoch - earlier.transaction.producer_epoch
+            if transaction.producer_id != earlier.transaction.producer_id:
+                newer_by = (
+                    0  # epochs of two producer ids say nothing about each other: the coordinator knows which counts
+                )
+            if newer_by < 0:
+                return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_EPOCH)
+            earlier.refuse(ErrorCode.INVALID_PRODUCER_EPOCH if newer_by else ErrorCode.NETWORK_EXCEPTION)
+        loop = asyncio.get_running_loop()
+        queued = _Queued(transaction, partitions, loop.create_future())
+        self._queued[transaction.transactional_id] = queued
+        if self._asking is None or self._asking.done():
+            self._asking = loop.create_task(self._ask_all(), name=f"verifications-to-node-{self._node_id}")
+        try:
+            return await queued.answered
+        finally:
+            if self._queued.get(transaction.transactional_id) is queued:
+                del self._queued[transaction.transactional_id]
+
+    async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    async def _ask_all(self) -> None:
+        while self._queued:
+            batch, self._queued = list(self._queued.values()), {}
+            try:
+                response: AddPartitionsToTxnResponse = await self._peers.request(
+                    self._node_id,
+                    AddPartitionsToTxnRequest(transactions=[queued.transaction for queued in batch]),
+                    ADD_PARTITIONS_TO_TXN_VERSION,
+                    self._request_timeout_s,
+                )
+            except PeerUnreachable as error:
+                log.warning(
+                    "verifications_not_answered", node_id=self._node_id, transactions=len(batch), reason=str(error)
+                )
+                for queued in batch:
+                    queued.refuse(ErrorCode.NETWORK_EXCEPTION)
+            except Exception:
+                log.exception("verifications_not_sent", node_id=self._node_id, transactions=len(batch))
+                for queued in batch:
+                    queued.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+            else:
+                self._answer(batch, response)
+
+    def _answer(self, batch: Sequence[_Queued], response: AddPartitionsToTxnResponse) -> None:
+        error = received_error(response.error_code)
+        if error is not ErrorCode.NONE:
+            log.error("verifications_refused", node_id=self._node_id, error=error.name)
+            for queued in batch:
+                # A coordinator that does not know the question cannot say no; but what it did not add is not in.
+                is_unknown = error is ErrorCode.UNSUPPORTED_VERSION and queued.transaction.verify_only
+                queued.refuse(ErrorCode.NONE if is_unknown else error)
+            return
+        outcomes = {
+            result.transactional_id: {
+                TopicPartition(topic.name, partition.partition_index): received_error(partition.partition_error_code)
+                for topic in result.topic_results
+                for partition in topic.results_by_partition
+            }
+            for result in response.results_by_transaction
+        }
+        for queued in batch:
+            # What the answer leaves out has not been confirmed; the client may try again.
+            queued.answer(outcomes.get(queued.transaction.transactional_id, {}), ErrorCode.NETWORK_EXCEPTION)
