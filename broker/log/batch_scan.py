@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker.disk import LogFile
-from protocol.record_batch import HEADER_BYTES, BatchHeader, read_header
+from protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, read_header
 
 SCAN_CHUNK_BYTES = 64 * 1024
 CURRENT_MAGIC = 2
+SMALLEST_BATCH_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
 
 
 class ScannedBatch(NamedTuple):
@@ -46,7 +47,7 @@ def is_plausible(header: BatchHeader) -> bool:
     """Whether a header can be one, so that its length may be trusted enough to read that much."""
     return (
         header.magic == CURRENT_MAGIC
-        and header.size_bytes >= HEADER_BYTES
+        and header.batch_length >= SMALLEST_BATCH_LENGTH
         and header.base_offset >= 0
         and header.last_offset_delta >= 0
     )

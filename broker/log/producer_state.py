@@ -213,7 +213,8 @@ class ProducerState:
         entry = self._producers.get(producer_id)
         if entry is None:
             entry = self._producers[producer_id] = ProducerEntry()
-        entry.move_to_epoch(header.producer_epoch)
+        if header.producer_epoch != entry.producer_epoch:
+            entry.move_to_epoch(header.producer_epoch)
         recent = entry.recent_batches
         if len(recent) == RECENT_BATCHES_COUNT:
             del recent[0]
@@ -221,7 +222,7 @@ class ProducerState:
         recent.append(ProducerBatch(header.last_sequence, base_offset + delta, delta, max_timestamp_ms))
         entry.touch(max_timestamp_ms, now_ms)
         if header.is_transactional:
-            if not entry.has_open_transaction:
+            if entry.current_transaction_first_offset == NO_OFFSET:
                 entry.current_transaction_first_offset = base_offset
                 self._open_transactions[base_offset] = producer_id
             self.verifications.transactional_batch_appended(producer_id, header.producer_epoch, is_control=False)

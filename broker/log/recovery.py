@@ -217,14 +217,17 @@ class LogLoader:
         segment.reset_indexes()
         aborted = TransactionIndex()
         end_position = 0
+        producers, epochs, now_ms = self._producers, self._epochs, self._now_ms
         for position, batch in checked_batches(segment.log, start_offset):
             header = batch.header
-            segment.index_scanned(position, header.last_offset, header.size_bytes, header.max_timestamp_ms)
-            self._epochs.assign(header.partition_leader_epoch, header.base_offset)
-            entry = replay_batch(self._producers, header, partial(_itself, batch), now_ms=self._now_ms)
-            if entry is not None:
-                aborted.append(entry)
-            end_position = position + header.size_bytes
+            size_bytes = header.size_bytes
+            segment.index_scanned(position, header.last_offset, size_bytes, header.max_timestamp_ms)
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                entry = replay_batch(producers, header, partial(_itself, batch), now_ms=now_ms)
+                if entry is not None:
+                    aborted.append(entry)
+            end_position = position + size_bytes
         segment.replace_transaction_index(aborted)
         return end_position
 

@@ -319,7 +319,8 @@ class Segment:
         """Take in a batch that the log file holds, the next in order."""
         if self._first_timestamp_ms is None:
             self._first_timestamp_ms = max_timestamp_ms
-        if max_timestamp_ms > self.max_timestamp_ms:
+        assert self._max_timestamp_ms is not None
+        if max_timestamp_ms > self._max_timestamp_ms:
             self._max_timestamp_ms = max_timestamp_ms
             self._offset_of_max_timestamp = last_offset
         self._index_batch(last_offset, position, size_bytes)
