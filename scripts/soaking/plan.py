@@ -1,0 +1,120 @@
+"""What runs in a soak: kinds of clients, their roles and names, topics, paces and times; all its processes read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+KINDS = ("kafka-python", "confluent", "java")
+INPUT_PARTITIONS_COUNT = 3
+OUTPUTS_TOPIC, OUTPUT_PARTITIONS_COUNT = "outputs", 4
+
+TRANSACTION_TIMEOUT_MS = 10_000
+SESSION_TIMEOUT_MS = 6_000  # of group members; the least that a broker allows by default
+RECORDS_PER_TRANSACTION_LIMIT = 5  # of a producer; a transformer takes what one poll gives, up to POLL_RECORDS_LIMIT
+POLL_RECORDS_LIMIT = 20
+POLL_TIMEOUT_S = 0.2
+COMMIT_SHARE = 0.8  # of the transactions of producers; the others are aborted
+TRANSFORMER_COMMIT_SHARE = 0.9
+DAWDLING_SHARE = 0.02  # of transactions take up to DAWDLING_S longer, so that crashes meet open ones
+DAWDLING_S = 1.5
+VERIFIER_REREAD_LIMIT = 500  # offsets before the end from which a new verifier begins, at most
+RETRY_TIMEOUT_S = 45.0  # a call that can only be repeated is given up after this, and the session with it
+
+# What the broker is made to do often: roll, clean, end what timed out.
+BROKER_SETTINGS = {
+    "log.segment.bytes": str(2 * 1024 * 1024),
+    "transaction.state.log.num.partitions": "5",
+    "transaction.state.log.segment.bytes": str(1024 * 1024),
+    "offsets.topic.num.partitions": "5",
+    "offsets.topic.segment.bytes": str(1024 * 1024),
+    "log.cleaner.backoff.ms": "5000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+}
+
+
+class ExitCode(IntEnum):
+    """How a client process ends."""
+
+    STOPPED = 0  # it was asked to
+    FAILED = 1  # a bug of the soak or of the client; its log has the trace
+    FENCED = 3  # somebody else has its transactional id, or the broker timed its transaction out
+    SESSION_LOST = 4  # its producer can do nothing more; a new one must be made
+
+
+class Partition(NamedTuple):
+    topic: str
+    number: int
+
+
+class Slot(NamedTuple):
+    """A place for one client process at a time; its name is the transactional id of those that have one."""
+
+    kind: str
+    role: str  # producer, transformer, verifier
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.role}-{self.number}"
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.role != "verifier"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """kinds: of clients. rate: transactions per second that all clients together begin."""
+
+    kinds: Sequence[str]
+    rate: float
+    seed: int
+    producers_count: int = 2  # of each kind
+    transformers_count: int = 2
+    verifiers_count: int = 1
+
+    def slots(self) -> list[Slot]:
+        counts = {
+            "producer": self.producers_count,
+            "transformer": self.transformers_count,
+            "verifier": self.verifiers_count,
+        }
+        return [
+            Slot(kind, role, number)
+            for kind in self.kinds
+            for role, count in counts.items()
+            for number in range(1, count + 1)
+        ]
+
+    @property
+    def rate_of_each(self) -> float:
+        """Transactions per second of one transactional client."""
+        return self.rate / sum(slot.is_transactional for slot in self.slots())
+
+    def topics(self) -> dict[str, int]:
+        """How many partitions each has."""
+        return {
+            **{inputs_topic(kind): INPUT_PARTITIONS_COUNT for kind in self.kinds},
+            OUTPUTS_TOPIC: OUTPUT_PARTITIONS_COUNT,
+        }
+
+    def inputs(self) -> list[Partition]:
+        """What producers write to."""
+        return [
+            Partition(inputs_topic(kind), number) for kind in self.kinds for number in range(INPUT_PARTITIONS_COUNT)
+        ]
+
+    def partitions(self) -> list[Partition]:
+        return [Partition(topic, number) for topic, count in self.topics().items() for number in range(count)]
+
+
+def inputs_topic(kind: str) -> str:
+    """What the group of this kind consumes; producers of all kinds write to it."""
+    return f"inputs-{kind}"
+
+
+def group_id(kind: str) -> str:
+    return f"{kind}-transformers"

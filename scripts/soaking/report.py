@@ -1,0 +1,100 @@
+"""What a soak says: a line every few seconds, and the figures at the end."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import asdict, dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+FAULT_TITLES = {
+    "broker_kills": "broker: kill -9",
+    "broker_restarts": "broker: SIGTERM and restart",
+    "broker_freezes": "broker: SIGSTOP",
+    "disk_full": "broker: disk full",
+    "client_kills": "client: kill -9",
+    "client_freezes": "client: SIGSTOP",
+    "client_restarts": "client: SIGTERM and restart",
+    "zombies": "zombie: SIGSTOP, successor, SIGCONT",
+}
+
+
+@dataclass
+class Report:
+    """Everything that one soak came to. Counts of records and transactions are the clients' own, from their histories.
+
+    findings: what must not be, beside the anomalies that the checker found; any of them fails the soak.
+    notes:    what is worth knowing and is no fault of the broker.
+    """
+
+    seed: int
+    minutes: float
+    directory: str
+    duration_s: float = 0.0
+    operations: int = 0
+    records_sent: int = 0
+    records_read: int = 0
+    committed: dict[str, int] = field(default_factory=dict)  # by kind of client
+    aborted: int = 0
+    unknown: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    fenced_zombies: int = 0
+    sessions: dict[str, int] = field(default_factory=dict)  # how those that ended by themselves did
+    recoveries_s: list[float] = field(default_factory=list)
+    partitions_offline: int = 0
+    visible_records: int = 0
+    aborted_records: int = 0
+    anomalies: dict[str, int] = field(default_factory=dict)
+    anomaly_texts: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        return not self.findings and not self.anomalies
+
+    def as_object(self) -> dict[str, object]:
+        """For --json."""
+        return {"good": self.is_good, **asdict(self)}
+
+    def show(self, console: Console) -> None:
+        """The table for people."""
+        table = Table(
+            "", "", show_header=False, title=f"Soak of {self.minutes:g} minutes, seed {self.seed}", title_justify="left"
+        )
+        committed = sum(self.committed.values())
+        table.add_row("operations in the history", f"{self.operations:,}")
+        table.add_row("records sent / read", f"{self.records_sent:,} / {self.records_read:,}")
+        by_kind = ", ".join(f"{kind} {count:,}" for kind, count in self.committed.items())
+        table.add_row("transactions committed", f"{committed:,} ({by_kind})")
+        table.add_row("transactions aborted", f"{self.aborted:,}")
+        table.add_row("transactions with unknown outcome", f"{self.unknown:,}")
+        table.add_row("records visible / aborted, at the end", f"{self.visible_records:,} / {self.aborted_records:,}")
+        table.add_section()
+        for fault, title in FAULT_TITLES.items():
+            table.add_row(title, f"{self.faults.get(fault, 0):,}")
+        table.add_row("zombies fenced", f"{self.fenced_zombies:,}")
+        for fault, count in self.faults.items():
+            if fault not in FAULT_TITLES:
+                table.add_row(fault.replace("_", " "), f"{count:,}")
+        table.add_row("partitions taken offline by a full disk", f"{self.partitions_offline:,}")
+        if self.recoveries_s:
+            table.add_row(
+                "broker recoveries",
+                f"{len(self.recoveries_s):,}; median {statistics.median(self.recoveries_s):.2f} s, "
+                f"longest {max(self.recoveries_s):.2f} s",
+            )
+        for end, count in sorted(self.sessions.items()):
+            table.add_row(f"sessions that ended: {end.replace('_', ' ')}", f"{count:,}")
+        table.add_section()
+        table.add_row("anomalies", f"{sum(self.anomalies.values()):,}")
+        table.add_row("other findings", f"{len(self.findings):,}")
+        console.print(table)
+        for note in self.notes:
+            console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
+        for text in [*self.findings, *self.anomaly_texts]:
+            console.print(f"WRONG: {text}", style="red", highlight=False, soft_wrap=True, markup=False)
+        console.print(f"everything is in {self.directory}", highlight=False, soft_wrap=True, markup=False)
+        if self.is_good:
+            console.print("Nothing was lost, nothing seen twice or too early, and all got on.", style="bold green")

@@ -1,0 +1,210 @@
+"""kafka-python 3 as a library of the soak's roles: transactions of version 1.
+
+Its transaction calls wait without a time-out and raise a plain KafkaError about "an error state" for whatever happened
+earlier, so that the cause is found in the text. Its own mistakes are avoided where they are met, see SESSION ENDS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.structs import OffsetAndMetadata
+
+from scripts.soaking.plan import SESSION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS, Partition
+from scripts.soaking.roles import (
+    Assigned,
+    Delivered,
+    FencedError,
+    GroupConsumer,
+    MustAbortError,
+    ReadRecord,
+    RetryError,
+    SessionLostError,
+    TransactionalProducer,
+    Verifier,
+)
+
+RECONNECTING = {"reconnect_backoff_max_ms": 1_000, "request_timeout_ms": 15_000, "bootstrap_timeout_ms": 40_000}
+# A poll that ends in the middle of a join loses the assignment that comes then: kafka-python 3.0.12 neither applies it
+# nor goes on with heartbeats. So a member's polls are longer than it takes to do without a member that is gone.
+MEMBER_POLL_S = SESSION_TIMEOUT_MS / 1000 + 3
+FENCED_WORDS = ("ProducerFencedError", "PRODUCER_FENCED", "InvalidProducerEpochError", "INVALID_PRODUCER_EPOCH")
+
+
+class KafkaPython:
+    """Makes producers and consumers that reach this broker."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+
+    def producer(self, transactional_id: str) -> TransactionalProducer:
+        return Producer(
+            KafkaProducer(
+                bootstrap_servers=self._bootstrap_servers,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+                max_block_ms=20_000,
+                delivery_timeout_ms=30_000,
+                **RECONNECTING,
+            )
+        )
+
+    def group_consumer(self, topic: str, group: str, assigned: Assigned) -> GroupConsumer:
+        consumer = KafkaConsumer(
+            bootstrap_servers=self._bootstrap_servers,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=1_000,
+            **RECONNECTING,
+        )
+        return Member(consumer, topic, assigned)
+
+    def verifier(self) -> Verifier:
+        return AssignedReader(
+            KafkaConsumer(
+                bootstrap_servers=self._bootstrap_servers,
+                group_id=None,
+                auto_offset_reset="none",
+                enable_auto_commit=False,
+                isolation_level="read_committed",
+                **RECONNECTING,
+            )
+        )
+
+
+class Producer:
+    """SESSION ENDS: after a failed `send_offsets` a new producer is made, because this one keeps the offsets of the
+    aborted transaction among those it is about to send, and would commit them with its next transaction: kafka-python
+    3.0.12 does not clear TransactionManager._pending_txn_offset_commits when a transaction is aborted."""
+
+    def __init__(self, producer: KafkaProducer) -> None:
+        self._producer = producer
+        self._has_stale_offsets = False
+
+    def initialize(self) -> None:
+        try:
+            self._producer.init_transactions()
+        except KafkaTimeoutError as error:
+            raise RetryError(repr(error)) from error
+        except KafkaError as error:
+            raise _sorted(error) from error
+
+    def begin(self) -> None:
+        if self._has_stale_offsets:
+            raise SessionLostError("this producer remembers the offsets of an aborted transaction")
+        try:
+            self._producer.begin_transaction()
+        except KafkaError as error:
+            raise _sorted(error, otherwise=SessionLostError) from error
+
+    def send(self, partition: Partition, value: str, delivered: Delivered) -> None:
+        try:
+            future = self._producer.send(partition.topic, value=value.encode(), partition=partition.number)
+        except KafkaError as error:
+            raise _sorted(error) from error
+        future.add_callback(lambda metadata: delivered(metadata.offset, None))
+        future.add_errback(lambda error: delivered(None, repr(error)))
+
+    def send_offsets(self, offsets: Mapping[Partition, int], consumer: GroupConsumer) -> None:
+        assert isinstance(consumer, Member)
+        try:
+            self._producer.send_offsets_to_transaction(
+                {_of(partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()},
+                consumer.group_metadata(),
+            )
+        except KafkaError as error:
+            self._has_stale_offsets = True
+            raise _sorted(error) from error
+
+    def commit(self) -> None:
+        try:
+            self._producer.commit_transaction()
+        except KafkaError as error:
+            raise _sorted(error) from error
+
+    def abort(self) -> None:
+        try:
+            self._producer.abort_transaction()
+        except KafkaError as error:
+            raise _sorted(error, otherwise=SessionLostError) from error
+
+    def close(self) -> None:
+        self._producer.close(timeout=5)
+
+
+class Reader:
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
+
+    def poll(self, timeout_s: float, records_limit: int) -> list[ReadRecord]:
+        polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=records_limit)
+        return [
+            ReadRecord(Partition(partition.topic, partition.partition), record.offset, record.value.decode())
+            for partition, records in polled.items()
+            for record in records
+        ]
+
+    def close(self) -> None:
+        self._consumer.close(timeout_ms=5_000)
+
+
+class Member(Reader):
+    """A member of a group; `assigned` is told of every rebalance."""
+
+    def __init__(self, consumer: KafkaConsumer, topic: str, assigned: Assigned) -> None:
+        super().__init__(consumer)
+
+        class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the library comes without types
+            def on_partitions_revoked(self, revoked: Any) -> None:
+                pass
+
+            def on_partitions_assigned(self, given: Any) -> None:
+                assigned([(Partition(one.topic, one.partition), None) for one in given])
+
+        consumer.subscribe([topic], listener=Listener())
+
+    def poll(self, timeout_s: float, records_limit: int) -> list[ReadRecord]:
+        return super().poll(max(timeout_s, MEMBER_POLL_S), records_limit)
+
+    def group_metadata(self) -> Any:
+        return self._consumer.group_metadata()
+
+    def rewind(self, positions: Mapping[Partition, int]) -> list[tuple[Partition, int]]:
+        assignment = self._consumer.assignment()
+        rewound = [(partition, offset) for partition, offset in positions.items() if _of(partition) in assignment]
+        for partition, offset in rewound:
+            self._consumer.seek(_of(partition), offset)
+        return rewound
+
+
+class AssignedReader(Reader):
+    def ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        try:
+            offsets = self._consumer.end_offsets([_of(partition) for partition in partitions])
+        except KafkaError as error:
+            raise RetryError(repr(error)) from error
+        return {partition: offsets[_of(partition)] for partition in partitions}
+
+    def assign(self, positions: Mapping[Partition, int]) -> None:
+        self._consumer.assign([_of(partition) for partition in positions])
+        for partition, offset in positions.items():
+            self._consumer.seek(_of(partition), offset)
+
+
+def _of(partition: Partition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.number)
+
+
+def _sorted(error: KafkaError, *, otherwise: type[Exception] = MustAbortError) -> Exception:
+    """What an error means; whether only an abort or a new producer is left, `abort` finds out."""
+    text = repr(error)
+    if any(word in text for word in FENCED_WORDS):
+        return FencedError(text)
+    return otherwise(text)
