@@ -1,32 +1,27 @@
 """Builds a History from its lines, in one pass and in their order.
 
-What can be told only when all is known (whether a transaction committed, whether a record is lost) is left to the
-checks; what depends on what was known at that line (was the commit under way when the record was read?) is noted here.
+What can be told only when all is known, whether a transaction is committed or a record lost, is left to the checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from scripts.history.model import (
-    BackwardRead,
     Client,
-    EarlyRead,
     FetchedOffset,
-    ForeignRead,
     History,
     OffsetCommit,
-    OffsetConflict,
     Partition,
     Run,
-    SecondPlace,
     Send,
     SendOutcome,
     Transaction,
     TransactionOutcome,
 )
 from scripts.history.reader import OUTCOMES, HistoryReader, MalformedHistoryError
+from scripts.history.sightings import new_run, place, read
 
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
@@ -251,24 +246,10 @@ class _Loader:
             send.partition = partition
         if send.partition is None:
             raise _InvalidLine("the field 'partition' is missing, here or in the invocation")
-        if offset is not None and _integer(offset, "offset") >= 0:
+        # What only the leader has acknowledged, another leader may give another offset.
+        if offset is not None and _integer(offset, "offset") >= 0 and client.acks == -1:
             send.acknowledged_offset = offset
-            self._place(send, send.partition, offset)
-
-    def _place(self, send: Send, partition: Partition, offset: int) -> None:
-        """Notes that a record is said to lie at an offset."""
-        holder = partition.log.setdefault(offset, send)
-        if holder is not send:
-            self.history.offset_conflicts.append(OffsetConflict(partition, offset, send, self._line, holder))
-            send.is_displaced = holder.is_displaced = True
-        if send.offset is None:
-            send.offset, send.partition = offset, partition
-        elif (send.offset != offset or send.partition is not partition) and holder is send:
-            assert send.partition is not None
-            first_line = send.outcome_line if send.acknowledged_offset == send.offset else send.read_line
-            self.history.second_places.append(
-                SecondPlace(send, self._line, partition, offset, first_line, send.partition, send.offset)
-            )
+            place(self.history, self._line, send, send.partition, offset)
 
     # Records read
 
@@ -276,8 +257,8 @@ class _Loader:
         for partition, records in self._by_partition(line["records"]).items():
             run = client.runs.get(partition)
             if run is None:
-                run = self._new_run(client, partition, None)
-            self._read(client, run, records)
+                run = new_run(self._line, client, partition, None)
+            read(self.history, self._line, run, records)
 
     def _by_partition(self, records: Any) -> dict[Partition, list[tuple[int, str | None]]]:
         """(offset, value) of what was read, in its order."""
@@ -296,60 +277,6 @@ class _Loader:
         except (TypeError, ValueError):
             raise _InvalidLine("a record must be [topic, partition, offset, value]") from None
         return {self._partition(topic, number): of_one for (topic, number), of_one in found.items()}
-
-    def _new_run(self, client: Client, partition: Partition, start_offset: int | None) -> Run:
-        run = Run(client, partition, start_offset, self._line)
-        if start_offset is not None:
-            run.next_offset = start_offset
-        client.runs[partition] = run
-        partition.runs.append(run)
-        return run
-
-    def _read(self, client: Client, run: Run, records: Sequence[tuple[int, str | None]]) -> None:
-        line, sends, partition = self._line, self.history.sends, run.partition
-        log, isolation_is_committed, is_final = partition.log, client.isolation_is_committed, run.end_offset is not None
-        run.poll_lines.append(line)
-        run.poll_starts.append(len(run.offsets))
-        claims = client.unclaimed_reads if client.transaction is None else client.transaction.reads
-        for offset, value in records:
-            if offset < run.next_offset:
-                former_line = run.poll_lines[-1] if run.poll_starts[-1] < len(run.offsets) else run.line
-                if run.poll_starts[-1] == len(run.offsets) and len(run.poll_lines) > 1:
-                    former_line = run.poll_lines[-2]
-                self.history.backward_reads.append(
-                    BackwardRead(client, partition, offset, line, run.next_offset - 1, former_line)
-                )
-                if is_final:
-                    continue
-                run = self._new_run(client, partition, None)
-                run.poll_lines.append(line)
-                run.poll_starts.append(0)
-            run.offsets.append(offset)
-            run.next_offset = offset + 1
-            if value is None:
-                continue
-            send = sends.get(value)
-            if send is None:
-                self.history.foreign_reads.append(ForeignRead(client, partition, offset, value, line))
-                continue
-            if log.get(offset) is not send or send.offset != offset or send.partition is not partition:
-                self._place(send, partition, offset)
-            if not send.read_line:
-                send.read_line, send.reader = line, client
-            if is_final:
-                send.final_read_line = line
-            transaction = send.transaction
-            if isolation_is_committed and transaction is not None:
-                claims.setdefault(transaction, (line, send))
-                if not transaction.commit_line:
-                    self.history.early_reads.append(EarlyRead(send, line, client))
-                elif not send.committed_read_line:
-                    send.committed_read_line, send.committed_reader = line, client
-                    if not transaction.evidence_line:
-                        transaction.evidence_line = line
-                        transaction.evidence = f'{client} reads "{value}" at offset {offset} of {partition}'
-            elif isolation_is_committed and not send.committed_read_line:
-                send.committed_read_line, send.committed_reader = line, client
 
     def _final_read_invoked(self, client: Client, line: dict[str, Any]) -> list[Run]:
         ranges = line["ranges"]
@@ -380,17 +307,17 @@ class _Loader:
         for partition, records in self._by_partition(line["records"]).items():
             if partition not in by_partition:
                 raise _InvalidLine(f"records of {partition}, of which no range was to be read")
-            self._read(client, by_partition[partition], records)
+            read(self.history, self._line, by_partition[partition], records)
 
     # Positions and offsets
 
     def _assign(self, client: Client, line: dict[str, Any]) -> None:
         for partition, position in self._partition_offsets(line["partitions"], "partitions"):
-            self._new_run(client, partition, position)
+            new_run(self._line, client, partition, position)
 
     def _seek(self, client: Client, line: dict[str, Any]) -> None:
         for partition, position in self._partition_offsets(line["partitions"], "partitions"):
-            self._new_run(client, partition, position)
+            new_run(self._line, client, partition, position)
             client.seeks[partition] = (self._line, position)
 
     def _send_offsets_invoked(self, client: Client, line: dict[str, Any]) -> list[OffsetCommit]:

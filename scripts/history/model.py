@@ -7,6 +7,7 @@ All lines are line numbers from 1; 0 stands for a line that the history does not
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -167,7 +168,15 @@ class Transaction:
 
     @property
     def settled_line(self) -> int:
-        """From this line on it is committed for everybody; only for one that is."""
+        """A final read or final offsets asked for after this line must hold it; only for one that is committed.
+
+        When all is quiet, a commit of unknown outcome has happened or never will.
+        """
+        return self.end_line if self.outcome is TransactionOutcome.COMMITTED else self.commit_line
+
+    @property
+    def known_line(self) -> int:
+        """By this line it was surely committed; only for one that is."""
         return self.end_line if self.outcome is TransactionOutcome.COMMITTED else self.evidence_line
 
     def __str__(self) -> str:
@@ -225,6 +234,8 @@ class Run:
     start_offset:          its position before the first record, if known.
     end_offset:            for a final read: up to where it read; None otherwise.
     invoke_line:           for a final read.
+    family:                the runs, this one among them, between which the consumer went back for no known reason: what
+                           one of them holds, the others have not missed.
     """
 
     client: Client
@@ -234,9 +245,15 @@ class Run:
     end_offset: int | None = None
     invoke_line: int = 0
     next_offset: int = -1
+    family: list[Run] = field(default_factory=list)
     offsets: array[int] = field(default_factory=lambda: array("q"))
     poll_lines: list[int] = field(default_factory=list)
     poll_starts: list[int] = field(default_factory=list)
+
+    def holds(self, offset: int) -> bool:
+        """Whether the record at this offset was read."""
+        index = bisect_left(self.offsets, offset)
+        return index < len(self.offsets) and self.offsets[index] == offset
 
 
 @dataclass(slots=True, eq=False)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scripts.history.findings import Anomaly, Finding, Proof, committed, finding
-from scripts.history.model import FetchedOffset, History, OffsetCommit, Partition, Transaction, TransactionOutcome
+from scripts.history.model import (
+    FetchedOffset,
+    History,
+    OffsetCommit,
+    Partition,
+    SendOutcome,
+    Transaction,
+    TransactionOutcome,
+)
 
 
 class GroupOffsets:
@@ -96,7 +104,8 @@ class GroupOffsets:
         latest = max(applied, key=lambda commit: commit.line)
         for commit in commits:
             is_candidate = commit.offset == fetched.offset and commit.may_have_taken_effect
-            if is_candidate and not (0 < commit.outcome_line < latest.line):
+            is_superseded = commit.outcome is SendOutcome.OK and commit.outcome_line < latest.line
+            if is_candidate and not is_superseded:
                 return None
         transaction = latest.transaction
         seen = None if transaction is None else _seen_record(transaction)
@@ -130,7 +139,11 @@ class GroupOffsets:
                     continue
                 if greatest is not None and commit.offset < greatest.offset:
                     is_explained = commit.transaction in explained or _was_sought(commit, greatest)
-                    if not is_explained and 0 < _settled_line(greatest) < commit.line:
+                    if (
+                        not is_explained
+                        and greatest.transaction is not None
+                        and greatest.transaction.known_line < commit.line
+                    ):
                         yield finding(
                             Anomaly.OFFSET_REGRESSION,
                             f"{commit.transaction} takes group {group_id!r} back in {partition}, "

@@ -6,7 +6,6 @@ idempotent producer's records lie in the order in which it sent them, even those
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 
 from scripts.history.findings import Anomaly, Finding, Proof, acknowledged, finding, sent
@@ -66,11 +65,7 @@ def find_second_places(history: History) -> Iterator[Finding]:
 
 
 def _was_read(partition: Partition, offset: int) -> bool:
-    for run in partition.runs:
-        index = bisect_left(run.offsets, offset)
-        if index < len(run.offsets) and run.offsets[index] == offset:
-            return True
-    return False
+    return any(run.holds(offset) for run in partition.runs)
 
 
 def find_reordered_sends(history: History) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Reads of what is not to be read, or not again: aborted and dirty reads, values that nobody sent, polls that go back."""
+"""Reads of what is not to be read, or not again: aborted and dirty reads, values nobody sent, polls that go back."""
 
 from __future__ import annotations
 

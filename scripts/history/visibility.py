@@ -54,7 +54,10 @@ class _VisibleOffsets:
         expected = offsets[bisect_left(offsets, start) : bisect_left(offsets, end)]
         if expected == run.offsets:
             return []
-        return sorted(set(expected).difference(run.offsets))
+        missing = sorted(set(expected).difference(run.offsets))
+        if not run.family:
+            return missing
+        return [offset for offset in missing if not any(one.holds(offset) for one in run.family)]
 
 
 def _missing_in_final_reads(
@@ -188,10 +191,8 @@ def _missing_in_polls(run: Run, visible: _VisibleOffsets, missing: _Missing) -> 
 def _seen_in_run(transaction: Transaction, run: Run) -> int | None:
     """The offset of a record of the transaction that the run holds."""
     for send in transaction.sends:
-        if send.offset is not None and send.partition is run.partition:
-            index = bisect_left(run.offsets, send.offset)
-            if index < len(run.offsets) and run.offsets[index] == send.offset:
-                return send.offset
+        if send.offset is not None and send.partition is run.partition and run.holds(send.offset):
+            return send.offset
     return None
 
 
