@@ -204,6 +204,8 @@ class SimulatedBroker:
             self.before(operation)
 
     def _after(self, operation: Operation) -> None:
+        for observer in self._world.disk_observers:
+            observer(self, operation)
         if self.after is not None:
             self.after(operation)
 

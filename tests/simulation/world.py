@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.client import SimulatedClient
+from tests.simulation.disk import Operation
 from tests.simulation.loop import SimulatedClock, VirtualTimeLoop
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.trace import Trace
@@ -19,6 +20,7 @@ class World:
 
     seed:  the same seed leads to the same world, callback by callback.
     trace: what passed between clients and brokers, and what happened to them.
+    disk_observers: called with the broker after each operation on its disk, in the order in which they took effect.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -30,6 +32,7 @@ class World:
         self.network = SimulatedNetwork(self.chance_of("network"))
         self.trace = Trace(loop.time)
         self.brokers: dict[int, SimulatedBroker] = {}
+        self.disk_observers: list[Callable[[SimulatedBroker, Operation], None]] = []
 
     def chance_of(self, name: str) -> random.Random:
         """Chance for one part of the world, which what other parts draw does not change."""
