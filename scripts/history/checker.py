@@ -60,7 +60,8 @@ class Report:
         if self.is_valid:
             yield "No anomaly found."
         else:
-            yield f"{self.anomaly_counts.total():,} anomalies found:"
+            total = self.anomaly_counts.total()
+            yield "1 anomaly found:" if total == 1 else f"{total:,} anomalies found:"
             for anomaly, count in sorted(self.anomaly_counts.items(), key=lambda entry: entry[0].value):
                 shown = sum(finding.anomaly is anomaly for finding in self.findings)
                 yield f"  {count:>9,}  {anomaly.value}" + (f" (the first {shown} shown)" if shown < count else "")

@@ -70,6 +70,13 @@ def began(transaction: Transaction) -> Proof:
     return Proof(transaction.line, f"{transaction.client} begins the transaction")
 
 
+def commit_told_or_asked(transaction: Transaction) -> Proof:
+    """How the commit ended for the client itself; what others saw of the transaction is shown beside it."""
+    if transaction.outcome is TransactionOutcome.COMMITTED:
+        return Proof(transaction.end_line, f"{transaction.client} is told that it is committed")
+    return Proof(transaction.commit_line, f"{transaction.client} asks for the commit and is not told the outcome")
+
+
 def committed(transaction: Transaction) -> Proof | None:
     """What shows that a transaction is committed: its client's line or, if that one never knew, what somebody saw."""
     if transaction.outcome is TransactionOutcome.COMMITTED:

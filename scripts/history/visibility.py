@@ -12,7 +12,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from scripts.history.findings import Anomaly, Finding, Proof, acknowledged, committed, finding, sent
+from scripts.history.findings import (
+    Anomaly,
+    Finding,
+    Proof,
+    acknowledged,
+    commit_told_or_asked,
+    committed,
+    finding,
+    sent,
+)
 from scripts.history.model import History, Partition, Run, Send, Transaction, TransactionOutcome
 
 
@@ -105,7 +114,7 @@ def _missing_in_final_reads(
                 f'of {transaction}, {_count(sends)} cannot be read in the end, among them "{sends[0].value}"',
                 sent(sends[0]),
                 acknowledged(sends[0]),
-                committed(transaction),
+                commit_told_or_asked(transaction),
                 seen,
                 _final_read_lacks(sends[0], lacking[sends[0]]),
             )
