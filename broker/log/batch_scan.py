@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.disk import LogFile
+from broker.disk import LogFile, StorageError
 from protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, read_header
 
 SCAN_CHUNK_BYTES = 64 * 1024
 CURRENT_MAGIC = 2
 SMALLEST_BATCH_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
+
+
+class DamagedLogError(StorageError):
+    """A log file holds something that cannot be the next batch. What precedes it can still be read."""
 
 
 class ScannedBatch(NamedTuple):
@@ -41,6 +45,24 @@ def scan_batches(file: LogFile, position: int, end_position: int) -> Iterator[Sc
             return
         yield ScannedBatch(position, header)
         position += header.size_bytes
+
+
+def scan_whole(file: LogFile, position: int, end_position: int) -> Iterator[ScannedBatch]:
+    """As `scan_batches`, for those who must not take a part for the whole.
+
+    Raises DamagedLogError where the batches do not reach `end_position`.
+    """
+    for scanned in scan_batches(file, position, end_position):
+        yield scanned
+        position = scanned.position + scanned.header.size_bytes
+    if position != end_position:
+        raise damaged(file.path, position)
+
+
+def damaged(path: str, position: int, offset: int | None = None) -> DamagedLogError:
+    """The error for a place in a log file where no batch begins."""
+    which = "batch" if offset is None else f"batch from offset {offset} on"
+    return DamagedLogError(f"{path} is damaged at position {position}: no {which} begins there")
 
 
 def is_plausible(header: BatchHeader) -> bool:

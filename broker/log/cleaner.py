@@ -219,12 +219,13 @@ class LogCleaning:
             next_offset=base_offset,
             index_interval_bytes=self._log.config.index_interval_bytes,
             log_suffix=CLEANED_SUFFIX,
+            checksums=self._files.checksums,
         )
         kept_aborted: list[TransactionIndexEntry] = []
         is_swapped = False
         try:
             if await self._rewrite(group, rules, cleaned, kept_aborted) or len(group) > 1:
-                await self._sync(cleaned, kept_aborted)
+                await self._sync(cleaned, kept_aborted, forgotten=[segment.forget_records() for segment in group])
                 self._insist_on(group)
                 # From here to the replacement in memory nothing comes between: files and segments change together.
                 is_swapped = True
@@ -264,14 +265,17 @@ class LogCleaning:
                     cleaned.append((buffer,), header.last_offset, read_header(buffer).max_timestamp_ms)
         return is_changed
 
-    async def _sync(self, cleaned: Segment, kept_aborted: Sequence[TransactionIndexEntry]) -> None:
+    async def _sync(
+        self, cleaned: Segment, kept_aborted: Sequence[TransactionIndexEntry], *, forgotten: Sequence[LogFile]
+    ) -> None:
         """Bring the new files to the disk, under names that do not count yet, and close them."""
-        files = [cleaned.log]
+        files = [cleaned.log, *forgotten]
         if kept_aborted:
             path = self._files.path(file_name(cleaned.base_offset, TRANSACTIONS_CLEANED_SUFFIX))
             self._disk.delete(path)
-            files.append(self._disk.open(path))
-            files[1].append(b"".join(entry.to_bytes() for entry in kept_aborted))
+            aborted_file = self._disk.open(path)
+            aborted_file.append(b"".join(entry.to_bytes() for entry in kept_aborted))
+            files.append(aborted_file)
         await self._disk.sync(files, [self._files.directory])
         for file in files:
             file.close()

@@ -170,11 +170,12 @@ class DurableLog:
         end_offset = self.log_end_offset
         try:
             active = self.segments.active
-            side_files = active.write_indexes() if active.was_changed else []
+            side_files = [*active.write_indexes(), active.record_files(end_offset)] if active.was_changed else []
             self.files.write_epochs(self._epochs)
             if end_offset and end_offset not in self.files.snapshot_offsets:
                 side_files.append(self.files.write_snapshot(end_offset, self._producers.snapshot()))
                 self.files.keep_snapshots([segment.base_offset for segment in self.segments])
+            self.files.tidy_checksums([segment.base_offset for segment in self.segments])
         except StorageError as error:
             self.give_up(error)
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from broker.log.batch_scan import scan_batches
+from broker.log.batch_scan import scan_whole
 from broker.log.results import AbortedTransaction, TimestampedOffset
 from broker.log.segment import Segment, SegmentRead
 from protocol.record_batch import RecordBatch, read_header, read_records
@@ -138,7 +138,7 @@ class LogSegments:
 def _batches_from(segment: Segment, relative_offset: int) -> Iterator[RecordBatch]:
     """The batches of a segment from the one that holds an offset on."""
     start = segment.offset_index.position_before(relative_offset)
-    for position, header in scan_batches(segment.log, start, segment.size_bytes):
+    for position, header in scan_whole(segment.log, start, segment.size_bytes):
         if header.last_offset - segment.base_offset >= relative_offset:
             buffer = segment.log.read(position, header.size_bytes)
             yield RecordBatch(read_header(buffer), buffer)

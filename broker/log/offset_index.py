@@ -85,6 +85,10 @@ class OffsetIndex:
         slot = bisect_left(self.positions, position)
         return self.last_offsets[slot] if slot < len(self.positions) else None
 
+    def to_bytes(self) -> bytes:
+        """The whole file."""
+        return _to_bytes(self.last_offsets, self.positions)
+
     def unwritten_bytes(self) -> bytes:
         """The entries that the file does not hold yet, as they go into it."""
         return _to_bytes(self.last_offsets[self.written_count :], self.positions[self.written_count :])

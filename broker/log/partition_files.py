@@ -23,6 +23,7 @@ from broker.log.checkpoints import (
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot, encode_snapshot
 from broker.log.segment import Segment, file_name
+from broker.log.segment_checksums import SegmentChecksums, content_record
 
 log = structlog.get_logger(__name__)
 
@@ -42,12 +43,13 @@ class SnapshotAt(NamedTuple):
 class PartitionFiles:
     """One partition's directory. `snapshot_offsets` are those of the snapshot files in it, rising."""
 
-    __slots__ = ("directory", "disk", "snapshot_offsets")
+    __slots__ = ("checksums", "directory", "disk", "snapshot_offsets")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
         self.directory = directory
         self.snapshot_offsets: list[int] = []
+        self.checksums = SegmentChecksums(disk, directory)
 
     def path(self, name: str) -> str:
         return f"{self.directory}/{name}"
@@ -68,6 +70,7 @@ class PartitionFiles:
             base_offset,
             next_offset=base_offset,
             index_interval_bytes=index_interval_bytes,
+            checksums=self.checksums,
         )
 
     # Producer snapshots
@@ -78,7 +81,9 @@ class PartitionFiles:
     def write_snapshot(self, offset: int, producers: Sequence[ProducerSnapshot]) -> LogFile:
         """Write the state after all records below `offset`; the file returned is to be synced and closed."""
         path = self.snapshot_path(offset)
-        self.disk.write_file(path, encode_snapshot(producers), durable=False)
+        content = encode_snapshot(producers)
+        self.disk.write_file(path, content, durable=False)
+        self.checksums.add({file_name(offset, ".snapshot"): content_record(content)}).close()
         if offset not in self.snapshot_offsets:
             self.snapshot_offsets.append(offset)
             self.snapshot_offsets.sort()
@@ -90,7 +95,12 @@ class PartitionFiles:
             if offset > at_most:
                 continue
             content = self.disk.read_file(self.snapshot_path(offset))
-            decoded = CorruptSnapshot("the file is missing") if content is None else decode_snapshot(content)
+            if content is None:
+                decoded: list[ProducerSnapshot] | CorruptSnapshot = CorruptSnapshot("the file is missing")
+            elif not self.checksums.matches(file_name(offset, ".snapshot"), content):
+                decoded = CorruptSnapshot("it is not what was written into it")
+            else:
+                decoded = decode_snapshot(content, offset)
             if not isinstance(decoded, CorruptSnapshot):
                 return SnapshotAt(offset, decoded)
             log.warning("producer_snapshot_corrupt", path=self.snapshot_path(offset), reason=decoded.reason)
@@ -107,6 +117,12 @@ class PartitionFiles:
         for offset in self.snapshot_offsets[:-1]:
             if offset not in bases:
                 self.delete_snapshot(offset)
+
+    def tidy_checksums(self, base_offsets: Sequence[int]) -> None:
+        """Let the list of checksums be about the files that there are. Raises StorageError."""
+        names = {file_name(offset, suffix) for offset in base_offsets for suffix in (".log", *INDEX_SUFFIXES)}
+        names |= {file_name(offset, ".snapshot") for offset in self.snapshot_offsets}
+        self.checksums.tidy(names)
 
     # Leader epochs, partition metadata
 

@@ -17,6 +17,7 @@ from broker.log.batch_preparation import (
     prepare_marker,
     prepare_own_batch,
 )
+from broker.log.batch_scan import DamagedLogError
 from broker.log.log_config import LogConfig
 from broker.log.log_segments import EMPTY
 from broker.log.producer_replay import usable_transaction_index
@@ -65,6 +66,7 @@ class PartitionLog(SweptLog):
     """
 
     observer: MarkerObserver | None = None
+    _damages: frozenset[str] = frozenset()  # that have been told
     _rules: BatchRules | None = None
 
     # Append
@@ -264,8 +266,9 @@ class PartitionLog(SweptLog):
 
         Nothing to read is no error; `records` is then empty. With `minimum_one_batch` the first batch comes whole even
         if it alone is above `max_bytes`.
-        Refuses, as a value: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR. With LOG_END a log that cannot be read raises
-        StorageError instead: whoever replays it must not take a part for the whole.
+        Refuses, as a value: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; CORRUPT_MESSAGE where no batch begins, and what
+        lies elsewhere stays readable. With LOG_END a log that cannot be read raises StorageError instead: whoever
+        replays it must not take a part for the whole.
         Source: Kafka's UnifiedLog.read and LocalLog.collectAbortedTransactions.
         """
         bound = self.bound(isolation)
@@ -289,12 +292,31 @@ class PartitionLog(SweptLog):
                 result.records = found.records
                 if is_committed and found.records:
                     result.aborted_transactions = self._aborted_transactions(segment, offset, found.end_position)
+            except DamagedLogError as error:
+                self._note_damage(error)
+                if isolation is Isolation.LOG_END:
+                    raise
+                result.records = EMPTY
+                result.error = ErrorCode.CORRUPT_MESSAGE
             except StorageError as error:
                 self.give_up(error)
                 if isolation is Isolation.LOG_END:
                     raise
                 result.error = ErrorCode.KAFKA_STORAGE_ERROR
         return result
+
+    def _note_damage(self, error: DamagedLogError) -> None:
+        reason = str(error)
+        if reason in self._damages:
+            return
+        self._damages |= {reason}
+        log.error(
+            "log_damaged",
+            topic=self.topic_partition.topic,
+            partition=self.topic_partition.partition,
+            path=self.files.directory,
+            reason=f"{reason}. Records cannot be read; restore the file while the broker is stopped",
+        )
 
     def _aborted_transactions(self, segment: Segment, offset: int, end_position: int) -> list[AbortedTransaction]:
         while True:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
-from broker.log.batch_scan import scan_batches
+from broker.log.batch_scan import scan_whole
 from broker.log.partition_files import PartitionFiles
 from broker.log.producer_state import ProducerState
 from broker.log.segment import CorruptTransactionIndexError, Segment
@@ -53,12 +53,15 @@ def replay_batch(
 def replay(
     segments: Sequence[Segment], producers: ProducerState, start_offset: int, end_offset: int, *, now_ms: int
 ) -> Iterator[TransactionIndexEntry]:
-    """Take in the batches between two offsets; yields the transactions aborted there."""
+    """Take in the batches between two offsets; yields the transactions aborted there.
+
+    Raises DamagedLogError: without what is behind a damage, transactions would seem open, or committed.
+    """
     for segment in segments:
         if segment.next_offset <= start_offset or segment.base_offset >= end_offset:
             continue
         position = segment.offset_index.position_before(max(start_offset - segment.base_offset, 0))
-        for batch_position, header in scan_batches(segment.log, position, segment.size_bytes):
+        for batch_position, header in scan_whole(segment.log, position, segment.size_bytes):
             if header.last_offset < start_offset:
                 continue
             if header.base_offset >= end_offset:

@@ -96,8 +96,11 @@ def encode_snapshot(producers: Sequence[ProducerSnapshot]) -> bytes:
 _NO_BATCH = ProducerBatch(last_sequence=-1, last_offset=NO_OFFSET, offset_delta=0, max_timestamp_ms=-1)
 
 
-def decode_snapshot(content: bytes) -> list[ProducerSnapshot] | CorruptSnapshot:
-    """What a snapshot file says, in its order; or why it cannot be read."""
+def decode_snapshot(content: bytes, end_offset: int | None = None) -> list[ProducerSnapshot] | CorruptSnapshot:
+    """What a snapshot file says, in its order; or why it cannot be read.
+
+    end_offset: after the last record it may know of; None when that is not known.
+    """
     if len(content) < _PREAMBLE.size + _COUNT.size:
         return CorruptSnapshot(f"{len(content)} bytes are too few")
     version, checksum = _PREAMBLE.unpack_from(content)
@@ -114,6 +117,8 @@ def decode_snapshot(content: bytes) -> list[ProducerSnapshot] | CorruptSnapshot:
     producers = []
     for fields in _PRODUCER.iter_unpack(memoryview(content)[start:end]):
         producer_id, producer_epoch, sequence, offset, delta, timestamp_ms, coordinator_epoch, first_offset = fields
+        if end_offset is not None and max(offset, first_offset) >= end_offset:
+            return CorruptSnapshot(f"producer {producer_id} wrote at offset {max(offset, first_offset)} and later")
         recent = earlier.get(producer_id, [])
         if offset >= 0:
             recent.append(ProducerBatch(sequence, offset, delta, timestamp_ms))

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import structlog
 
 from broker.disk import LogFile
+from broker.log.batch_scan import DamagedLogError
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_config import LogConfig
 from broker.log.log_segments import LogSegments
@@ -99,8 +100,11 @@ class LogLoader:
         segments = self._open_segments()
         self._log_start_offset = max(self._log_start_offset, segments[0].base_offset)
         self._epochs = self._files.read_epochs()
-        if not (self._is_clean and self._resume(segments)):
-            segments = self._recover(segments)
+        try:
+            if not (self._is_clean and self._resume(segments)):
+                segments = self._recover(segments)
+        except DamagedLogError as error:
+            self._refuse(str(error), path=self._files.directory)
         if self._offline_reason is None and segments[-1].next_offset < self._log_start_offset:
             # All that DeleteRecords had left is lost: go on at the offset that readers were told.
             for segment in segments:
@@ -137,6 +141,10 @@ class LogLoader:
         # Every closed segment has an .index. Where that was removed, a .txnindex may have been, too; without that
         # aborted records would be taken for committed ones. So it counts as missing until it has been made anew.
         with_aborted |= known.difference(numbered.get(".index", []))
+        for base_offset in base_offsets:
+            recorded = self._files.checksums.get(file_name(base_offset, ".txnindex"))
+            if recorded is not None and recorded.size_bytes:
+                with_aborted.add(base_offset)
         return [
             Segment(
                 self._disk,
@@ -145,6 +153,7 @@ class LogLoader:
                 next_offset=next_base_offset,
                 index_interval_bytes=self._config.index_interval_bytes,
                 has_transaction_index=base_offset in with_aborted,
+                checksums=self._files.checksums,
             )
             for base_offset, next_base_offset in zip(base_offsets, [*base_offsets[1:], base_offsets[-1]], strict=True)
         ]
@@ -161,9 +170,25 @@ class LogLoader:
                 reason=f"the log ends at offset {active.next_offset} instead of {self._recovery_point}",
             )
             return False
+        if not self._are_as_recorded(segments, active.next_offset):
+            return True
         self._load_producers(segments, active.next_offset)
         if active.has_transaction_index:
             usable_transaction_index(self._files, segments, active)  # before markers are to be added to it
+        return True
+
+    def _are_as_recorded(self, segments: Sequence[Segment], end_offset: int) -> bool:
+        """Whether the log files are as long as they were when they were left, and none is missing between them."""
+        following_offsets = [*(segment.base_offset for segment in segments[1:]), end_offset]
+        for segment, following_offset in zip(segments, following_offsets, strict=False):
+            recorded = self._files.checksums.get(file_name(segment.base_offset, ".log"))
+            if recorded is None or recorded == (segment.size_bytes, following_offset):
+                continue
+            path = segment.path(".log")
+            reason = f"{path} had {recorded.size_bytes} bytes up to offset {recorded.check}, and has "
+            reason += f"{segment.size_bytes}, followed by offset {following_offset}"
+            self._refuse(reason, path=path, size_bytes=segment.size_bytes, recorded_size_bytes=recorded.size_bytes)
+            return False
         return True
 
     def _load_producers(self, segments: Sequence[Segment], end_offset: int) -> None:
@@ -186,6 +211,8 @@ class LogLoader:
             (slot for slot, segment in enumerate(segments) if segment.base_offset <= self._recovery_point), default=0
         )
         recovered = list(segments[:first])
+        if not self._are_as_recorded(recovered, segments[first].base_offset):
+            return list(segments)
         for offset in [offset for offset in self._files.snapshot_offsets if offset > segments[first].base_offset]:
             self._files.delete_snapshot(offset)
         self._load_producers(segments[:first], segments[first].base_offset)
@@ -198,18 +225,22 @@ class LogLoader:
             recovered.append(segment)
             is_whole = end_position == segment.size_bytes
             if not is_whole and segment.next_offset < self._recovery_point:
-                self._refuse(segment, end_position)
+                self._refuse_damage(segment, end_position)
                 return list(segments)
             if not is_whole:
                 self._cut(segment, end_position, segments[slot + 1 :])
-            segment.write_indexes_anew(durable=slot < len(segments) - 1)
+            is_last = slot == len(segments) - 1 or not is_whole
+            segment.write_indexes_anew(durable=not is_last)
             self._unsynced.append(segment.log)
+            self._side_files.append(
+                segment.forget_records() if is_last else segment.record_files(segments[slot + 1].base_offset)
+            )
             if not is_whole:
                 break
         end_offset = recovered[-1].next_offset
         if end_offset < self._recovery_point:
             # Nothing is damaged, but whole batches that had been on the disk are not there any more.
-            self._refuse(recovered[-1], recovered[-1].size_bytes)
+            self._refuse_damage(recovered[-1], recovered[-1].size_bytes)
         return recovered
 
     def _read_again(self, segment: Segment, start_offset: int) -> int:
@@ -231,18 +262,22 @@ class LogLoader:
         segment.replace_transaction_index(aborted)
         return end_position
 
-    def _refuse(self, segment: Segment, position: int) -> None:
-        self._offline_reason = (
-            f"{segment.path('.log')} is damaged at position {position}: offset {segment.next_offset} and what follows "
-            f"had been on the disk up to offset {self._recovery_point}"
+    def _refuse_damage(self, segment: Segment, position: int) -> None:
+        path = segment.path(".log")
+        reason = (
+            f"{path} is damaged at position {position}: offset {segment.next_offset} and what follows had been on the "
+            f"disk up to offset {self._recovery_point}"
         )
+        self._refuse(reason, path=path, position=position, offset=segment.next_offset)
+
+    def _refuse(self, reason: str, *, path: str, **figures: int) -> None:
+        self._offline_reason = reason
         log.error(
             "log_damaged",
-            path=segment.path(".log"),
-            position=position,
-            offset=segment.next_offset,
+            path=path,
+            **figures,
             recovery_point=self._recovery_point,
-            reason=f"acknowledged records cannot be read. {GIVING_UP}",
+            reason=f"{reason}. Acknowledged records cannot be read. {GIVING_UP}",
         )
 
     def _cut(self, segment: Segment, position: int, later: Sequence[Segment]) -> None:

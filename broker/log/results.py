@@ -65,7 +65,7 @@ class LogRead:
     """What one read found: whole batches as they lie on disk, and the offsets that a Fetch response carries.
 
     aborted_transactions: None unless READ_COMMITTED.
-    error:                NONE or OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; then `records` is empty.
+    error:                NONE, or OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR; then `records` is empty.
     """
 
     records: memoryview

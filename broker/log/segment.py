@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import structlog
 
-from broker.disk import Disk, LogFile, StorageError
-from broker.log.batch_scan import scan_batches
+from broker.disk import Disk, LogFile
+from broker.log.batch_scan import DamagedLogError, damaged, scan_batches
 from broker.log.offset_index import ENTRY_BYTES, CorruptIndexError, OffsetIndex
+from broker.log.segment_checksums import FileRecord, SegmentChecksums, content_record
 from broker.log.time_index import TimeIndex
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
 from protocol.record_batch import HEADER_BYTES
@@ -62,10 +63,12 @@ class Segment:
 
     __slots__ = (
         "_bytes_since_index_entry",
+        "_checksums",
         "_directory",
         "_disk",
         "_first_timestamp_ms",
         "_index_interval_bytes",
+        "_indexes_were_read",
         "_max_timestamp_ms",
         "_offset_index",
         "_offset_of_max_timestamp",
@@ -90,6 +93,7 @@ class Segment:
         index_interval_bytes: int,
         has_transaction_index: bool = False,
         log_suffix: str = ".log",
+        checksums: SegmentChecksums | None = None,
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -106,6 +110,8 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._transaction_index: TransactionIndex | None = None if has_transaction_index else TransactionIndex()
         self._transaction_index_file: LogFile | None = None
+        self._checksums = SegmentChecksums(disk, directory) if checksums is None else checksums
+        self._indexes_were_read = False
         self.was_changed = False
         self.indexes_used = True
         if self.log.size_bytes == 0:
@@ -160,12 +166,23 @@ class Segment:
 
         None when the segment holds nothing at or after `offset` (a compacted log has gaps).
         With `minimum_one_batch` the first batch is returned whole even if it alone is above `max_bytes`.
-        Raises StorageError where the file holds something that cannot be the next batch. Checksums are not looked at:
-        that is for the reader.
+        Raises DamagedLogError where the file holds something that cannot be the next batch. Checksums are not looked
+        at: that is for the reader.
         """
+        try:
+            return self._read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch)
+        except DamagedLogError as error:
+            if not self._indexes_were_read:
+                raise
+            # Perhaps it is the index that leads to a place where no batch begins.
+            log.warning("index_rebuilt", path=self.path(".index"), reason=str(error))
+            self.rebuild_indexes()
+            return self._read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch)
+
+    def _read(self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool) -> SegmentRead | None:
         index = self.offset_index
         size_bytes = self.log.size_bytes
-        chunk_position = index.position_before(offset - self.base_offset)
+        first_position = chunk_position = index.position_before(offset - self.base_offset)
         wanted_bytes = max(max_bytes, 0) + self._index_interval_bytes + _WALK.size
         chunk = self.log.read(chunk_position, min(wanted_bytes, size_bytes - chunk_position))
         # Walk to the batch that holds the offset.
@@ -193,7 +210,9 @@ class Segment:
                 break
             start += length + _LENGTH_OVERHEAD
             least_offset = last_offset + 1
-        if last_offset >= self.next_offset:
+        if last_offset >= self.next_offset or (
+            first_position and chunk_position + start == first_position and last_offset > offset
+        ):
             raise self._damaged(chunk_position + start, least_offset)
         if last_offset >= bound_offset:
             return SegmentRead(chunk[:0], chunk_position + start)
@@ -226,10 +245,8 @@ class Segment:
             end = following
         return SegmentRead(chunk[start:end], chunk_position + end)
 
-    def _damaged(self, position: int, offset: int) -> StorageError:
-        return StorageError(
-            f"{self.path('.log')} is damaged at position {position}: no batch from offset {offset} on begins there"
-        )
+    def _damaged(self, position: int, offset: int) -> DamagedLogError:
+        return damaged(self.path(".log"), position, offset)
 
     def offset_bound_after(self, position: int) -> int:
         """An offset above all records before `position`: of the next index entry, else of the segment's end."""
@@ -291,18 +308,30 @@ class Segment:
         try:
             if offsets is None or times is None:
                 raise CorruptIndexError("the file is missing")
+            for suffix, content in ((".index", offsets), (".timeindex", times)):
+                self._insist_on_recorded(suffix, content)
             self._offset_index = OffsetIndex.from_bytes(offsets, self.log.size_bytes)
             self._time_index = TimeIndex.from_bytes(times)
+            self._indexes_were_read = True
         except CorruptIndexError as error:
             log.warning("index_rebuilt", path=self.path(".index"), reason=str(error))
             self.rebuild_indexes()
 
+    def _insist_on_recorded(self, suffix: str, content: bytes | None) -> None:
+        if not self._checksums.matches(file_name(self.base_offset, suffix), content):
+            raise CorruptIndexError("it is not what was written into it")
+
     def rebuild_indexes(self) -> None:
         """Make both indexes anew from the log file's headers, and write them."""
+        end_offset = self.next_offset
         self.reset_indexes()
         for position, header in scan_batches(self.log, 0, self.log.size_bytes):
             self.index_scanned(position, header.last_offset, header.size_bytes, header.max_timestamp_ms)
+        # Where the log itself is damaged they end there. The offsets behind it have been given out all the same.
+        self.next_offset = max(self.next_offset, end_offset)
         self.write_indexes_anew()
+        self._indexes_were_read = False
+        self._note_files(self._index_records())
 
     def reset_indexes(self) -> None:
         """Forget all that is known from the log file's content, before its batches are given to `index_scanned`
@@ -356,9 +385,10 @@ class Segment:
         index = self._transaction_index
         if index is None:
             content = self._disk.read_file(self.path(".txnindex"))
-            if content is None:
-                raise CorruptTransactionIndexError(self, "the file is missing")
             try:
+                self._insist_on_recorded(".txnindex", content)
+                if content is None:
+                    raise CorruptIndexError("the file is missing")
                 index = self._transaction_index = TransactionIndex.from_bytes(content, base_offset=self.base_offset)
             except CorruptIndexError as error:
                 raise CorruptTransactionIndexError(self, str(error)) from error
@@ -382,6 +412,7 @@ class Segment:
             self._disk.delete(self.path(".txnindex"))
         self._transaction_index = index
         self.has_transaction_index = len(index) > 0
+        self._note_files({file_name(self.base_offset, ".txnindex"): content_record(index.to_bytes())})
 
     def adopt_transaction_index(self, index: TransactionIndex) -> None:
         """Take over an index whose file is in place already."""
@@ -416,6 +447,7 @@ class Segment:
 
     def write_indexes_anew(self, *, durable: bool = True) -> None:
         """Replace the index files by what is in memory."""
+        self._index_last_timestamp()
         for suffix, index in ((".index", self.offset_index), (".timeindex", self.time_index)):
             index.written_count = 0
             self._disk.write_file(self.path(suffix), index.unwritten_bytes(), durable=durable)
@@ -427,11 +459,44 @@ class Segment:
 
         Returns the index files, for the caller to sync together with the log file, and to close.
         """
-        if self.max_timestamp_ms >= 0:
-            self.time_index.append(self.max_timestamp_ms, self.offset_of_max_timestamp - self.base_offset)
+        self._index_last_timestamp()
         index_files = self.write_indexes()
         self._close_transaction_index_file()
-        return index_files
+        return [*index_files, self.record_files(self.next_offset)]
+
+    def _index_last_timestamp(self) -> None:
+        if self.max_timestamp_ms >= 0:
+            self.time_index.append(self.max_timestamp_ms, self.offset_of_max_timestamp - self.base_offset)
+
+    # What a later start compares the files with
+
+    def record_files(self, following_offset: int) -> LogFile:
+        """Note what all files are like now, with the offset at which the next segment begins; see
+        `broker.log.segment_checksums`. Returns the list's file, for the caller to sync and close.
+        """
+        transactions = self.transaction_index.to_bytes() if self.has_transaction_index else b""
+        return self._checksums.add(
+            {
+                file_name(self.base_offset, ".log"): FileRecord(self.log.size_bytes, following_offset),
+                **self._index_records(),
+                file_name(self.base_offset, ".txnindex"): content_record(transactions),
+            }
+        )
+
+    def forget_records(self) -> LogFile:
+        """The files are about to change: nothing is to be compared with what they were like before."""
+        return self._checksums.add(
+            {file_name(self.base_offset, suffix): None for suffix in (".log", ".index", ".timeindex", ".txnindex")}
+        )
+
+    def _index_records(self) -> dict[str, FileRecord]:
+        return {
+            file_name(self.base_offset, ".index"): content_record(self.offset_index.to_bytes()),
+            file_name(self.base_offset, ".timeindex"): content_record(self.time_index.to_bytes()),
+        }
+
+    def _note_files(self, records: dict[str, FileRecord]) -> None:
+        self._checksums.add(records).close()
 
     def forget_indexes(self) -> None:
         """Give the memory of a sealed segment's indexes back, unless they were used since the last call."""

@@ -57,6 +57,10 @@ class TimeIndex:
         slot = bisect_left(self.timestamps_ms, timestamp_ms)
         return self.last_offsets[slot - 1] + 1 if slot else 0
 
+    def to_bytes(self) -> bytes:
+        """The whole file."""
+        return b"".join(map(ENTRY.pack, self.timestamps_ms, self.last_offsets))
+
     def unwritten_bytes(self) -> bytes:
         """The entries that the file does not hold yet, as they go into it."""
         start = self.written_count

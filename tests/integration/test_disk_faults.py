@@ -514,9 +514,10 @@ def test_a_batch_header_that_cannot_be_right_stops_readers_there_and_nobody_else
     assert offsets[:6] == list(range(6)) if error is ErrorCode.NONE else not offsets
     for _ in range(2):
         error, offsets = fetch_raw(disk_broker, "events", 6)
-        assert error is ErrorCode.KAFKA_STORAGE_ERROR
+        # As in Apache Kafka; but near the end the clean stop itself is not believed, and the partition is offline.
+        assert error in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR)
         assert not offsets
-    assert str(path) in disk_broker.wait_for_output("partition_went_offline|log_damaged")
+    assert str(path) in disk_broker.wait_for_output("log_damaged")
     assert read(disk_broker, "other") == [b"x"]
 
 

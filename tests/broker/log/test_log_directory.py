@@ -41,6 +41,7 @@ async def test_a_new_log_has_the_files_of_kafka(world: LogWorld) -> None:
         "00000000000000000001.snapshot",
         "leader-epoch-checkpoint",
         "partition.metadata",
+        "segment-checksums",
     ]
     assert world.disk.read_file(f"{world.path}/{ORDERS}/partition.metadata") == (
         b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n"

@@ -1,0 +1,135 @@
+"""`segment-checksums`: what the files beside and before the active segment were like when they were last written.
+
+One line per file: name, size in bytes, a check value, and a CRC-32C of the line. The check value of a `.log` file is
+the offset at which the next segment begins, that of every other file the CRC-32C of its content. Lines are appended,
+the last one about a file counts; a size and check of `-` forget it. So a file of another partition or of another time,
+one that was cut at a batch's end, or deleted, is noticed at the next start or read without reading the log. A file that
+no line is about is taken as it is: logs of Apache Kafka have no such list, and it may be deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import structlog
+from crc32c import crc32c
+
+from broker.disk import Disk, LogFile
+
+log = structlog.get_logger(__name__)
+
+CHECKSUMS_FILE = "segment-checksums"
+_HEADER = b"0\n"
+_FORGOTTEN = "-"
+_FIELD_COUNT = 4
+_SUPERFLUOUS_LINES = 100
+
+
+class FileRecord(NamedTuple):
+    """A file as it was written. `check`: see above."""
+
+    size_bytes: int
+    check: int
+
+
+def content_record(content: bytes | memoryview | None) -> FileRecord:
+    """The record of a side file with this content; an empty one and none at all are the same."""
+    return FileRecord(len(content), crc32c(content)) if content else FileRecord(0, 0)
+
+
+class SegmentChecksums:
+    """The list of one partition."""
+
+    __slots__ = ("_disk", "_is_loaded", "_line_count", "_path", "_records")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{CHECKSUMS_FILE}"
+        self._records: dict[str, FileRecord] = {}
+        self._line_count = 0
+        self._is_loaded = False
+
+    def get(self, name: str) -> FileRecord | None:
+        """What is known of a file. Raises StorageError."""
+        self._load()
+        return self._records.get(name)
+
+    def matches(self, name: str, content: bytes | memoryview | None) -> bool:
+        """Whether a side file holds what was written into it, as far as that is known. Raises StorageError."""
+        known = self.get(name)
+        return known is None or known == content_record(content)
+
+    def add(self, records: Mapping[str, FileRecord | None]) -> LogFile:
+        """Note files that were written, or (None) are not to be judged any more.
+
+        Returns the list's file, to be synced if that matters, and closed. Raises StorageError.
+        """
+        self._load()
+        file = self._disk.open(self._path)
+        lines = b"".join(_encode(name, record) for name, record in records.items())
+        file.append(lines if file.size_bytes else _HEADER + lines)
+        for name, record in records.items():
+            if record is None:
+                self._records.pop(name, None)
+            else:
+                self._records[name] = record
+        self._line_count += len(records)
+        return file
+
+    def tidy(self, names: Collection[str]) -> None:
+        """Write the list anew when it has become much longer than what it has to say about `names`, the files that are
+        there. Raises StorageError.
+        """
+        if not self._is_loaded or self._line_count <= 2 * len(names) + _SUPERFLUOUS_LINES:
+            return
+        self._records = {name: record for name, record in self._records.items() if name in names}
+        self._line_count = len(self._records)
+        lines = b"".join(_encode(name, record) for name, record in self._records.items())
+        self._disk.write_file(self._path, _HEADER + lines, durable=False)
+
+    def _load(self) -> None:
+        if self._is_loaded:
+            return
+        content = self._disk.read_file(self._path)
+        self._is_loaded = True
+        if content is None or content == _HEADER:
+            return
+        lines = bytes(content).split(b"\n")
+        is_whole = lines[0] + b"\n" == _HEADER and lines[-1] == b""
+        for line in lines[1:-1] if is_whole else ():
+            decoded = _decode(line)
+            if decoded is None:
+                is_whole = False
+                break
+            name, record = decoded
+            self._line_count += 1
+            if record is None:
+                self._records.pop(name, None)
+            else:
+                self._records[name] = record
+        if not is_whole:
+            # A line that was being written when the power went, or damage. A list with gaps could accuse the innocent.
+            log.warning("segment_checksums_dropped", path=self._path, reason="it does not end, or begin, as it should")
+            self._records.clear()
+            self._line_count = 0
+            self._disk.write_file(self._path, _HEADER, durable=False)
+
+
+def _encode(name: str, record: FileRecord | None) -> bytes:
+    fields = f"{name} {_FORGOTTEN} {_FORGOTTEN}" if record is None else f"{name} {record.size_bytes} {record.check}"
+    return f"{fields} {crc32c(fields.encode()):08x}\n".encode()
+
+
+def _decode(line: bytes) -> tuple[str, FileRecord | None] | None:
+    """None for a line that is not as it was written."""
+    start, _, checksum = line.rpartition(b" ")
+    if checksum != b"%08x" % crc32c(start):
+        return None
+    fields = start.decode(errors="replace").split(" ")
+    if len(fields) != _FIELD_COUNT - 1:
+        return None
+    name, size, check = fields
+    if size == _FORGOTTEN:
+        return name, None
+    return (name, FileRecord(int(size), int(check))) if size.isdecimal() and check.isdecimal() else None
