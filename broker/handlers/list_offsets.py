@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from broker.disk import StorageError
 from broker.handlers.api import RequestContext, Services, api
 from broker.handlers.partition_lookup import find_log
+from broker.log.batch_scan import DamagedLogError
 from broker.log.partition_log import Isolation, PartitionLog
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
@@ -71,7 +73,8 @@ def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) ->
     """Look up one offset per partition; nothing found is offset -1 without an error.
 
     Refuses, per partition: INVALID_REQUEST (asked for twice), UNSUPPORTED_VERSION (a special timestamp that this
-    version does not know), and what `find_log` refuses. As a whole: INVALID_REQUEST (unknown isolation level).
+    version does not know), CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, and what `find_log` refuses. As a whole:
+    INVALID_REQUEST (unknown isolation level).
     """
     version = context.api_version
     isolation = _ISOLATIONS.get(request.isolation_level)
@@ -109,7 +112,12 @@ def _look_up(
     log = find_log(services.topics, topic, wanted.partition_index, current_leader_epoch=wanted.current_leader_epoch)
     if isinstance(log, ErrorCode):
         return _failed(wanted.partition_index, log)
-    offset, found_timestamp_ms, leader_epoch = _offset(log, timestamp_ms, isolation)
+    try:
+        offset, found_timestamp_ms, leader_epoch = _offset(log, timestamp_ms, isolation)
+    except DamagedLogError:
+        return _failed(wanted.partition_index, ErrorCode.CORRUPT_MESSAGE)
+    except StorageError:
+        return _failed(wanted.partition_index, ErrorCode.KAFKA_STORAGE_ERROR)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
         error_code=ErrorCode.NONE,

@@ -17,6 +17,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, open_broker
+from tests.support.log_world import overwrite
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 
@@ -165,3 +166,12 @@ async def test_leader_epoch_is_checked_and_answered(broker: HandlerBroker) -> No
     assert (await look_up(broker, LATEST, leader_epoch=4)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     found = await look_up(broker, LATEST, leader_epoch=3)
     assert (found.error_code, found.leader_epoch) == (0, 3)
+
+
+async def test_a_time_is_not_looked_for_behind_damage(broker: HandlerBroker) -> None:
+    await written(broker, b"a")
+    await written(broker, b"b")
+    path = broker.log("orders").segments.active.path(".log")
+    overwrite(path, 8, bytes(4))
+    found = await look_up(broker, MAX_TIMESTAMP)
+    assert (found.error_code, found.offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
