@@ -76,6 +76,7 @@ class SimulatedBroker:
     placement: makes what the node knows of the cluster, anew for each start.
     before, after: see `SimulatedDisk`; they stay over restarts.
     crash_count, start_count: what has happened so far.
+    sync_latency_s: how long a sync takes, chosen evenly between the two.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class SimulatedBroker:
         self.died = asyncio.Event()
         self.disk = SimulatedDisk(world.chance_of(f"{self.host} disk"), process=self.process)
         self.disk.make_directory(DATA_DIRECTORY)
+        self.disk.keep("/")
         self._has_run = False
         self._world = world
         self._placement = placement
@@ -120,6 +122,14 @@ class SimulatedBroker:
         """The node that runs now; tests look at its services."""
         assert self._node is not None, f"{self.host} is not running"
         return self._node
+
+    @property
+    def sync_latency_s(self) -> tuple[float, float]:
+        return self.disk.sync_latency_s
+
+    @sync_latency_s.setter
+    def sync_latency_s(self, latency_s: tuple[float, float]) -> None:
+        self.disk.sync_latency_s = latency_s
 
     async def start(self, *, power_loss: bool = False) -> bool:
         """Start the broker, on what the last one left; False when it died while it started.
@@ -158,6 +168,7 @@ class SimulatedBroker:
             stopping = self._world.loop.create_task(node.stop(), name=f"stop-{self.process.name}")
         if not await self._ends(stopping):
             return False
+        self.died.set()
         self.process.kill()  # what it may have left running does not outlive it
         return True
 

@@ -201,13 +201,13 @@ class SimulatedDisk:
         self.operation_count = 0
         self._chance = chance
         self._process = process
-        self._sync_latency_s = sync_latency_s
+        self.sync_latency_s = sync_latency_s
         self._root = _DirectoryNode()
         self._locks: set[str] = set()
 
     def restarted(self, process: Process | None, *, power_loss: bool) -> SimulatedDisk:
         """What the next process finds, after this one was stopped or killed, or after the machine lost its power."""
-        disk = SimulatedDisk(self._chance, process=process, sync_latency_s=self._sync_latency_s)
+        disk = SimulatedDisk(self._chance, process=process, sync_latency_s=self.sync_latency_s)
         disk.operation_count = self.operation_count
         disk._root = self._root
         if power_loss:
@@ -233,6 +233,12 @@ class SimulatedDisk:
         node = _FileNode()
         node.content, node.durable = bytearray(content), content
         parent.entries[name] = parent.durable[name] = node
+
+    def keep(self, path: str) -> None:
+        """Make what a directory holds durable, as that of a machine that has long been running is."""
+        node = self._find(path)
+        assert isinstance(node, _DirectoryNode)
+        node.synced(node.change_count)
 
     def _files(self, directory: _DirectoryNode, path: str) -> Iterator[str]:
         for name, node in directory.entries.items():
@@ -366,7 +372,7 @@ class SimulatedDisk:
 
     async def _sync(self, nodes: Sequence[tuple[_Node, int]], paths: str) -> None:
         operation = self.begin("sync", paths, len(nodes))
-        await asyncio.sleep(self._chance.uniform(*self._sync_latency_s))
+        await asyncio.sleep(self._chance.uniform(*self.sync_latency_s))
         self.insist_on_life()
         for node, change_count in nodes:
             node.synced(change_count)
