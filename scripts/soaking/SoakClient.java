@@ -29,6 +29,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.ApplicationRecoverableException;
+import org.apache.kafka.common.errors.InvalidProducerEpochException;
 import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.StringDeserializer;
@@ -177,6 +178,8 @@ public class SoakClient {
                     commit();
                     continue;
                 }
+                // Otherwise an abort throws away what is not sent yet, and the log never gets what readers must not see.
+                producer.flush();
             } catch (MustAbort error) {
                 // which is what follows
             }
@@ -228,6 +231,8 @@ public class SoakClient {
                     commit();
                     continue;
                 }
+                // Otherwise an abort throws away what is not sent yet, and the log never gets what readers must not see.
+                producer.flush();
             } catch (MustAbort error) {
                 // which is what follows
             }
@@ -387,7 +392,9 @@ public class SoakClient {
         if (isFenced(error)) {
             return new Fenced(error);
         }
-        boolean isLost = error instanceof IllegalStateException || error instanceof ApplicationRecoverableException;
+        // A batch that was refused for its epoch: whether that is the end, the abort finds out.
+        boolean isRefused = error instanceof InvalidProducerEpochException && !operation.equals("abort");
+        boolean isLost = !isRefused && (error instanceof IllegalStateException || error instanceof ApplicationRecoverableException);
         return isLost ? new SessionLost(error) : new MustAbort(error);
     }
 

@@ -9,7 +9,7 @@ from scripts.soaking.client_process import ClientProcess, Surroundings, is_known
 from scripts.soaking.plan import ExitCode, Slot
 
 RESTART_DELAY_S = 0.5
-HANGING_AFTER_S = 60.0  # without a single call that came back, although neither it nor the broker was disturbed
+HANGING_AFTER_S = 30.0  # without a single call that came back, although neither it nor the broker was disturbed
 
 
 class Post:

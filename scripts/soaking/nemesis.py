@@ -224,7 +224,8 @@ class Nemesis:
 
     def _make_zombie(self) -> Fault:
         """A client is frozen, another takes its transactional id and gets on, then the first one wakes up."""
-        post = self._pick(transactional=True)
+        # One that has not asked for its producer id yet would be no zombie, but the younger of the two.
+        post = self._pick(has_committed=True)
         if post is None or post.process is None:
             return
         post.is_held = True
@@ -261,12 +262,12 @@ class Nemesis:
                 f"{more} commits reported after its successor's first; see {zombie.log_path}"
             )
 
-    def _pick(self, *, transactional: bool = False) -> Post | None:
+    def _pick(self, *, has_committed: bool = False) -> Post | None:
         """A client that runs and is left alone so far."""
         free = [
             post
             for post in self._crew.posts.values()
-            if not post.is_held and post.process is not None and (post.slot.is_transactional or not transactional)
+            if not post.is_held and post.process is not None and (post.process.committed or not has_committed)
         ]
         return self._chance.choice(free) if free else None
 

@@ -63,6 +63,10 @@ class TransactionalProducer(Protocol):
     def begin(self) -> None: ...
     def send(self, partition: Partition, value: str, delivered: Delivered) -> None: ...
     def send_offsets(self, offsets: Mapping[Partition, int], consumer: GroupConsumer) -> None: ...
+    def flush(self) -> None:
+        """Waits for what was sent, some seconds at most."""
+        ...
+
     def commit(self) -> None: ...
     def abort(self) -> None: ...
     def close(self) -> None: ...
@@ -202,6 +206,11 @@ class Transactions:
         call.ok()
         self._counters.aborted += 1
 
+    def flush(self) -> None:
+        """Before an abort by choice: otherwise libraries throw away what they have not sent yet, and the log never
+        gets what readers must not see."""
+        self._producer.flush()
+
     def dawdle(self, stop: threading.Event) -> None:
         """Leaves the transaction open for a while, now and then."""
         if self._chance.random() < DAWDLING_SHARE:
@@ -282,6 +291,7 @@ class Client:
                 if self._chance.random() < COMMIT_SHARE:
                     transactions.commit()
                     continue
+                transactions.flush()
             except MustAbortError:
                 pass
             transactions.abort()
@@ -315,6 +325,7 @@ class Client:
                 if self._chance.random() < TRANSFORMER_COMMIT_SHARE:
                     transactions.commit()
                     continue
+                transactions.flush()
             except MustAbortError:
                 pass
             transactions.abort()

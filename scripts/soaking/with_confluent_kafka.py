@@ -111,6 +111,9 @@ class Producer:
         positions = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         _call(lambda: self._producer.send_offsets_to_transaction(positions, consumer.group_metadata(), CALL_TIMEOUT_S))
 
+    def flush(self) -> None:
+        self._producer.flush(CALL_TIMEOUT_S)
+
     def commit(self) -> None:
         _call(lambda: self._producer.commit_transaction(CALL_TIMEOUT_S))
 

@@ -1,0 +1,59 @@
+"""A short soak: that it runs, really disturbs, finds nothing wrong, and would say so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOAK = [sys.executable, str(ROOT / "scripts" / "soak.py")]
+
+
+def soak(directory: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    done = subprocess.run(
+        [*SOAK, "--directory", str(directory), "--json", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=220,
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+@pytest.mark.timeout(240)
+def test_clients_of_every_kind_come_through_a_few_seconds_of_crashes(tmp_path: Path) -> None:
+    exit_code, report, said = soak(
+        tmp_path / "soak", "--minutes", "0.2", "--seed", "5", "--fault-interval", "0.8", "--rate", "60"
+    )
+    assert exit_code == 0, said
+    assert report["anomalies"] == {}
+    assert report["findings"] == []
+    assert all(count > 0 for count in report["committed"].values())
+    assert {"kafka-python", "confluent"} <= set(report["committed"])
+    assert report["aborted"] > 0
+    assert report["aborted_records"] > 0
+    assert sum(report["faults"].values()) >= 5
+    assert report["recoveries_s"]
+    assert {path.name for path in (tmp_path / "soak").iterdir()} >= {
+        *("history.jsonl", "nemesis.log", "broker.log", "data", "clients")
+    }
+
+
+def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("kept")
+    exit_code, _, said = soak(tmp_path, "--minutes", "0.1")
+    assert exit_code == 2
+    assert "is not empty" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_clients_that_do_not_exist_are_refused(tmp_path: Path) -> None:
+    exit_code, _, said = soak(tmp_path / "soak", "--minutes", "0.1", "--clients", "sarama")
+    assert exit_code == 2
+    assert "no such client: sarama" in said
