@@ -234,6 +234,12 @@ class _Production:
     def _answer_refused(self, write: _Write, error: ErrorCode, message: str | None = None) -> None:
         write.answers[write.position] = self._refuse(write.partition, error, message)
 
+    def _answer_lost(self, write: _Write, error: StorageError) -> None:
+        """The log of a batch has failed, or has gone: to another node, or with its topic."""
+        is_gone = write.log.is_deleted
+        code = self._services.topics.absence(write.topic_partition) if is_gone else ErrorCode.KAFKA_STORAGE_ERROR
+        self._answer_refused(write, code, str(error))
+
     # Verification: a batch that opens a transaction on its partition needs the coordinator's word
 
     def begin_verification(self) -> list[_Write]:
@@ -331,7 +337,7 @@ class _Production:
             try:
                 result = write.log.append(write.records, origin=AppendOrigin.CLIENT, now_ms=now_ms, guard=write.guard)
             except StorageError as error:
-                self._answer_refused(write, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                self._answer_lost(write, error)
                 continue
             if result.error is ErrorCode.NONE:
                 write.durable_offset = result.last_offset + 1
@@ -369,5 +375,5 @@ class _Production:
             try:
                 await write.log.flushed(write.durable_offset)
             except StorageError as error:
-                self._answer_refused(write, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                self._answer_lost(write, error)
         return self._response

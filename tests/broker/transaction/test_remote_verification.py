@@ -1,0 +1,251 @@
+"""Asking a coordinator on another node: batches, evictions, and what answers and their absence mean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from broker.clock import SystemClock
+from broker.config import Settings
+from broker.coordinator import partition_for_key
+from broker.metadata.in_memory import InMemoryMetadataStore
+from broker.placement import NodeAddress, PlacementTable
+from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from broker.transaction.producer_ids import ProducerIds
+from broker.transaction.remote_verification import RemoteTransactionVerifier
+from broker.transaction.service import TransactionService
+from protocol.errors import ErrorCode
+from protocol.messages.transactions import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from tests.support.fake_peers import FakePeers, SentRequest, turns
+from tests.support.memory_topics import MemoryTopics
+
+PARTITION_COUNT = 4
+OUT_0, OUT_1 = TopicPartition("out", 0), TopicPartition("out", 1)
+OK = ErrorCode.NONE
+
+
+def id_of(node_id: int, number: int = 0) -> str:
+    """A transactional id whose coordinator is node 1, 2 or 3, or nobody (0)."""
+    found = [key for key in map(str, range(100)) if partition_for_key(key, PARTITION_COUNT) == node_id]
+    return found[number]
+
+
+class Asking:
+    """The verifier of node 1; partition n of `__transaction_state` is led by node n, partition 0 by nobody."""
+
+    def __init__(self) -> None:
+        self.table = PlacementTable(lambda name: name.partition or None)
+        for node_id in (1, 2, 3):
+            self.table.register(NodeAddress(node_id, "host", node_id))
+        self.topics = MemoryTopics(out=2)
+        self.topics.placement = self.table.view(1)
+        self.peers = FakePeers()
+        self.service = TransactionService(
+            cast("Any", self.topics), ProducerIds(InMemoryMetadataStore()), Settings(), SystemClock()
+        )
+        self.verifier = RemoteTransactionVerifier(
+            self.service, cast("Any", self.topics), self.peers, request_timeout_ms=30_000
+        )
+
+    def ask(
+        self,
+        transactional_id: str,
+        *partitions: TopicPartition,
+        producer_id: int = 7,
+        epoch: int = 3,
+        add: bool = True,
+    ) -> asyncio.Task[dict[TopicPartition, ErrorCode]]:
+        return asyncio.create_task(
+            self.verifier.verify(
+                transactional_id=transactional_id,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                topic_partitions=partitions or (OUT_0,),
+                add=add,
+            )
+        )
+
+
+@pytest.fixture
+async def asking() -> AsyncIterator[Asking]:
+    asking = Asking()
+    await asking.service.start()
+    asking.topics.add(TRANSACTION_STATE_TOPIC, PARTITION_COUNT)
+    yield asking
+    await asking.verifier.close()
+    await asking.service.close()
+
+
+def answer(request: SentRequest, error: ErrorCode = OK) -> AddPartitionsToTxnResponse:
+    """The same error for every partition."""
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id,
+                topic_results=[
+                    AddPartitionsToTxnTopicResult(
+                        name=topic.name,
+                        results_by_partition=[
+                            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error)
+                            for index in topic.partitions
+                        ],
+                    )
+                    for topic in transaction.topics
+                ],
+            )
+            for transaction in reversed(request.message.transactions)
+        ]
+    )
+
+
+def ids(request: SentRequest) -> list[str]:
+    return [transaction.transactional_id for transaction in request.message.transactions]
+
+
+async def test_a_coordinator_here_is_asked_by_a_call(asking: Asking) -> None:
+    assert await asking.ask(id_of(1)) == {OUT_0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    assert asking.peers.sent == []
+
+
+async def test_a_coordinator_elsewhere_is_asked_in_the_newest_version(asking: Asking) -> None:
+    asked = asking.ask(id_of(2), OUT_1, OUT_0, add=False)
+    await turns()
+    (request,) = asking.peers.sent
+    assert (request.node_id, request.version) == (2, 5)
+    (transaction,) = request.message.transactions
+    assert (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch) == (id_of(2), 7, 3)
+    assert transaction.verify_only
+    assert [(topic.name, topic.partitions) for topic in transaction.topics] == [("out", [0, 1])]
+    request.answer(answer(request, ErrorCode.TRANSACTION_ABORTABLE))
+    assert await asked == dict.fromkeys((OUT_0, OUT_1), ErrorCode.TRANSACTION_ABORTABLE)
+
+
+async def test_without_a_leader_or_a_topic_the_coordinator_is_not_available(asking: Asking) -> None:
+    assert await asking.ask(id_of(0)) == {OUT_0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    asking.table.unregister(2)
+    assert await asking.ask(id_of(2)) == {OUT_0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    asking.topics.remove(TRANSACTION_STATE_TOPIC)
+    assert await asking.ask(id_of(1)) == {OUT_0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+async def test_questions_gather_while_one_is_under_way_and_nodes_do_not_wait_for_each_other(asking: Asking) -> None:
+    first = asking.ask(id_of(2, 0))
+    await turns()
+    others = [asking.ask(id_of(2, number), add=number % 2 == 0) for number in (1, 2, 3)]
+    elsewhere = asking.ask(id_of(3))
+    await turns()
+    assert [request.node_id for request in asking.peers.sent] == [2, 3]
+    asking.peers.sent[1].answer(answer(asking.peers.sent[1]))
+    assert await elsewhere == {OUT_0: OK}
+    asking.peers.sent[0].answer(answer(asking.peers.sent[0]))
+    assert await first == {OUT_0: OK}
+    await turns()
+    batch = asking.peers.sent[2]
+    assert ids(batch) == [id_of(2, number) for number in (1, 2, 3)]
+    assert [transaction.verify_only for transaction in batch.message.transactions] == [True, False, True]
+    batch.answer(answer(batch))
+    assert await asyncio.gather(*others) == [{OUT_0: OK}] * 3
+
+
+@pytest.mark.parametrize(
+    ("earlier_epoch", "later_epoch", "earlier_outcome"),
+    [(3, 4, ErrorCode.INVALID_PRODUCER_EPOCH), (3, 3, ErrorCode.NETWORK_EXCEPTION)],
+)
+async def test_a_newer_question_about_a_transaction_takes_the_place_of_the_one_that_waits(
+    asking: Asking, earlier_epoch: int, later_epoch: int, earlier_outcome: ErrorCode
+) -> None:
+    under_way = asking.ask(id_of(2, 1))
+    await turns()
+    earlier = asking.ask(id_of(2), epoch=earlier_epoch)
+    await turns()
+    later = asking.ask(id_of(2), OUT_1, epoch=later_epoch)
+    assert await earlier == {OUT_0: earlier_outcome}
+    asking.peers.sent[0].answer(answer(asking.peers.sent[0]))
+    await under_way
+    await turns()
+    (transaction,) = asking.peers.sent[1].message.transactions
+    assert transaction.producer_epoch == later_epoch
+    asking.peers.sent[1].answer(answer(asking.peers.sent[1]))
+    assert await later == {OUT_1: OK}
+
+
+async def test_an_older_question_is_refused_while_a_newer_one_waits(asking: Asking) -> None:
+    asking.ask(id_of(2, 1))
+    await turns()
+    newer = asking.ask(id_of(2), epoch=4)
+    await turns()
+    assert await asking.ask(id_of(2), OUT_1, epoch=3) == {OUT_1: ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert not newer.done()
+
+
+async def test_epochs_of_two_producer_ids_are_not_compared(asking: Asking) -> None:
+    asking.ask(id_of(2, 1))
+    await turns()
+    exhausted = asking.ask(id_of(2), producer_id=7, epoch=32766)
+    await turns()
+    rotated = asking.ask(id_of(2), producer_id=8, epoch=0)
+    assert await exhausted == {OUT_0: ErrorCode.NETWORK_EXCEPTION}
+    assert not rotated.done()
+
+
+async def test_a_question_that_got_lost_is_a_network_exception(asking: Asking) -> None:
+    asked = asking.ask(id_of(2))
+    await turns()
+    asking.peers.sent[0].lose()
+    assert await asked == {OUT_0: ErrorCode.NETWORK_EXCEPTION}
+
+
+@pytest.mark.parametrize(
+    ("error", "add", "expected"),
+    [
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, True, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, False, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (ErrorCode.UNSUPPORTED_VERSION, False, OK),
+        (ErrorCode.UNSUPPORTED_VERSION, True, ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+async def test_an_error_of_the_whole_request_is_that_of_every_partition(
+    asking: Asking, error: ErrorCode, add: bool, expected: ErrorCode
+) -> None:
+    asked = asking.ask(id_of(2), add=add)
+    await turns()
+    asking.peers.sent[0].answer(AddPartitionsToTxnResponse(error_code=error))
+    assert await asked == {OUT_0: expected}
+
+
+async def test_what_an_answer_leaves_out_has_not_been_confirmed(asking: Asking) -> None:
+    asked = asking.ask(id_of(2))
+    await turns()
+    asking.peers.sent[0].answer(AddPartitionsToTxnResponse())
+    assert await asked == {OUT_0: ErrorCode.NETWORK_EXCEPTION}
+    asked = asking.ask(id_of(2))
+    await turns()
+    asking.peers.sent[1].answered.set_exception(TypeError("a bug"))
+    assert await asked == {OUT_0: ErrorCode.UNKNOWN_SERVER_ERROR}
+
+
+async def test_a_question_whose_asker_is_gone_is_not_asked(asking: Asking) -> None:
+    under_way = asking.ask(id_of(2, 1))
+    await turns()
+    gone = asking.ask(id_of(2))
+    await turns()
+    gone.cancel()
+    await turns()
+    asking.peers.sent[0].answer(answer(asking.peers.sent[0]))
+    await under_way
+    await turns()
+    assert len(asking.peers.sent) == 1
+
+
+async def test_an_empty_transactional_id_is_refused_without_asking(asking: Asking) -> None:
+    asking.table.place(TopicPartition(TRANSACTION_STATE_TOPIC, 0), 2)  # where the empty id hashes to
+    assert await asking.ask("") == {OUT_0: ErrorCode.INVALID_REQUEST}
+    assert asking.peers.sent == []
