@@ -19,31 +19,42 @@ class Disconnected(Exception):  # noqa: N818  # what happens to clients, not an 
 
 
 class SimulatedClient:
-    """One client with at most one connection to each node; a connection that broke is opened anew on the next use."""
+    """One client with at most one connection to each node and channel; one that broke is opened anew on the next use.
+
+    What is sent on one channel leaves in the order in which it was sent.
+    """
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
         self._world = world
         self._connect = world.network.connector(name)
-        self._connections: dict[int, PeerConnection] = {}
+        self._connections: dict[tuple[int, str], PeerConnection] = {}
+        self._opening: dict[tuple[int, str], asyncio.Lock] = {}
 
-    async def connect(self, address: NodeAddress) -> PeerConnection:
+    async def connect(self, address: NodeAddress, channel: str = "") -> PeerConnection:
         """The open connection to a node. Raises Disconnected."""
-        connection = self._connections.get(address.node_id)
+        key = address.node_id, channel
+        connection = self._connections.get(key)
         if connection is not None and connection.is_open:
             return connection
-        loop = asyncio.get_running_loop()
-        try:
-            _, protocol = await self._connect(lambda: PeerConnection(self.name, loop), address.host, address.port)
-        except OSError as error:
-            raise Disconnected(str(error)) from None
-        assert isinstance(protocol, PeerConnection)
-        self._connections[address.node_id] = protocol
-        return protocol
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            connection = self._connections.get(key)
+            if connection is not None and connection.is_open:
+                return connection
+            loop = asyncio.get_running_loop()
+            try:
+                _, protocol = await self._connect(lambda: PeerConnection(self.name, loop), address.host, address.port)
+            except OSError as error:
+                raise Disconnected(str(error)) from None
+            assert isinstance(protocol, PeerConnection)
+            self._connections[key] = protocol
+            return protocol
 
-    async def send(self, address: NodeAddress, message: Any, version: int, *, timeout_s: float = TIMEOUT_S) -> Any:
+    async def send(
+        self, address: NodeAddress, message: Any, version: int, *, channel: str = "", timeout_s: float = TIMEOUT_S
+    ) -> Any:
         """Send a request and return the response. Raises Disconnected; the connection is closed then."""
-        connection = await self.connect(address)
+        connection = await self.connect(address, channel)
         exchange = self._world.trace.sent(self.name, address.node_id, message, version)
         try:
             async with asyncio.timeout(timeout_s):

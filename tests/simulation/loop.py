@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import selectors
+import sys
+import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
@@ -33,12 +35,14 @@ class Crash(BaseException):
 
 
 class Process:
-    """One incarnation of something that can be killed. `is_dead` never becomes false again."""
+    """One incarnation of something that can be killed or stopped. `is_dead` never becomes false again."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_dead = False
+        self.is_paused = False
         self._at_death: list[Callable[[], None]] = []
+        self._held: list[Callable[[], object]] = []
 
     def at_death(self, callback: Callable[[], None]) -> None:
         """What the world does when this process dies: its connections break, its disk is left as it is."""
@@ -50,6 +54,21 @@ class Process:
             self.is_dead = True
             for callback in self._at_death:
                 callback()
+
+    def pause(self) -> None:
+        """As SIGSTOP does: what it would have done, and what arrives for it, waits."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """As SIGCONT does: everything that has waited happens now, in its order."""
+        self.is_paused = False
+        held, self._held = self._held, []
+        for work in held:
+            asyncio.get_running_loop().call_soon(work, context=Context())
+
+    def hold(self, work: Callable[[], object]) -> None:
+        """Have it wait until the process goes on."""
+        self._held.append(work)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -106,17 +125,36 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(self._virtual)
         self.failures: list[Mapping[str, Any]] = []
         self.set_exception_handler(self._note_failure)
+        self._is_over = False
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self.set_task_factory(self._new_task)
 
     def time(self) -> float:
         return self._virtual.now_s
 
+    def bury(self) -> None:
+        """Let go of whatever was left in the middle of something; what its `finally` blocks do has no effect."""
+        self._is_over = True
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._tasks.clear()
+                gc.collect()
+        finally:
+            sys.unraisablehook = hook
+
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
+        if self._is_over:
+            return asyncio.Handle(callback, args, self, context)
         process = _PROCESS.get() if context is None else context.get(_PROCESS)
         if process is None:
             return super().call_soon(callback, *args, context=context)
-        return super().call_soon(_run_unless_dead, process, callback, *args, context=context)
+        turn = _Turn(process, callback, args, copy_context() if context is None else context)
+        turn.handle = super().call_soon(turn, context=turn.context)
+        return turn.handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -124,7 +162,16 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         process = _PROCESS.get() if context is None else context.get(_PROCESS)
         if process is None:
             return super().call_at(when, callback, *args, context=context)
-        return super().call_at(when, _run_unless_dead, process, callback, *args, context=context)
+        turn = _Turn(process, callback, args, copy_context() if context is None else context)
+        turn.handle = handle = super().call_at(when, turn, context=turn.context)
+        return handle
+
+    def _new_task(self, _: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        # A task that nothing refers to is closed, and its `finally` blocks run: not what kill -9 does.
+        task = asyncio.Task(coroutine, loop=self, **options)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def _note_failure(self, _: asyncio.AbstractEventLoop, failure: Mapping[str, Any]) -> None:
         """What a task or a callback raised and nobody took: a finding, unless it died with its process."""
@@ -133,13 +180,36 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self.failures.append(failure)
 
 
-def _run_unless_dead(process: Process, callback: Callable[..., object], *args: Any) -> None:
-    if process.is_dead:
-        return
-    try:
-        callback(*args)
-    except Crash:
-        pass
+class _Turn:
+    """A callback that runs unless its process is dead, and not before its process goes on."""
+
+    __slots__ = ("_args", "_callback", "_process", "context", "handle")
+
+    def __init__(
+        self, process: Process, callback: Callable[..., object], args: tuple[Any, ...], context: Context
+    ) -> None:
+        self.context = context
+        self.handle: asyncio.Handle | None = None
+        self._process = process
+        self._callback = callback
+        self._args = args
+
+    def __call__(self) -> None:
+        process = self._process
+        if process.is_dead:
+            return
+        if process.is_paused:
+            process.hold(self._go_on)
+            return
+        try:
+            self._callback(*self._args)
+        except Crash:
+            pass
+
+    def _go_on(self) -> None:
+        # It may have been cancelled by what else has waited.
+        if self.handle is not None and not self.handle.cancelled():
+            self.context.run(self)
 
 
 class SimulatedClock:
@@ -169,6 +239,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
             raise AssertionError(f"failed in the background: {failure}") from failure.get("exception")
         return result
     finally:
+        loop.bury()
         loop.close()
         if was_collecting:
             gc.enable()

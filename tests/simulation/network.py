@@ -91,6 +91,9 @@ class SimulatedNetwork:
     def latency(self) -> float:
         return self._chance.uniform(*self.latency_s)
 
+    def flip(self) -> bool:
+        return self._chance.random() < 0.5
+
     # For connections
 
     def listen(self, listener: SimulatedListener) -> None:
@@ -165,8 +168,7 @@ class SimulatedListener:
 
         def make() -> None:
             protocol = new_protocol()
-            transport = connection.end(1, protocol, (self.host, self.port), peer_name)
-            protocol.connection_made(transport)
+            connection.end(1, protocol, (self.host, self.port), peer_name).made()
 
         if self._process is None:
             make()
@@ -199,8 +201,15 @@ class _Connection:
         self.ends[side] = transport
         process = current_process()
         if process is not None:
-            process.at_death(self.cut)
+            process.at_death(lambda: self._owner_died(transport))
         return transport
+
+    def _owner_died(self, transport: SimulatedTransport) -> None:
+        """What a dead process has written may still arrive, or not."""
+        if self.network.flip():
+            self.cut()
+        else:
+            transport.finish()
 
     def cut(self) -> None:
         """Break it: what has not arrived never does, and both sides learn of it."""
@@ -234,6 +243,10 @@ class SimulatedTransport(asyncio.Transport):
         self._arrived: list[bytes] = []
         self._has_eof = False
         self._arrival_s = 0.0
+
+    def made(self) -> None:
+        """Tell the protocol that it is connected."""
+        self._in_process(lambda: self._protocol.connection_made(self))
 
     # Writing
 
@@ -302,10 +315,15 @@ class SimulatedTransport(asyncio.Transport):
     def close(self) -> None:
         """What was written arrives; then both ends are closed."""
         if not self._is_closing:
+            self.finish()
+            self.break_off(None)
+
+    def finish(self) -> None:
+        """The other end learns that nothing more comes, behind what was written."""
+        if not self._is_lost:
             self._is_closing = True
             self._deliver_later(lambda other: other.arrive_eof())
             self._connection.network.forget(self._connection)
-            self.break_off(None)
 
     def abort(self) -> None:
         if not self._is_closing:
@@ -340,9 +358,11 @@ class SimulatedTransport(asyncio.Transport):
         return self._process is not None and self._process.is_dead
 
     def _in_process(self, work: Callable[[], object]) -> None:
-        """Run what the owner of this end does, in its process."""
+        """Run what the owner of this end does, in its process, once that is not paused."""
         if self._process is None:
             work()
+        elif self._process.is_paused:
+            self._process.hold(lambda: self._in_process(work))
         elif not self._process.is_dead:
             with self._process.running():
                 work()

@@ -1,0 +1,248 @@
+"""What goes wrong in a world, and when: as its seed decides."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from broker.disk import StorageError
+from tests.simulation.broker import SimulatedBroker
+from tests.simulation.clients.actor import Actor
+from tests.simulation.disk import Operation, die
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+CRASH_WITHIN_OPERATIONS = 60
+
+
+class Fault(Enum):
+    """The kinds of faults, with their share of all that happens."""
+
+    CRASH = "kill -9 of a broker"
+    CRASH_AT_OPERATION = "a broker dies at one of its next disk operations"
+    RESTART = "clean restart of a broker"
+    FULL_DISK = "nothing can be written for a while"
+    BAD_SYNC = "syncs fail for a while"
+    SLOW_DISK = "syncs take long for a while"
+    PAUSE_BROKER = "SIGSTOP of a broker"
+    CLOCK_JUMP = "a broker's clock jumps"
+    CUT = "a client's connections break"
+    SEPARATION = "a client is cut off for a while"
+    KILL_CLIENT = "kill -9 of a client"
+    ZOMBIE = "a client is stopped, replaced, and goes on"
+
+
+class Nemesis:
+    """Lets faults happen, one after another, until it is told to stop.
+
+    power_loss_probability: that a broker which died has lost its power.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        brokers: Sequence[SimulatedBroker],
+        actors: Sequence[Actor],
+        faults: Sequence[Fault],
+        *,
+        pause_s: float,
+        power_loss_probability: float,
+    ) -> None:
+        self._world = world
+        self._brokers = brokers
+        self._actors = actors
+        self._faults = faults
+        self._pause_s = pause_s
+        self._power_loss_probability = power_loss_probability
+        self._chance: random.Random = world.chance_of("nemesis")
+        self._is_over = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._acts = {
+            Fault.CRASH: self._crash,
+            Fault.CRASH_AT_OPERATION: self._crash_at_operation,
+            Fault.RESTART: self._restart,
+            Fault.FULL_DISK: self._fill_disk,
+            Fault.BAD_SYNC: self._fail_syncs,
+            Fault.SLOW_DISK: self._slow_disk,
+            Fault.PAUSE_BROKER: self._pause_broker,
+            Fault.CLOCK_JUMP: self._jump_clock,
+            Fault.CUT: self._cut,
+            Fault.SEPARATION: self._separate,
+            Fault.KILL_CLIENT: self._kill_client,
+            Fault.ZOMBIE: self._make_zombie,
+        }
+        assert set(self._acts) == set(Fault)
+
+    async def rage(self, duration_s: float) -> None:
+        """Faults, for so long; those that last end a little later, by `calm`."""
+        loop = self._world.loop
+        end_s = loop.time() + duration_s
+        keepers = [loop.create_task(self._keep(broker)) for broker in self._brokers]
+        while True:
+            await asyncio.sleep(self._chance.expovariate(1 / self._pause_s))
+            if loop.time() >= end_s:
+                break
+            fault = self._chance.choice(self._faults)
+            self._tasks.append(loop.create_task(self._acts[fault]()))
+        self._is_over = True
+        await asyncio.gather(*self._tasks)
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)
+
+    # Brokers
+
+    async def _keep(self, broker: SimulatedBroker) -> None:
+        """Start a broker again, whenever it has died."""
+        while True:
+            await broker.died.wait()
+            await asyncio.sleep(self._chance.choice((0.0, 0.1, 1.0)))
+            if not broker.process.is_dead:
+                continue
+            power_loss = self._chance.random() < self._power_loss_probability
+            self._happened(f"{broker.host} starts again, {'after a power loss' if power_loss else 'as it was'}")
+            await self._start(broker, power_loss=power_loss)
+
+    async def _start(self, broker: SimulatedBroker, *, power_loss: bool) -> None:
+        try:
+            await broker.start(power_loss=power_loss)
+        except StorageError as error:
+            # As on a disk that is full: a supervisor tries again.
+            self._happened(f"{broker.host} could not start: {error}")
+            broker.crash()
+
+    def _broker(self) -> SimulatedBroker:
+        return self._chance.choice(self._brokers)
+
+    async def _crash(self) -> None:
+        broker = self._broker()
+        if not broker.process.is_dead:
+            self._happened(f"{broker.host} is killed")
+            broker.crash()
+
+    async def _crash_at_operation(self) -> None:
+        broker, wait = self._broker(), self._chance.randint(1, CRASH_WITHIN_OPERATIONS)
+        number = broker.disk.operation_count + wait
+        is_before = self._chance.random() < 0.5
+
+        def perhaps_die(operation: Operation) -> None:
+            if operation.number >= number:
+                broker.before = broker.after = None
+                self._happened(f"{broker.host} dies {'before' if is_before else 'after'} {operation}")
+                die()
+
+        if is_before:
+            broker.before = perhaps_die
+        else:
+            broker.after = perhaps_die
+
+    async def _restart(self) -> None:
+        broker = self._broker()
+        if not broker.is_running:
+            return
+        self._happened(f"{broker.host} is stopped")
+        try:
+            await broker.stop()
+        except StorageError as error:
+            self._happened(f"{broker.host} could not stop cleanly: {error}")
+            broker.crash()
+
+    async def _fill_disk(self) -> None:
+        def refuse(operation: Operation) -> None:
+            if operation.kind in ("open", "append", "write_file", "make_directory"):
+                raise StorageError(errno.ENOSPC, "No space left on device", operation.path, paths=(operation.path,))
+
+        await self._break_disk(refuse, "the disk is full")
+
+    async def _fail_syncs(self) -> None:
+        def refuse(operation: Operation) -> None:
+            if operation.kind == "sync":
+                paths = tuple(operation.path.split(" "))
+                raise StorageError(errno.EIO, "Input/output error", operation.path, paths=paths)
+
+        await self._break_disk(refuse, "syncs fail")
+
+    async def _break_disk(self, refuse: Callable[[Operation], None], reason: str) -> None:
+        """For a while; then the broker is started again, as its operator would."""
+        broker = self._broker()
+        if broker.before is not None:
+            return
+        self._happened(f"{broker.host}: {reason}")
+        broker.before = refuse
+        await asyncio.sleep(self._chance.uniform(0.05, 2.0))
+        if broker.before is refuse:
+            broker.before = None
+        self._happened(f"{broker.host}: no longer {reason}")
+        await asyncio.sleep(self._chance.uniform(0.0, 2.0))
+        broker.crash()
+
+    async def _slow_disk(self) -> None:
+        broker = self._broker()
+        self._happened(f"{broker.host}: syncs are slow")
+        usual_s = broker.sync_latency_s
+        broker.sync_latency_s = (0.02, self._chance.choice((0.1, 0.5, 3.0)))
+        await asyncio.sleep(self._chance.uniform(0.5, 4.0))
+        broker.sync_latency_s = usual_s
+
+    async def _pause_broker(self) -> None:
+        broker = self._broker()
+        process = broker.process
+        self._happened(f"{broker.host} is paused")
+        process.pause()
+        await asyncio.sleep(self._chance.choice((0.2, 1.0, 6.0)))
+        self._happened(f"{broker.host} goes on")
+        process.resume()
+
+    async def _jump_clock(self) -> None:
+        broker = self._broker()
+        jump_ms = self._chance.choice((-5_000, -300, 300, 5_000, 60_000))
+        self._happened(f"{broker.host}: its clock jumps by {jump_ms} ms")
+        broker.clock.skew_ms += jump_ms
+
+    # Clients
+
+    async def _cut(self) -> None:
+        life, broker = self._chance.choice(self._actors).newest, self._broker()
+        self._happened(f"{life.name} loses its connections to {broker.host}")
+        self._world.network.cut(life.name, broker.host)
+
+    async def _separate(self) -> None:
+        life, broker = self._chance.choice(self._actors).newest, self._broker()
+        self._happened(f"{life.name} is cut off from {broker.host}")
+        self._world.network.separate(life.name, broker.host)
+        await asyncio.sleep(self._chance.uniform(0.1, 8.0))
+        self._world.network.join(life.name, broker.host)
+        self._happened(f"{life.name} reaches {broker.host} again")
+
+    async def _kill_client(self) -> None:
+        actor = self._chance.choice(self._actors)
+        if not actor.newest.is_running:
+            return
+        self._happened(f"{actor.newest.name} is killed")
+        actor.newest.process.kill()
+        await asyncio.sleep(self._chance.choice((0.0, 1.0, 10.0)))
+        if not self._is_over:
+            self._happened(f"{actor.start().name} starts")
+
+    async def _make_zombie(self) -> None:
+        actor = self._chance.choice(self._actors)
+        old = actor.newest
+        if not old.is_running:
+            return
+        self._happened(f"{old.name} is paused")
+        old.process.pause()
+        if self._chance.random() < 0.7:
+            await asyncio.sleep(self._chance.uniform(0.0, 3.0))
+            if not self._is_over:
+                self._happened(f"{actor.start().name} starts")
+        await asyncio.sleep(self._chance.uniform(0.1, 8.0))
+        self._happened(f"{old.name} goes on")
+        old.process.resume()
+
+    def _happened(self, text: str) -> None:
+        self._world.trace.happened(text)

@@ -1,0 +1,196 @@
+"""What a seed decides before the world begins: the broker's settings, the topics, who takes part, what may go wrong.
+
+Each world has only some of everything, so that rare combinations come up and no fault hides behind another.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.topic_partition import TopicPartition
+from tests.simulation.clients.applications import (
+    Habits,
+    Play,
+    group_reader,
+    plain_writer,
+    reader,
+    transactional_writer,
+    transformer,
+)
+from tests.simulation.clients.libraries import VERSION_1_LIBRARIES, VERSION_2_LIBRARIES, Library
+from tests.simulation.nemesis import Fault
+
+INPUT: Final = "in"
+OUTPUT: Final = "out"
+KEYED: Final = "keyed"
+SHORT_LIVED: Final = "short-lived"
+SCRATCH: Final = "scratch"
+TRANSFORMERS: Final = "transformers"
+READERS: Final = "readers"
+
+
+@dataclass
+class Topic:
+    """A topic of the world. is_recorded: whether the history tells what is written to it."""
+
+    name: str
+    partition_count: int
+    configs: dict[str, str] = field(default_factory=dict)
+    is_recorded: bool = True
+
+    @property
+    def is_compacted(self) -> bool:
+        return self.configs.get("cleanup.policy") == "compact"
+
+    def partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(self.name, partition) for partition in range(self.partition_count)]
+
+
+@dataclass
+class Script:
+    """duration_s: how long the applications go about their work before everything is to come to rest."""
+
+    settings: dict[str, str]
+    topics: list[Topic]
+    roles: dict[str, Play]
+    group_ids: list[str]
+    faults: list[Fault]
+    duration_s: float
+    fault_pause_s: float
+    power_loss_probability: float
+    transaction_timeout_ms: int
+
+    def recorded_partitions(self) -> list[TopicPartition]:
+        return [partition for topic in self.topics if topic.is_recorded for partition in topic.partitions()]
+
+
+def write_script(chance: random.Random) -> Script:
+    """The script that a seed's chance leads to."""
+    topics = _topics(chance)
+    settings = _settings(chance)
+    transaction_timeout_ms = chance.choice((3_000, 6_000, 12_000))
+    versions = chance.choice(((1,), (2,), (1, 2)))
+    libraries: list[Library] = []
+    if 1 in versions:
+        libraries += VERSION_1_LIBRARIES
+    if 2 in versions:
+        libraries += VERSION_2_LIBRARIES
+    roles = _roles(chance, topics, libraries, transaction_timeout_ms, settings)
+    return Script(
+        settings=settings,
+        topics=topics,
+        roles=roles,
+        group_ids=[
+            group_id for group_id in (TRANSFORMERS, READERS) if any(name.startswith(group_id[:-1]) for name in roles)
+        ],
+        faults=_faults(chance),
+        duration_s=chance.uniform(6.0, 16.0),
+        fault_pause_s=chance.choice((0.7, 1.5, 3.0)),
+        power_loss_probability=chance.choice((0.0, 0.3, 0.8)),
+        transaction_timeout_ms=transaction_timeout_ms,
+    )
+
+
+def _settings(chance: random.Random) -> dict[str, str]:
+    settings = {
+        "transaction.state.log.num.partitions": chance.choice(("1", "3")),
+        "offsets.topic.num.partitions": chance.choice(("1", "3")),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": chance.choice(("300", "2000")),
+        "log.index.interval.bytes": chance.choice(("1", "200", "4096")),
+        "log.cleaner.backoff.ms": "1000",
+        "log.segment.delete.delay.ms": chance.choice(("0", "1000", "60000")),
+        "group.initial.rebalance.delay.ms": chance.choice(("0", "500")),
+    }
+    if chance.random() < 0.4:
+        settings["log.segment.bytes"] = str(chance.choice((1_200, 4_000)))
+    if chance.random() < 0.3:
+        settings["transaction.state.log.segment.bytes"] = str(chance.choice((600, 3_000)))
+    if chance.random() < 0.3:
+        settings["offsets.topic.segment.bytes"] = str(chance.choice((600, 3_000)))
+    if chance.random() < 0.2:
+        settings["transactional.id.expiration.ms"] = "4000"
+        settings["transaction.remove.expired.transaction.cleanup.interval.ms"] = "1000"
+    if chance.random() < 0.15:
+        settings["producer.id.expiration.ms"] = "5000"
+        settings["log.retention.check.interval.ms"] = "1000"
+    if chance.random() < 0.3:
+        settings["log.cleaner.delete.retention.ms"] = "2000"
+        settings["log.cleaner.min.cleanable.ratio"] = "0.01"
+    return settings
+
+
+def _topics(chance: random.Random) -> list[Topic]:
+    topics = [Topic(INPUT, chance.randint(1, 2)), Topic(OUTPUT, chance.randint(1, 3))]
+    if chance.random() < 0.3:
+        configs = {"cleanup.policy": "compact", "segment.bytes": "1500", "min.cleanable.dirty.ratio": "0.01"}
+        topics.append(Topic(KEYED, 1, configs))
+    if chance.random() < 0.2:
+        topics.append(Topic(SHORT_LIVED, 1, {"retention.bytes": "3000", "segment.bytes": "1000"}))
+    if chance.random() < 0.3:
+        topics.append(Topic(SCRATCH, 1, is_recorded=False))
+    return topics
+
+
+def _roles(
+    chance: random.Random,
+    topics: Sequence[Topic],
+    libraries: Sequence[Library],
+    transaction_timeout_ms: int,
+    settings: dict[str, str],
+) -> dict[str, Play]:
+    by_name = {topic.name: topic for topic in topics}
+    written = [partition for topic in topics if not topic.is_compacted for partition in topic.partitions()]
+    habits = Habits(
+        written,
+        unrecorded=frozenset(topic.name for topic in topics if not topic.is_recorded),
+        abort_probability=chance.choice((0.1, 0.3, 0.6)),
+        idle_probability=chance.choice((0.02, 0.2)),
+        pause_s=chance.choice(((0.01, 0.1), (0.1, 0.6))),
+    )
+    roles: dict[str, Play] = {}
+    for index in range(chance.randint(1, 3)):
+        library = chance.choice(libraries)
+        name = f"writer-{index}-{library.name}"
+        roles[name] = transactional_writer(
+            f"writer-{index}", library, habits, transaction_timeout_ms=transaction_timeout_ms
+        )
+    if KEYED in by_name:
+        library = chance.choice(libraries)
+        keyed = Habits(by_name[KEYED].partitions(), keys=5, abort_probability=habits.abort_probability)
+        roles[f"keyed-{library.name}"] = transactional_writer(
+            "keyed", library, keyed, transaction_timeout_ms=transaction_timeout_ms
+        )
+    if chance.random() < 0.4:
+        # Where producers are forgotten, a retry that comes too late is not recognised.
+        roles["plain-writer"] = plain_writer(
+            chance.choice(libraries), habits, is_recognised="producer.id.expiration.ms" not in settings
+        )
+    if chance.random() < 0.15:
+        roles["careless-writer"] = plain_writer(chance.choice(libraries), habits, is_idempotent=False, acks=1)
+    if chance.random() < 0.6:
+        for index in range(chance.randint(1, 3)):
+            library = chance.choice(libraries)
+            roles[f"transformer-{index}-{library.name}"] = transformer(
+                TRANSFORMERS,
+                f"transformer-{index}",
+                library,
+                [INPUT],
+                by_name[OUTPUT].partitions(),
+                transaction_timeout_ms=transaction_timeout_ms,
+            )
+    if chance.random() < 0.3:
+        for index in range(chance.randint(1, 2)):
+            roles[f"reader-{index}-of-group"] = group_reader(READERS, [OUTPUT, INPUT], "read_committed")
+    read = [partition for topic in topics if topic.is_recorded for partition in topic.partitions()]
+    roles["committed-reader"] = reader(read, "read_committed")
+    if chance.random() < 0.4:
+        roles["uncommitted-reader"] = reader(read, "read_uncommitted")
+    return roles
+
+
+def _faults(chance: random.Random) -> list[Fault]:
+    chosen = [fault for fault in Fault if chance.random() < 0.4]
+    return chosen or [Fault.CRASH]

@@ -1,0 +1,283 @@
+"""A world from its beginning to its end: applications at work while a nemesis rages, rest, and then the question
+whether everything is as it was promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.transaction_admin import ListTransactionsRequest
+from scripts.history.checker import check_history
+from scripts.history.writer import ClientHistory, HistoryWriter, ReadRecord
+from tests.simulation.broker import SimulatedBroker
+from tests.simulation.client import Disconnected
+from tests.simulation.clients.actor import Actor, Stage
+from tests.simulation.clients.cluster import EARLIEST, LATEST, Cluster
+from tests.simulation.clients.consumer import READ_COMMITTED, Consumer
+from tests.simulation.clients.group import GroupMember
+from tests.simulation.events import BrokerEvents
+from tests.simulation.loop import Stuck, run
+from tests.simulation.nemesis import Nemesis
+from tests.simulation.script import Script, write_script
+from tests.simulation.world import World
+
+LONGEST_FAREWELL_S: Final = 150.0
+LONGEST_SETTLING_S: Final = 60.0
+LONGEST_START_S: Final = 30.0
+FINAL_READ_ATTEMPTS: Final = 5
+OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+
+class Violation(Exception):  # noqa: N818  # says what was found
+    """Something is not as it was promised."""
+
+
+@dataclass
+class Outcome:
+    """What became of one seed's world.
+
+    reason:  why it failed, in one line and, if need be, more; empty when all is well.
+    reached: the situations that came up, and how often.
+    digest:  of everything that happened; the same for the same seed and code.
+    """
+
+    seed: int
+    reason: str = ""
+    virtual_s: float = 0.0
+    request_count: int = 0
+    crash_count: int = 0
+    history_counts: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
+    digest: str = ""
+    lines: list[str] = field(default_factory=list)
+    history: list[bytes] = field(default_factory=list)
+
+    @property
+    def headline(self) -> str:
+        return self.reason.splitlines()[0] if self.reason else "all is well"
+
+
+def tell(seed: int, *, keeps_trace: bool = False) -> Outcome:
+    """Live through one world. keeps_trace: have the outcome hold its digest and every line of its trace."""
+    outcome = Outcome(seed)
+    teller = _Teller(outcome, keeps_trace=keeps_trace)
+    with BrokerEvents(teller.note_event):
+        try:
+            run(teller.tell(seed))
+        except (Violation, AssertionError, Stuck) as error:
+            outcome.reason = str(error) or type(error).__name__
+        except Exception as error:  # noqa: BLE001  # whatever a world raises is a finding
+            outcome.reason = f"{type(error).__name__}: {error}"
+    teller.finish()
+    return outcome
+
+
+class _Teller:
+    """Tells one story."""
+
+    def __init__(self, outcome: Outcome, *, keeps_trace: bool) -> None:
+        self._outcome = outcome
+        self._keeps_trace = keeps_trace
+        self._world: World | None = None
+        self._is_over = False
+        self._brokers: list[SimulatedBroker] = []
+
+    def note_event(self, event: str, fields: dict[str, Any]) -> None:
+        """Something that a broker has logged."""
+        if self._is_over:
+            return
+        self._outcome.reached[event] += 1
+        if self._keeps_trace and self._world is not None:
+            details = " ".join(f"{name}={value}" for name, value in sorted(fields.items()))
+            self._world.trace.happened(f"  log: {event} {details}")
+
+    async def tell(self, seed: int) -> None:
+        """Raises Violation, and whatever else shows that something is wrong."""
+        try:
+            await self._tell(seed)
+        finally:
+            self._is_over = True
+
+    async def _tell(self, seed: int) -> None:
+        world = self._world = World(seed)
+        script = write_script(world.chance_of("script"))
+        broker = world.add_broker(settings=script.settings)
+        self._brokers.append(broker)
+        await broker.start()
+        stage = Stage(world, HistoryWriter(self._outcome.history.append, world.clock.now_ms), [broker.address])
+        witness = Cluster(world, "witness", stage.bootstrap)
+        await _create_topics(witness, script, stage.history)
+
+        actors = [Actor(stage, name, play) for name, play in script.roles.items()]
+        for actor in actors:
+            actor.start()
+        nemesis = Nemesis(
+            world,
+            self._brokers,
+            actors,
+            script.faults,
+            pause_s=script.fault_pause_s,
+            power_loss_probability=script.power_loss_probability,
+        )
+        await nemesis.rage(script.duration_s)
+        world.trace.happened("the nemesis rests")
+        await self._heal()
+        stage.is_over = True
+        await self._farewell(actors)
+        await self._settle(witness, script)
+        await self._final_read(witness, script, stage)
+        for broker in self._brokers:
+            if not await broker.stop():
+                raise Violation(f"{broker.host} died while it stopped")
+        self._check_history()
+
+    async def _heal(self) -> None:
+        """All brokers up, with every disk in order."""
+        for broker in self._brokers:
+            broker.before = broker.after = None
+            await broker.restart()
+
+    async def _farewell(self, actors: Sequence[Actor]) -> None:
+        """Wait until all applications have come to their end. Raises Violation, and what an application raised."""
+        tasks = [life.task for actor in actors for life in actor.lives if life.task and not life.process.is_dead]
+        done, pending = await asyncio.wait(tasks, timeout=LONGEST_FAREWELL_S)
+        for task in sorted(done, key=lambda task: task.get_name()):
+            error = task.exception()
+            if error is not None:
+                raise error
+        if pending:
+            names = ", ".join(sorted(task.get_name() for task in pending))
+            raise Violation(f"liveness: {names} did not come to an end within {LONGEST_FAREWELL_S:.0f} s")
+
+    async def _settle(self, witness: Cluster, script: Script) -> None:
+        """Wait until no transaction is open. Raises Violation."""
+        assert self._world is not None
+        deadline_s = self._world.loop.time() + LONGEST_SETTLING_S
+        while True:
+            unsettled = await self._unsettled(witness, script)
+            if not unsettled:
+                return
+            if self._world.loop.time() > deadline_s:
+                raise Violation(f"liveness: {LONGEST_SETTLING_S:.0f} s after the last fault, {unsettled}")
+            await asyncio.sleep(1.0)
+
+    async def _unsettled(self, witness: Cluster, script: Script) -> str:
+        """What is not at rest; empty when all is."""
+        try:
+            for broker in self._brokers:
+                request = ListTransactionsRequest(state_filters=list(OPEN_STATES))
+                response = await witness.send(broker.address, request, 0)
+                if response.error_code:
+                    return f"ListTransactions is answered {ErrorCode(response.error_code).name}"
+                if response.transaction_states:
+                    return f"open: {response.transaction_states}"
+            for topic_partition in script.recorded_partitions():
+                end_offset = await witness.offset(topic_partition, LATEST)
+                stable_offset = await witness.offset(topic_partition, LATEST, isolation_level=READ_COMMITTED)
+                if stable_offset != end_offset:
+                    return f"{topic_partition} is stable up to {stable_offset}, but ends at {end_offset}"
+        except Disconnected as error:
+            return f"the witness is told: {error}"
+        return ""
+
+    async def _final_read(self, witness: Cluster, script: Script, stage: Stage) -> None:
+        """Record for the checker what is there in the end. Raises Violation."""
+        history = stage.history.client("witness", isolation_level="read_committed")
+        for topic_partition in script.recorded_partitions():
+            for _ in range(FINAL_READ_ATTEMPTS):
+                if await self._read_all(witness, history, topic_partition):
+                    break
+                await asyncio.sleep(1.0)
+            else:
+                raise Violation(f"liveness: {topic_partition} cannot be read in {FINAL_READ_ATTEMPTS} attempts")
+        for group_id in script.group_ids:
+            await self._read_offsets(witness, history, group_id, script)
+
+    async def _read_all(self, witness: Cluster, history: ClientHistory, topic_partition: TopicPartition) -> bool:
+        """Read one partition from its start to its end; False when that did not work."""
+        silent = HistoryWriter(lambda line: None, witness_time).client("witness")
+        consumer = Consumer(witness, silent, isolation_level=READ_COMMITTED)
+        records: list[ReadRecord] = []
+        try:
+            start = await witness.offset(topic_partition, EARLIEST)
+            end = await witness.offset(topic_partition, LATEST)
+            call = history.final_read([(*topic_partition, start, end)])
+            consumer.assign({topic_partition: start})
+            while consumer.positions[topic_partition] < end:
+                position = consumer.positions[topic_partition]
+                records += await consumer.poll()
+                if consumer.positions[topic_partition] <= position:
+                    return False
+        except Disconnected:
+            return False
+        call.ok(records)
+        return True
+
+    async def _read_offsets(self, witness: Cluster, history: ClientHistory, group_id: str, script: Script) -> None:
+        member = GroupMember(witness, history, group_id, [])
+        member.partitions = script.recorded_partitions()
+        try:
+            await member.final_offsets()
+        except Disconnected as error:
+            raise Violation(f"liveness: the offsets of group {group_id} cannot be read: {error}") from None
+
+    def _check_history(self) -> None:
+        """Raises Violation."""
+        report = check_history(self._outcome.history)
+        self._outcome.history_counts.update(report.counts)
+        if not report.is_valid:
+            first = report.findings[0]
+            raise Violation(f"{first.anomaly.value}: {first.summary}\n{report.text()}")
+
+    def finish(self) -> None:
+        """Add up what can be told of the whole."""
+        world, outcome = self._world, self._outcome
+        if world is None:
+            return
+        outcome.virtual_s = world.loop.time()
+        outcome.crash_count = sum(broker.crash_count for broker in self._brokers)
+        outcome.request_count = len(world.trace.exchanges)
+        if self._keeps_trace:
+            outcome.lines = [str(entry) for entry in world.trace.entries]
+            digest = hashlib.sha256()
+            for line in outcome.lines:
+                digest.update(line.encode())
+            for entry in outcome.history:
+                digest.update(entry)
+            outcome.digest = digest.hexdigest()
+
+
+def witness_time() -> int:
+    """For histories that nobody reads."""
+    return 0
+
+
+async def _create_topics(witness: Cluster, script: Script, history: HistoryWriter) -> None:
+    """Raises Violation when that does not work."""
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.partition_count,
+                replication_factor=1,
+                configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+            )
+            for topic in script.topics
+        ],
+        timeout_ms=5_000,
+    )
+    response = await witness.send(witness.any_node(), request, 5)
+    errors = {result.name: ErrorCode(result.error_code).name for result in response.topics if result.error_code}
+    if errors:
+        raise Violation(f"topics could not be created: {errors}")
+    for topic in script.topics:
+        if topic.is_recorded:
+            history.topic(topic.name, compacted=topic.is_compacted)
