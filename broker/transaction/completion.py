@@ -28,7 +28,7 @@ _DONE = frozenset(
     {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION},
 )
 # Somebody newer owns the producer id there: this coordinator has been deposed and must not end anything.
-_DEPOSED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+DEPOSED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 # Passing troubles of a partition. Whatever else comes back is retried too, but with an error in the log.
 _PASSING = frozenset(
     {
@@ -69,6 +69,7 @@ class Completion:
         self._channel = channel
         self._clock = clock
         self._ended = ended
+        self.refusal: ErrorCode | None = None  # why it was given up
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=f"complete-{transaction.transactional_id}"
         )
@@ -102,6 +103,7 @@ class Completion:
                 transactional_id=self.transaction.transactional_id,
                 error=refusal.error.name,
             )
+            self.refusal = refusal.error
         except Exception:
             log.exception("transaction_completion_failed", transactional_id=self.transaction.transactional_id)
         finally:
@@ -172,7 +174,7 @@ class Completion:
     def _is_done(self, topic_partition: TopicPartition, error: ErrorCode) -> bool:
         if error in _DONE:
             return True
-        if error in _DEPOSED:
+        if error in DEPOSED:
             raise CoordinatorRefusal(error)
         if self._channel.is_deleted(topic_partition):
             return True

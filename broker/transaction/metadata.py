@@ -22,6 +22,7 @@ from broker.transaction.state_machine import (
     TransactionVersion,
 )
 from protocol.errors import ErrorCode
+from protocol.primitives import DecodeError
 from protocol.stored.transaction_state import PartitionsSchema, TransactionLogValue
 
 NO_PRODUCER_ID = -1
@@ -31,6 +32,7 @@ EXHAUSTED_EPOCH = LAST_EPOCH - 1  # the last epoch a client may hold; after it c
 TWO_PHASE_COMMIT_TIMEOUT_MS = (
     2_147_483_647  # KIP-939: a transaction with this time-out is only ever ended by its client
 )
+_STORED_STATES = frozenset(TransactionState)
 
 
 class Producer(NamedTuple):
@@ -273,7 +275,9 @@ def to_value(metadata: TransactionMetadata) -> TransactionLogValue:
 
 
 def from_value(transactional_id: str, value: TransactionLogValue) -> TransactionMetadata:
-    """The metadata that a record holds. Raises ValueError for a state that is never stored."""
+    """The metadata that a record holds. Raises DecodeError for a state that is never stored."""
+    if value.transaction_status not in _STORED_STATES:
+        raise DecodeError(f"{transactional_id!r} is in state {value.transaction_status}, which is never stored")
     return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=value.producer_id,

@@ -138,6 +138,7 @@ PRODUCE = OK | _codes(
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     E.KAFKA_STORAGE_ERROR,
     E.INVALID_RECORD,
+    E.INVALID_REQUEST,  # the transactional id is empty
 )
 TXN_OFFSET_COMMIT = (
     OK
@@ -156,6 +157,7 @@ TXN_OFFSET_COMMIT = (
         E.INVALID_PRODUCER_ID_MAPPING,
         E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         E.FENCED_INSTANCE_ID,
+        E.INVALID_REQUEST,  # the transactional id is empty
     )
 )
 WRITE_TXN_MARKERS = OK | _codes(
