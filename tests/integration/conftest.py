@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +16,8 @@ _numbers = itertools.count()
 
 # kafka-python leaves a socket for the garbage collector whenever a connection is refused, as while a broker restarts;
 # which test that hits is a matter of luck.
-_LEAVES_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+_UNCLOSED_SOCKET = "unclosed <socket"
+_LEAVES_SOCKETS = pytest.mark.filterwarnings(f"ignore:{_UNCLOSED_SOCKET}:ResourceWarning")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,6 +25,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "tests/integration/" in item.path.as_posix():
             item.add_marker(pytest.mark.integration)
             item.add_marker(_LEAVES_SOCKETS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def left_behind() -> Iterator[None]:
+    """The sockets that a module's clients left behind are collected here and not after the last test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _UNCLOSED_SOCKET, ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="module")
