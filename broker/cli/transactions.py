@@ -120,11 +120,12 @@ def producers(bootstrap: str, as_json: bool, topic: str, partition: int) -> None
 @bootstrap_option
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
-@click.option("--producer-id", type=int, required=True, help="Whose transaction; `transactions producers` shows it.")
+@click.option("--producer-id", type=int, help="Whose transaction; `transactions producers` shows it.")
+@click.option("--start-offset", type=click.IntRange(min=0), help="Or where it begins: the last stable offset.")
 @click.confirmation_option(
     "--yes", prompt="This aborts the transaction on this partition only, behind its coordinator's back. Continue?"
 )
-def abort(bootstrap: str, topic: str, partition: int, producer_id: int) -> None:
+def abort(bootstrap: str, topic: str, partition: int, producer_id: int | None, start_offset: int | None) -> None:
     """Abort a hanging transaction on one partition.
 
     For one that no coordinator will end, which shows as a last stable offset that stands still.
@@ -132,6 +133,8 @@ def abort(bootstrap: str, topic: str, partition: int, producer_id: int) -> None:
     from kafka import TopicPartition
     from kafka.admin import AbortTransactionSpec
 
+    if (producer_id is None) == (start_offset is None):
+        raise click.UsageError("say whose transaction: --producer-id or --start-offset, one of them")
     where = f"{topic}-{partition}"
     with admin_client(bootstrap) as admin:
         described = admin.describe_producers([TopicPartition(topic, partition)])
@@ -140,22 +143,27 @@ def abort(bootstrap: str, topic: str, partition: int, producer_id: int) -> None:
                 producer
                 for state in described.values()
                 for producer in state.active_producers
-                if producer.producer_id == producer_id
+                if producer.current_transaction_start_offset >= 0
+                and (producer.producer_id == producer_id or producer.current_transaction_start_offset == start_offset)
             ),
             None,
         )
-        if producer is None or producer.current_transaction_start_offset < 0:
+        if producer is None:
+            missing = (
+                f"producer {producer_id} has no open transaction on {where}"
+                if start_offset is None
+                else f"no open transaction begins at offset {start_offset} of {where}"
+            )
             raise click.ClickException(
-                f"producer {producer_id} has no open transaction on {where}; "
-                f"`fencepost transactions producers {topic} {partition}` shows which there are"
+                f"{missing}; `fencepost transactions producers {topic} {partition}` shows which there are"
             )
         # A producer whose partition has no marker yet has coordinator epoch -1; every coordinator's is 0 or more.
         admin.abort_transaction(
             AbortTransactionSpec(
                 TopicPartition(topic, partition),
-                producer_id,
+                producer.producer_id,
                 producer.producer_epoch,
                 max(0, producer.coordinator_epoch),
             )
         )
-    click.echo(f"aborted the transaction of producer {producer_id} on {where}")
+    click.echo(f"aborted the transaction of producer {producer.producer_id} on {where}")

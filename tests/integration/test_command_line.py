@@ -16,7 +16,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from broker.main import fencepost
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.record_batch import Record, build_batch
 from tests.support.broker_process import ROOT, BrokerProcess
+from tests.support.wire import WireConnection
 
 Run = Callable[..., Result]
 Unique = Callable[[str], str]
@@ -294,6 +297,50 @@ def test_a_hanging_transaction_is_found_and_aborted(broker: BrokerProcess, run: 
     assert (partition["last_stable_offset"], partition["high_watermark"]) == (2, 2)
     again = run("transactions", "abort", topic, "0", "--producer-id", str(found["producer_id"]), "--yes")
     assert f"has no open transaction on {topic}-0" in again.stderr
+
+
+def test_a_transaction_that_no_coordinator_knows_hangs_until_it_is_aborted(tmp_path: Path) -> None:
+    """Without verification an old client's late write opens a transaction that nobody will ever end."""
+    process = BrokerProcess(tmp_path / "data", settings={"transaction.partition.verification.enable": "false"})
+    process.start()
+
+    def run(*arguments: str, input: str | None = None) -> Result:  # noqa: A002  # click's own word
+        return CliRunner().invoke(fencepost, arguments, input=input, env={"FENCEPOST_BOOTSTRAP": process.bootstrap})
+
+    try:
+        run("topics", "create", "orders", "--partitions", "1")
+        run("produce", "orders", input="before\n")
+        batch = build_batch(
+            [Record(0, int(time.time() * 1000), None, b"late")],
+            producer_id=5000,
+            producer_epoch=3,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        request = ProduceRequest(
+            transactional_id="zombie",
+            acks=-1,
+            timeout_ms=5_000,
+            topic_data=[TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])],
+        )
+        with WireConnection(process.host, process.port) as connection:
+            response = connection.call(request, ProduceResponse, 9, flexible_header=True)
+        assert response.responses[0].partition_responses[0].error_code == 0
+        run("produce", "orders", input="after\n")
+        read = ("consume", "orders", "--from-beginning", "--idle-seconds", "1")
+        assert "after" not in run(*read).stdout
+        assert json.loads(run("transactions", "list", "--json").stdout) == []
+        described = json.loads(run("transactions", "producers", "orders", "0", "--json").stdout)
+        (hanging,) = [producer for producer in described if producer["transaction_start_offset"] is not None]
+        assert (hanging["producer_id"], hanging["transaction_start_offset"]) == (5000, 1)
+        wrong = run("transactions", "abort", "orders", "0", "--start-offset", "0", "--yes")
+        assert "no open transaction begins at offset 0 of orders-0" in wrong.stderr
+        assert "one of them" in run("transactions", "abort", "orders", "0", "--yes").stderr
+        aborted = run("transactions", "abort", "orders", "0", "--start-offset", "1", "--yes")
+        assert aborted.stdout == "aborted the transaction of producer 5000 on orders-0\n"
+        assert run(*read).stdout.split() == ["before", "after"]
+    finally:
+        process.kill()
 
 
 @pytest.mark.parametrize(
