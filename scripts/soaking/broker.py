@@ -128,6 +128,7 @@ class Broker:
     def limit_file_size(self, limit_bytes: int | None) -> None:
         """No file of the process can grow beyond this from now on, as if the disk were full there; None: no limit."""
         assert self._process is not None
+        self.raise_if_dead()
         soft_limit = resource.RLIM_INFINITY if limit_bytes is None else limit_bytes
         _, hard_limit = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (soft_limit, hard_limit))

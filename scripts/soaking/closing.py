@@ -42,7 +42,10 @@ class Content:
 def open_transactions(bootstrap_servers: str) -> list[str]:
     """Transactional ids, with their states, that are neither empty nor complete, as the command line shows them."""
     command = [sys.executable, "-m", "broker", "transactions", "list", "--bootstrap", bootstrap_servers, "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ClosingError("fencepost transactions list does not end") from error
     if done.returncode != 0:
         raise ClosingError(f"fencepost transactions list ended with {done.returncode}: {done.stderr.strip()}")
     return [

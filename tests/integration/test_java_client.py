@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer
 
+from scripts.kafka_clients import kafka_clients_class_path
 from tests.support.broker_process import BrokerProcess
-from tests.support.java_clients import kafka_clients_class_path
 
 PROGRAM = Path(__file__).parent / "java" / "VersionTwoTransactions.java"
 

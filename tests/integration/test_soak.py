@@ -29,7 +29,7 @@ def soak(directory: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
 @pytest.mark.timeout(240)
 def test_clients_of_every_kind_come_through_a_few_seconds_of_crashes(tmp_path: Path) -> None:
     exit_code, report, said = soak(
-        tmp_path / "soak", "--minutes", "0.2", "--seed", "5", "--fault-interval", "0.8", "--rate", "60"
+        tmp_path / "soak", "--minutes", "0.1", "--seed", "5", "--fault-interval", "0.5", "--rate", "60"
     )
     assert exit_code == 0, said
     assert report["anomalies"] == {}
