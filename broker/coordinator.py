@@ -10,6 +10,7 @@ Source: Kafka's CoordinatorRuntime, CoordinatorShard and CoordinatorResult.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -60,12 +61,14 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 S = TypeVar("S", bound=Shard)
-LOAD_CHUNK_BYTES = 4 * 1024 * 1024
+LOAD_CHUNK_BYTES = 64 * 1024  # of records that are taken in before the event loop does something else
+LOAD_PATIENCE_S = 1.0
 REFUSED_DEADLINE_PAUSE_S = 1.0
 
 
 class PartitionState(Enum):
-    """Loading answers COORDINATOR_LOAD_IN_PROGRESS; offline, after a failed write, NOT_COORDINATOR."""
+    """Loading answers COORDINATOR_LOAD_IN_PROGRESS, after some patience; offline, after a failed write,
+    NOT_COORDINATOR."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -84,6 +87,11 @@ class CoordinatorPartition(Generic[S]):
     timer: asyncio.TimerHandle | None = None
     timer_deadline_ms: int | None = None
     parked: dict[Hashable, asyncio.Future[Any]] = field(default_factory=dict)
+    load: asyncio.Task[None] | None = None
+
+    @property
+    def is_loading(self) -> bool:
+        return self.state is PartitionState.LOADING
 
 
 class CoordinatorRefusal(Exception):  # noqa: N818  # an expected answer of a coordinator, not an error
@@ -118,6 +126,7 @@ class CoordinatorRuntime(Generic[S]):
         self._applied = applied
         self._partitions: dict[int, CoordinatorPartition[S]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._load_turn = asyncio.Lock()
 
     def partitions(self) -> Iterable[CoordinatorPartition[S]]:
         return self._partitions.values()
@@ -127,15 +136,18 @@ class CoordinatorRuntime(Generic[S]):
         partition = self._partitions.get(index)
         if partition is None or partition.state is PartitionState.OFFLINE:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
-        if partition.state is PartitionState.LOADING:
+        if partition.is_loading:
             raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return partition
 
     async def execute(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
         """Decide on a partition's shard, append and apply the records, and return the reply once it is durable.
 
+        A partition that is just being loaded is waited for, up to LOAD_PATIENCE_S: clients that are told
+        COORDINATOR_LOAD_IN_PROGRESS pause for longer than most loads take.
         Raises CoordinatorRefusal when the partition cannot answer, also when its log could not be written.
         """
+        await self._wait_for_load(index)
         partition = self.partition(index)
         decision = decide(partition.shard)
         reply = decision.reply
@@ -156,6 +168,11 @@ class CoordinatorRuntime(Generic[S]):
                 waiting.exception()  # a write that failed has refused it too; that is told once
             else:
                 waiting.cancel()
+
+    async def _wait_for_load(self, index: int) -> None:
+        partition = self._partitions.get(index)
+        if partition is not None and partition.is_loading and partition.load is not None:
+            await asyncio.wait((partition.load,), timeout=LOAD_PATIENCE_S)
 
     def submit(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
         """Decide, append and apply in this very step, for callers to whom it does not matter when the records become
@@ -247,11 +264,12 @@ class CoordinatorRuntime(Generic[S]):
 
     def load(self, index: int, partition_log: PartitionLog, *, coordinator_epoch: int) -> asyncio.Task[None]:
         """Take over a partition: replay its log in the background, then answer requests. The task ends when it is
-        active.
+        active. Partitions are loaded one after another, so that the first can answer while the others wait.
         """
         partition = CoordinatorPartition(index, partition_log, self._make_shard(index), coordinator_epoch)
         self._partitions[index] = partition
         task = asyncio.get_running_loop().create_task(self._load(partition), name=f"load-{self.name}-{index}")
+        partition.load = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -270,61 +288,70 @@ class CoordinatorRuntime(Generic[S]):
             self.resign(index)
 
     async def _load(self, partition: CoordinatorPartition[S]) -> None:
-        partition_log = partition.log
-        offset = partition_log.log_start_offset
-        record_count = 0
-        try:
-            while offset < partition_log.log_end_offset:
-                read = partition_log.read(offset, LOAD_CHUNK_BYTES, isolation=Isolation.LOG_END)
-                start_offset = offset
-                for batch in iterate_batches(read.records):
-                    if not check_crc(batch.buffer):
-                        raise StorageError(
-                            f"{partition_log.topic_partition} is damaged at offset {offset}: bad checksum"
-                        )
-                    header = batch.header
-                    offset = header.last_offset + 1
-                    record_count += header.records_count
-                    if header.is_control:
-                        marker = read_end_transaction_marker(batch)
-                        if marker is not None:
-                            partition.shard.apply_marker(
-                                header.producer_id,
-                                header.producer_epoch,
-                                committed=marker.committed,
-                                offset=header.base_offset,
-                            )
-                        continue
-                    producer_id, producer_epoch = (
-                        (header.producer_id, header.producer_epoch) if header.is_transactional else (-1, -1)
-                    )
-                    for record in read_records(batch):
-                        if record.key is not None:
-                            partition.shard.apply(
-                                record.key,
-                                record.value,
-                                RecordOrigin(record.offset, record.timestamp_ms, producer_id, producer_epoch),
-                            )
-                if offset == start_offset:
-                    # Taking what was read so far for the whole would forget decisions that were acknowledged.
-                    raise StorageError(f"{partition_log.topic_partition} cannot be read from offset {offset} on")
-                await asyncio.sleep(0)
-        except (StorageError, DecodeError) as error:
-            self._take_offline(partition, error)
-            return
-        if partition.state is not PartitionState.LOADING:
-            return  # given up meanwhile
-        # No await since the last read: a marker is either among what was replayed or is told to the observer.
-        partition.shard.loaded(self._clock.now_ms())
-        partition_log.observer = _MarkerObserver(self, partition)
-        partition.state = PartitionState.ACTIVE
+        async with self._load_turn:
+            if not partition.is_loading:
+                return  # given up before its turn came
+            began_at_s = time.perf_counter()
+            try:
+                record_count = await self._replay(partition)
+            except (StorageError, DecodeError) as error:
+                self._take_offline(partition, error)
+                return
+            if record_count is None:
+                return  # given up meanwhile
+            # No await since the last read: a marker is either among what was replayed or is told to the observer.
+            partition.shard.loaded(self._clock.now_ms())
+            partition.log.observer = _MarkerObserver(self, partition)
+            partition.state = PartitionState.ACTIVE
         if record_count:
             log.info(
-                "coordinator_partition_loaded", coordinator=self.name, partition=partition.index, records=record_count
+                "coordinator_partition_loaded",
+                coordinator=self.name,
+                partition=partition.index,
+                records=record_count,
+                duration_ms=round((time.perf_counter() - began_at_s) * 1000, 3),
             )
         if self._applied is not None:
             self._applied(partition)
         self._schedule(partition)
+
+    async def _replay(self, partition: CoordinatorPartition[S]) -> int | None:
+        """Apply what the log holds; returns how many records that were, or None if the partition was given up.
+
+        Raises StorageError, DecodeError.
+        """
+        partition_log, shard = partition.log, partition.shard
+        offset = partition_log.log_start_offset
+        record_count = 0
+        while offset < partition_log.log_end_offset and partition.is_loading:
+            read = partition_log.read(offset, LOAD_CHUNK_BYTES, isolation=Isolation.LOG_END)
+            start_offset = offset
+            for batch in iterate_batches(read.records):
+                if not check_crc(batch.buffer):
+                    raise StorageError(f"{partition_log.topic_partition} is damaged at offset {offset}: bad checksum")
+                header = batch.header
+                offset = header.last_offset + 1
+                record_count += header.records_count
+                producer_id, producer_epoch = header.producer_id, header.producer_epoch
+                if header.is_control:
+                    marker = read_end_transaction_marker(batch)
+                    if marker is not None:
+                        shard.apply_marker(
+                            producer_id, producer_epoch, committed=marker.committed, offset=header.base_offset
+                        )
+                    continue
+                if not header.is_transactional:
+                    producer_id, producer_epoch = -1, -1
+                for record in read_records(batch):
+                    if record.key is not None:
+                        origin = RecordOrigin(record.offset, record.timestamp_ms, producer_id, producer_epoch)
+                        shard.apply(record.key, record.value, origin)
+            if offset == start_offset:
+                # Taking what was read so far for the whole would forget decisions that were acknowledged.
+                raise StorageError(f"{partition_log.topic_partition} cannot be read from offset {offset} on")
+            if offset < partition_log.log_end_offset:
+                await asyncio.sleep(0)
+        return record_count if partition.is_loading else None
 
     def _take_offline(self, partition: CoordinatorPartition[S], error: Exception) -> None:
         if partition.state is not PartitionState.OFFLINE:

@@ -110,7 +110,8 @@ class Node:
     async def start(self) -> None:
         """Bring everything up; when this returns, clients are served.
 
-        Order: ports, data directory, metadata, recovery of the logs, coordinators, listeners.
+        Order: ports, data directory, metadata, recovery of the logs, listeners. Coordinators load meanwhile: who only
+        writes and reads need not wait for them, and requests to one that is loading do.
         Raises StartError or StorageError, each with one line for the user; nothing is left behind then.
         """
         started_s = time.perf_counter()
@@ -120,6 +121,11 @@ class Node:
             await self._cleanup.aclose()
             raise
         self.start_duration_s = time.perf_counter() - started_s
+
+    async def ensure_loaded(self) -> None:
+        """Wait until both coordinators have loaded all that they coordinate, or could not."""
+        await self.services.transactions.ensure_loaded()
+        await self.services.groups.ensure_loaded()
 
     async def stop(self) -> None:
         """Answer what is in flight, bring everything to disk and mark the data directory as cleanly closed."""
@@ -167,7 +173,6 @@ class Node:
         await transactions.start()
         await groups.start()
         cleanup.push_async_callback(groups.close)
-        await groups.ensure_loaded()
 
         services = Services(
             settings=settings,

@@ -125,12 +125,20 @@ async def _serve(loaded: LoadedSettings) -> None:
     gc.collect()
     gc.freeze()
     _print_ready(node, loaded.settings)
+    loading = asyncio.create_task(_freeze_when_loaded(node))
     try:
         await stopping.wait()
         log.info("stopping", connections=node.connection_count)
     finally:
+        loading.cancel()
         await node.stop()
     log.info("stopped")
+
+
+async def _freeze_when_loaded(node: Node) -> None:
+    """The same for what the coordinators know."""
+    await node.ensure_loaded()
+    gc.freeze()
 
 
 def _signalled(stopping: asyncio.Event) -> None:

@@ -93,14 +93,18 @@ class TransactionService:
     # Start and stop
 
     async def start(self) -> None:
-        """Reserve producer ids, load what `__transaction_state` holds, and finish what was prepared before the last
-        stop.
+        """Reserve producer ids and begin to load `__transaction_state`. What was prepared before the last stop is
+        finished as soon as its partition is loaded.
         """
         await self._producer_ids.start()
         metadata = self._topics.metadata.get(TRANSACTION_STATE_TOPIC)
         if metadata is not None and self._partition_count == 0:
             self._topic_created(metadata)
-        await self._loaded()
+
+    async def ensure_loaded(self) -> None:
+        """Wait until every partition answers requests, or could not be loaded."""
+        while self._loads:
+            await asyncio.wait(self._loads)
 
     async def close(self) -> None:
         """Stop. Prepared transactions that are not complete are finished after the next start."""
@@ -119,7 +123,7 @@ class TransactionService:
         """Create `__transaction_state` if it does not exist, and wait until all its partitions have been loaded."""
         if self._partition_count == 0:
             await self._topics.ensure_internal(TRANSACTION_STATE_TOPIC)
-        await self._loaded()
+        await self.ensure_loaded()
 
     def _topic_created(self, metadata: TopicMetadata) -> None:
         if metadata.name != TRANSACTION_STATE_TOPIC:
@@ -157,10 +161,6 @@ class TransactionService:
             self._runtime.resign(index)
         self._partition_count = 0
         self._loads.clear()
-
-    async def _loaded(self) -> None:
-        while self._loads:
-            await asyncio.wait(self._loads)
 
     def _make_shard(self, index: int) -> TransactionShard:
         return TransactionShard(limits=self._limits, take_producer_id=self._producer_ids.take)

@@ -180,13 +180,35 @@ async def test_a_partition_that_is_loading_or_not_owned_refuses(harness: Harness
     assert refusal.value.error is ErrorCode.NOT_COORDINATOR
     loading = harness.runtime.load(0, harness.log, coordinator_epoch=0)  # type: ignore[arg-type]
     with pytest.raises(CoordinatorRefusal) as refusal:
-        await harness.runtime.execute(0, lambda _: say("a"))
+        harness.runtime.submit(0, lambda _: say("a"))
     assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     await loading
     harness.runtime.resign(0)
     with pytest.raises(CoordinatorRefusal) as refusal:
         harness.runtime.submit(0, lambda _: say("a"))
     assert refusal.value.error is ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_request_to_a_partition_that_is_loading_waits_for_it(harness: Harness) -> None:
+    await harness.load()
+    await harness.runtime.execute(0, lambda _: say("a"))
+    harness.runtime = harness.new_runtime()
+    harness.runtime.load(0, harness.log, coordinator_epoch=0)  # type: ignore[arg-type]
+    assert await harness.runtime.execute(0, lambda known: Decision(list(known.words))) == ["a"]
+
+
+async def test_a_load_that_takes_too_long_is_told(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    await harness.load()
+    await harness.runtime.execute(0, lambda _: say("a"))
+    monkeypatch.setattr("broker.coordinator.LOAD_PATIENCE_S", 0.0)
+    harness.runtime = harness.new_runtime()
+    loading = harness.runtime.load(0, harness.log, coordinator_epoch=0)  # type: ignore[arg-type]
+    async with harness.runtime._load_turn:  # as if another partition were being loaded
+        with pytest.raises(CoordinatorRefusal) as refusal:
+            await harness.runtime.execute(0, lambda _: say("b"))
+    assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await loading
+    assert await harness.runtime.execute(0, lambda known: Decision(list(known.words))) == ["a"]
 
 
 async def test_a_partition_given_up_while_it_loads_does_not_come_alive(harness: Harness) -> None:

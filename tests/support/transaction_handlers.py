@@ -73,6 +73,7 @@ async def transaction_handlers(
     clock = SystemClock()
     transactions = TransactionService(cast("Any", topics), ProducerIds(InMemoryMetadataStore()), settings, clock)
     await transactions.start()
+    await transactions.ensure_loaded()
     services = Services(
         settings=settings,
         clock=clock,

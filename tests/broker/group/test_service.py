@@ -85,26 +85,32 @@ def end_transaction(broker: GroupBroker, *, is_committed: bool) -> None:
 # Life
 
 
-async def test_before_the_topic_exists_requests_are_sent_elsewhere_and_there_are_no_groups() -> None:
+async def test_before_the_topic_exists_requests_are_sent_elsewhere_and_there_are_no_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("broker.coordinator.LOAD_PATIENCE_S", 0.0)
     broker = GroupBroker()
     await broker.start(create=False)
     assert await commit(broker, 5) is ErrorCode.NOT_COORDINATOR
     assert await broker.groups.fetch_offsets("g", None, require_stable=True) is ErrorCode.NOT_COORDINATOR
     assert await broker.groups.list_groups() == []
     await broker.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
-    assert await commit(broker, 5) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert await broker.groups.list_groups() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    async with broker.groups._runtime._load_turn:  # as if other partitions were being loaded
+        assert await commit(broker, 5) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await broker.groups.list_groups() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     await broker.groups.ensure_loaded()
     assert await commit(broker, 5) is ErrorCode.NONE
     await broker.groups.close()
 
 
-async def test_heartbeats_are_fine_while_their_group_is_loaded() -> None:
+async def test_heartbeats_are_fine_while_their_group_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.coordinator.LOAD_PATIENCE_S", 0.0)
     broker = GroupBroker()
     await broker.start(create=False)
     await broker.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-    assert await broker.groups.heartbeat(request) is ErrorCode.NONE
+    async with broker.groups._runtime._load_turn:  # as if other partitions were being loaded
+        assert await broker.groups.heartbeat(request) is ErrorCode.NONE
     await broker.groups.ensure_loaded()
     assert await broker.groups.heartbeat(request) is ErrorCode.UNKNOWN_MEMBER_ID
     await broker.groups.close()

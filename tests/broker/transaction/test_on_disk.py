@@ -105,6 +105,7 @@ async def disk_broker(directory: Path, store: InMemoryMetadataStore) -> AsyncIte
         await topics.create("out", 1, {})
     service = TransactionService(topics, ProducerIds(store), settings, clock)
     await service.start()
+    await service.ensure_loaded()
     try:
         yield DiskBroker(topics, service)
     finally:

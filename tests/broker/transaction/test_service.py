@@ -97,6 +97,7 @@ class Broker:
         await self.service.close()
         self.service = self._make_service()
         await self.service.start()
+        await self.service.ensure_loaded()
 
     async def begin(self, *partitions: TopicPartition, version: TransactionVersion = V2) -> Producer:
         producer = producer_of(await self.service.init_producer_id(ID, timeout_ms=60_000))
@@ -146,6 +147,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
 async def broker() -> AsyncIterator[Broker]:
     broker = Broker()
     await broker.service.start()
+    await broker.service.ensure_loaded()
     yield broker
     await broker.service.close()
 
@@ -214,6 +216,7 @@ async def test_requests_wait_for_markers_but_not_for_ever() -> None:
     broker = Broker(add_partitions_to_txn_retry_backoff_max_ms=20)
     channel = broker.hold_markers()
     await broker.service.start()
+    await broker.service.ensure_loaded()
     producer = await broker.begin()
     after = producer_of(await broker.end(producer))
     assert await broker.service.add_partitions(ID, after, (OUT_0,), version=V2) is CONCURRENT
@@ -253,6 +256,7 @@ async def test_a_prepared_transaction_is_finished_after_a_crash(written_before_c
     broker = Broker()
     channel = broker.hold_markers()
     await broker.service.start()
+    await broker.service.ensure_loaded()
     producer = await broker.begin()
     after = producer_of(await broker.end(producer))
     await eventually(lambda: bool(channel.sent))
@@ -299,6 +303,7 @@ async def test_an_error_that_should_not_be_is_retried_as_well() -> None:
     channel = broker.hold_markers()
     channel.gate.set()
     await broker.service.start()
+    await broker.service.ensure_loaded()
     producer = await broker.begin()
     channel.answers = [{OUT_0: ErrorCode.CORRUPT_MESSAGE, OUT_1: OK}, {}]
     assert (await broker.end(producer)).error is OK
@@ -314,6 +319,7 @@ async def test_a_deposed_coordinator_ends_nothing(error: ErrorCode) -> None:
     channel.gate.set()
     channel.answers = [{OUT_0: error, OUT_1: OK}]
     await broker.service.start()
+    await broker.service.ensure_loaded()
     producer = await broker.begin()
     after = producer_of(await broker.end(producer))
     await eventually(lambda: not channel.answers)
@@ -399,6 +405,7 @@ async def test_without_a_transactional_id_every_producer_gets_an_id_and_nothing_
 async def test_a_two_phase_commit_transaction_gets_no_time_out() -> None:
     broker = Broker(transaction_two_phase_commit_enable=True)
     await broker.service.start()
+    await broker.service.ensure_loaded()
     assert (await broker.service.init_producer_id(ID, timeout_ms=0, two_phase_commit=True)).error is OK
     assert broker.transaction.timeout_ms == 2**31 - 1
     await broker.service.close()
