@@ -41,6 +41,7 @@ RETRIABLE = frozenset(
 """What a broker that has just been started may say for a while."""
 
 VERSIONS = {
+    "AddPartitionsToTxnRequest": 3,
     "CreateTopicsRequest": 5,
     "EndTxnRequest": 5,
     "FindCoordinatorRequest": 4,
@@ -112,7 +113,7 @@ class Client:
         self.close()
 
     def _read(self, length_bytes: int) -> bytes:
-        content = self._received.read(length_bytes)
+        content: bytes = self._received.read(length_bytes)
         if len(content) < length_bytes:
             raise ConnectionResetError("the broker closed the connection")
         return content
@@ -149,12 +150,12 @@ def wait_until_answered(client: Client, request: Any, *, timeout_s: float = 60.0
 def error_of(reply: Any) -> ErrorCode:
     """The first error in a reply, wherever it is told."""
     code = getattr(reply, "error_code", 0)
-    for name in ("topics", "responses", "coordinators"):
+    for name in ("topics", "responses", "coordinators", "results_by_topic_v3_and_below"):
         for topic in getattr(reply, name, ()) or ():
             code = code or getattr(topic, "error_code", 0)
-            for partitions in ("partitions", "partition_responses"):
+            for partitions in ("partitions", "partition_responses", "results_by_partition"):
                 for partition in getattr(topic, partitions, ()) or ():
-                    code = code or partition.error_code
+                    code = code or getattr(partition, "error_code", 0) or getattr(partition, "partition_error_code", 0)
     return ErrorCode(code)
 
 
@@ -206,6 +207,11 @@ def end_transaction_request(
 def find_transaction_coordinator(client: Client, transactional_id: str) -> None:
     """Wait until there is a coordinator; the first time, its internal topic is made."""
     wait_until_answered(client, FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]))
+
+
+def find_group_coordinator(client: Client, group_id: str) -> None:
+    """The same for groups."""
+    wait_until_answered(client, FindCoordinatorRequest(key_type=0, coordinator_keys=[group_id]))
 
 
 def init_producers(client: Client, transactional_ids: Iterable[str], timeout_ms: int) -> list[tuple[int, int]]:
