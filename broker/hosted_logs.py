@@ -9,7 +9,7 @@ import structlog
 from broker.config import Settings
 from broker.log.checkpoints import ZERO_TOPIC_ID
 from broker.log.log_config import LogConfig
-from broker.log.log_directory import LogDirectory
+from broker.log.log_directory import OWN_LEADER_EPOCH, LogDirectory
 from broker.log.partition_log import PartitionLog
 from broker.metadata.image import TopicMetadata
 from broker.placement import Placement
@@ -82,6 +82,13 @@ class HostedLogs:
                 self._logs.release(topic_partition)
                 return None
         if partition_log is None:
+            if self._placement.leader_epoch(topic_partition) > OWN_LEADER_EPOCH:
+                log.warning(
+                    "partition_came_without_its_directory",
+                    topic=topic_partition.topic,
+                    partition=topic_partition.partition,
+                    reason="it has been led before, but there are no files of it here; it begins anew, empty",
+                )
             return self._serve(self._create(topic_partition, topic, config))
         if partition_log.topic_id == ZERO_TOPIC_ID:
             self._logs.adopt(partition_log, topic.topic_id)

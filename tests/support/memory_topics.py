@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 from broker.disk import StorageError
 from broker.log.partition_log import PartitionLog
@@ -157,6 +158,20 @@ class MemoryTopics:
 
     def log(self, topic_partition: TopicPartition) -> MemoryLog | None:
         return self.logs.get(topic_partition)
+
+    def resign(self, topic_partition: TopicPartition) -> None:
+        """The partition is led by another node from now on. Its log stays, for `lead`."""
+        for hook in self.on_resigned:
+            hook(topic_partition)
+        self.logs[topic_partition].disk_failed = True  # as a log that has gone: nothing of it becomes durable here
+
+    def lead(self, topic_partition: TopicPartition) -> None:
+        """The partition is led here again, in a higher epoch."""
+        found = self.logs[topic_partition]
+        found.disk_failed = False
+        found.leader_epoch += 1
+        for hook in self.on_led:
+            hook(cast("PartitionLog", found))
 
     async def ensure_internal(self, name: str) -> TopicMetadata:
         return self.metadata.get(name) or self.add(name, INTERNAL_PARTITION_COUNT)

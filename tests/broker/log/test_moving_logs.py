@@ -1,0 +1,130 @@
+"""Logs that come to a node and go from it while it runs, with their partition's leadership."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+import pytest
+
+from broker.disk import StorageError
+from broker.local_disk import LocalDisk
+from broker.log.log_directory import LogDirectory
+from broker.log.results import Isolation
+from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
+from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld, overwrite
+
+
+async def test_only_what_is_led_here_is_opened_in_the_epoch_that_it_is_led_in(world: LogWorld) -> None:
+    world.create()
+    other = world.logs.create(TopicPartition("other", 0), TOPIC_ID, world.config)
+    directory = other.files.directory
+    await world.stop()
+    world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock)
+    await world.logs.open(lambda _: world.config, lambda name: 7 if name == ORDERS else None)
+    assert world.orders.leader_epoch == 7
+    assert world.logs.get(TopicPartition("other", 0)) is None
+    assert world.disk.exists(directory)
+
+
+async def test_a_log_leads_in_its_own_epoch_where_that_is_higher(world: LogWorld) -> None:
+    world.create().lead(9)
+    world.append(b"a")
+    await world.orders.flushed()
+    await world.stop()
+    world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock)
+    await world.logs.open(lambda _: world.config, lambda _: 4)
+    assert world.orders.leader_epoch == 9
+
+
+async def test_a_log_that_is_released_refuses_everybody_and_keeps_its_files(world: LogWorld) -> None:
+    log = world.create()
+    world.append(b"a")
+    await log.flushed()
+    woken: list[bool] = []
+    log.add_watcher(lambda: woken.append(log.is_deleted))
+    world.append(b"b")
+    waiting = log.flushed()
+    world.logs.release(ORDERS)
+    with pytest.raises(StorageError, match="led by another node"):
+        await waiting
+    assert woken == [True]
+    assert world.logs.get(ORDERS) is None
+    assert log.read(0, 1000, isolation=Isolation.READ_COMMITTED).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.disk.exists(log.files.directory)
+    world.logs.release(ORDERS)  # nothing to do
+
+
+async def test_a_log_comes_back_with_its_records_and_open_transactions(world: LogWorld) -> None:
+    log = world.create()
+    world.append(b"a", b"b")
+    world.append(b"c", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    await log.flushed()
+    world.logs.release(ORDERS)
+    back = await world.logs.admit(ORDERS, world.config, leader_epoch=3)
+    assert back is not None
+    assert back is not log
+    assert (back.log_end_offset, back.high_watermark, back.last_stable_offset) == (3, 3, 2)
+    assert back.leader_epoch == 3
+    assert world.append(b"c", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True).is_duplicate
+    assert world.append(b"d", producer_id=7, producer_epoch=0, base_sequence=1, is_transactional=True).base_offset == 3
+    assert await world.logs.admit(ORDERS, world.config, leader_epoch=3) is back
+
+
+async def test_there_is_no_log_to_come_without_a_directory(world: LogWorld) -> None:
+    assert await world.logs.admit(ORDERS, world.config, leader_epoch=3) is None
+
+
+async def test_a_directory_lost_while_its_partition_was_elsewhere_does_not_come_back_as_an_offline_log(
+    world: LogWorld,
+) -> None:
+    log = world.create()
+    world.append(b"a")
+    await log.flushed()
+    world.logs.sweep(world.clock.now_ms() + 100_000)  # writes the checkpoint
+    world.logs.release(ORDERS)
+    shutil.rmtree(log.files.directory)
+    assert await world.logs.admit(ORDERS, world.config, leader_epoch=1) is None
+    made = world.logs.create(ORDERS, TOPIC_ID, world.config, leader_epoch=1)
+    assert (made.is_offline, made.leader_epoch) == (False, 1)
+
+
+async def test_what_another_node_wrote_after_a_clean_stop_is_checked_at_the_next_start(world: LogWorld) -> None:
+    log = world.create()
+    world.append(b"a")
+    await log.flushed()
+    end_position = log.size_bytes
+    await world.stop()
+    # The partition was led elsewhere, where the machine died in the middle of a write.
+    overwrite(f"{log.files.directory}/{0:020}.log", end_position, b"\0" * 100)
+    world.disk.close()
+    world.disk = LocalDisk()
+    world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock)
+    await world.logs.open(lambda _: world.config, lambda _: 5)
+    assert not world.orders.is_offline
+    assert world.orders.log_end_offset == 1
+    assert world.append(b"b").base_offset == 1
+
+
+async def test_what_is_left_behind_of_a_deleted_topic_goes_and_nothing_else(world: LogWorld) -> None:
+    log = world.create()
+    directory = log.files.directory
+    world.logs.release(ORDERS)
+    assert not world.logs.delete_left_behind(ORDERS, bytes(15) + b"x"), "another topic of that name"
+    assert world.logs.delete_left_behind(ORDERS, TOPIC_ID)
+    assert not world.disk.exists(directory)
+    assert not world.logs.delete_left_behind(ORDERS, TOPIC_ID)
+    world.logs.sweep(world.clock.now_ms())
+    await asyncio.sleep(0)
+    assert world.create().log_end_offset == 0
+
+
+async def test_a_new_epoch_on_the_same_node_asks_for_verification_again(world: LogWorld) -> None:
+    log = world.create()
+    before = log.begin_verification(7, 0, 0, transaction_version_2=False)
+    log.lead(2)
+    after = log.begin_verification(7, 0, 0, transaction_version_2=False)
+    assert after is not before
+    log.lead(1)
+    assert log.leader_epoch == 2, "an epoch never falls"
