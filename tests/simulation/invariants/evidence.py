@@ -1,0 +1,296 @@
+"""What checkers look at: every byte that goes into a log and every reply, in one order, as they happen.
+
+The order numbers are shared by appends and replies, so that what was written before a client had its answer can be told
+from what was written after. Bytes are taken from the simulated disks, not from the broker's objects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.log.partition_log import PartitionLog
+from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from tests.simulation.disk import Operation
+from tests.simulation.invariants.history import PartitionHistory
+from tests.simulation.invariants.offsets_log import OffsetsLog
+from tests.simulation.invariants.stored_log import StoredBatch, read_segment
+from tests.simulation.invariants.transaction_log import TransactionLog
+from tests.simulation.loop import START_MS
+from tests.simulation.trace import Exchange
+
+if TYPE_CHECKING:
+    from tests.simulation.broker import SimulatedBroker
+    from tests.simulation.world import World
+
+GIVEN_UP_AFTER_S = 90.0
+_DIRECTORY = re.compile(r".*/(?P<topic>[^/]+)-(?P<partition>\d+)")
+_LOG_FILE = re.compile(r"(?P<directory>.*/[^/]+-\d+)/(?P<base_offset>\d{20})\.log")
+
+Key = tuple[int, TopicPartition]
+
+
+class _File(NamedTuple):
+    """A log file as it was last read. read_bytes: up to the end of the last whole batch."""
+
+    content: bytes
+    read_bytes: int
+    batches: list[StoredBatch]
+
+
+class Evidence:
+    """Follows a world from before its first broker starts.
+
+    histories:    by node and partition. deleted: those of partitions that are no more.
+    transactions: what the coordinators' logs say.
+    offsets:      what the logs of committed offsets say.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.order = 0
+        self.histories: dict[Key, PartitionHistory] = {}
+        self.deleted: list[PartitionHistory] = []
+        self.transactions = TransactionLog()
+        self.offsets = OffsetsLog()
+        self.on_appended: list[Callable[[PartitionHistory, StoredBatch], None]] = []
+        self.on_rewound: list[Callable[[PartitionHistory], None]] = []
+        self.on_answered: list[Callable[[Exchange], None]] = []
+        self.on_restarted: list[Callable[[SimulatedBroker], None]] = []
+        self.sent_order: dict[int, int] = {}
+        self.served_since_s: dict[int, float] = {}
+        self._files: dict[tuple[int, str], _File] = {}
+        self._unsure: dict[Key, None] = {}
+        self._start_counts: dict[int, int] = {}
+        self._unserved: dict[int, None] = {}
+        self._waiting: list[Exchange] = []
+        self._seen_entries = 0
+        world.disk_observers.append(self._disk_changed)
+
+    # Questions
+
+    @property
+    def now_s(self) -> float:
+        return self.world.loop.time()
+
+    @property
+    def now_ms(self) -> int:
+        return START_MS + round(self.now_s * 1000)
+
+    def of(self, topic_partition: TopicPartition) -> PartitionHistory | None:
+        """The history of a partition; where several nodes have had it, that of its leader, or the longest."""
+        found = [history for (_, name), history in self.histories.items() if name == topic_partition]
+        return max(found, key=lambda history: (self.live_log(history) is not None, history.end_offset), default=None)
+
+    def of_topic(self, topic: str) -> list[PartitionHistory]:
+        return [history for (_, name), history in self.histories.items() if name.topic == topic]
+
+    def is_deleted(self, topic_partition: TopicPartition) -> bool:
+        return any(history.topic_partition == topic_partition for history in self.deleted)
+
+    def live_log(self, history: PartitionHistory) -> PartitionLog | None:
+        """The log that serves a history now; None while its broker is down or has given it up."""
+        broker = self.world.brokers[history.node_id]
+        if not broker.is_running:
+            return None
+        partition_log = broker.node.services.topics.log(history.topic_partition)
+        return None if partition_log is None or partition_log.is_offline else partition_log
+
+    def live_logs(self) -> Iterator[tuple[PartitionHistory, PartitionLog]]:
+        for history in list(self.histories.values()):
+            partition_log = self.live_log(history)
+            if partition_log is not None:
+                yield history, partition_log
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether the cleaner takes older records of a key out of a topic."""
+        for broker in self.world.brokers.values():
+            if broker.is_running:
+                configs = broker.node.services.topics.topic_config(topic) or ()
+                return any(config.name == "cleanup.policy" and "compact" in str(config.value) for config in configs)
+        return topic.startswith("__")
+
+    def topic_name(self, name: str, topic_id: bytes) -> str | None:
+        """A topic that a request names in one of the two ways."""
+        if name:
+            return name
+        for broker in self.world.brokers.values():
+            if broker.is_running:
+                metadata = broker.node.services.topics.metadata.get_by_id(topic_id)
+                return None if metadata is None else metadata.name
+        return None
+
+    # Following the world
+
+    def observe(self) -> None:
+        """Catch up with brokers that have started and files that were rewritten."""
+        for node_id, broker in self.world.brokers.items():
+            self._notice_start(broker)
+            if not broker.is_running:
+                continue
+            for key in [key for key in self._unsure if key[0] == node_id]:
+                self._read_again(key)
+            if node_id in self._unserved:
+                del self._unserved[node_id]
+                self.served_since_s[node_id] = self.now_s
+                self._take_answers()
+                for tell in self.on_restarted:
+                    tell(broker)
+        self._take_answers()
+
+    def _disk_changed(self, broker: SimulatedBroker, operation: Operation) -> None:
+        self._notice_start(broker)
+        if operation.kind in ("sync", "metadata", "open", "make_directory"):
+            return
+        match = _LOG_FILE.fullmatch(operation.path)
+        if match is None:
+            if operation.kind in ("rename", "delete"):
+                self._removed(broker.node_id, operation.path)
+            return
+        key = broker.node_id, _name(match["directory"])
+        if operation.kind == "append" and key not in self._unsure:
+            self._take_answers()
+            self._take_appended(broker, key, operation.path)
+        elif operation.kind == "append":
+            self._take_answers()
+            self._read_again(key)
+        else:
+            self._unsure[key] = None
+
+    def _removed(self, node_id: int, path: str) -> None:
+        match = _DIRECTORY.fullmatch(path)
+        history = self.histories.pop((node_id, _name(path)), None) if match is not None else None
+        if history is not None:
+            history.is_deleted = True
+            self.deleted.append(history)
+            self._unsure.pop((node_id, history.topic_partition), None)
+        for known in [known for known in self._files if known[0] == node_id and known[1].startswith(f"{path}/")]:
+            del self._files[known]
+
+    def _notice_start(self, broker: SimulatedBroker) -> None:
+        """A process that has just begun finds what the last one left: before it writes anything, that is the truth."""
+        if self._start_counts.get(broker.node_id) == broker.start_count:
+            return
+        self._start_counts[broker.node_id] = broker.start_count
+        self._unserved[broker.node_id] = None
+        self.served_since_s.pop(broker.node_id, None)
+        self._take_answers()
+        found = [match for path in broker.disk.paths() if (match := _LOG_FILE.fullmatch(path))]
+        names = dict.fromkeys(_name(match["directory"]) for match in found)
+        for key in [key for key in self.histories if key[0] == broker.node_id and key[1] not in names]:
+            self._rewind(self.histories[key], 0)
+        for topic_partition in names:
+            self._read_again((broker.node_id, topic_partition))
+
+    def _take_appended(self, broker: SimulatedBroker, key: Key, path: str) -> None:
+        content = broker.disk.content(path)
+        known = self._files.get((broker.node_id, path), _File(b"", 0, []))
+        self.order += 1
+        fresh, read_bytes = read_segment(content, known.read_bytes, order=self.order, at_s=self.now_s)
+        self._files[broker.node_id, path] = _File(content, read_bytes, known.batches + fresh)
+        for batch in fresh:
+            self._append(self._history(key), batch)
+
+    def _read_again(self, key: Key) -> None:
+        """Compare all files of a partition with what is known of it."""
+        self._unsure.pop(key, None)
+        node_id, _ = key
+        broker = self.world.brokers[node_id]
+        history = self._history(key)
+        present: list[StoredBatch] = []
+        end_offset = 0
+        self.order += 1
+        for path in self._segments(broker, key):
+            content = broker.disk.content(path)
+            known = self._files.get((node_id, path))
+            if known is None or known.content != content:
+                batches, read_bytes = read_segment(content, 0, order=self.order, at_s=self.now_s)
+                known = self._files[node_id, path] = _File(content, read_bytes, batches)
+            match = _LOG_FILE.fullmatch(path)
+            assert match is not None
+            present += known.batches
+            end_offset = max(end_offset, int(match["base_offset"]), *(batch.last_offset + 1 for batch in known.batches))
+            if known.read_bytes < len(content):
+                break  # what follows a torn batch is not a part of the log
+        self._take_present(history, present, end_offset)
+
+    def _take_present(self, history: PartitionHistory, present: list[StoredBatch], end_offset: int) -> None:
+        if history.end_offset > end_offset:
+            self._rewind(history, end_offset)
+        known = {batch.base_offset: batch for batch in history.batches}
+        fresh = [batch for batch in present if batch.base_offset >= history.end_offset]
+        old = present[: len(present) - len(fresh)]
+        history.present = [
+            known[batch.base_offset]
+            if batch.base_offset in known and known[batch.base_offset].raw == batch.raw
+            else batch
+            for batch in old
+        ]
+        if len(old) != len(known) or any(batch is not known.get(batch.base_offset) for batch in history.present):
+            history.is_whole = False
+        for batch in fresh:
+            self._append(history, batch)
+
+    def _rewind(self, history: PartitionHistory, end_offset: int) -> None:
+        history.rewind(end_offset)
+        history.present = [batch for batch in history.present if batch.last_offset < end_offset]
+        topic = history.topic_partition.topic
+        if topic == TRANSACTION_STATE_TOPIC:
+            self.transactions.rebuild(self.of_topic(topic))
+        elif topic == CONSUMER_OFFSETS_TOPIC:
+            self.offsets.rebuild(history)
+        for tell in self.on_rewound:
+            tell(history)
+
+    def _append(self, history: PartitionHistory, batch: StoredBatch) -> None:
+        history.append(batch)
+        history.present.append(batch)
+        topic = history.topic_partition.topic
+        if topic == TRANSACTION_STATE_TOPIC:
+            self.transactions.append(history, batch)
+        elif topic == CONSUMER_OFFSETS_TOPIC:
+            self.offsets.append(history, batch)
+        for tell in self.on_appended:
+            tell(history, batch)
+
+    def _take_answers(self) -> None:
+        entries = self.world.trace.entries
+        if self._seen_entries == len(entries) and not self._waiting:
+            return
+        for entry in entries[self._seen_entries :]:
+            if isinstance(entry, Exchange):
+                self.sent_order[entry.number] = self.order
+                self._waiting.append(entry)
+        self._seen_entries = len(entries)
+        answered = [exchange for exchange in self._waiting if exchange.response is not None]
+        if answered:
+            oldest_s = self.now_s - GIVEN_UP_AFTER_S
+            self._waiting = [
+                exchange for exchange in self._waiting if exchange.response is None and exchange.sent_s > oldest_s
+            ]
+            for exchange in sorted(answered, key=lambda exchange: exchange.answered_s or 0.0):
+                self.order += 1
+                for tell in self.on_answered:
+                    tell(exchange)
+
+    # Files
+
+    def _history(self, key: Key) -> PartitionHistory:
+        history = self.histories.get(key)
+        if history is None:
+            node_id, topic_partition = key
+            history = self.histories[key] = PartitionHistory(topic_partition, node_id)
+        return history
+
+    def _segments(self, broker: SimulatedBroker, key: Key) -> list[str]:
+        return [
+            path
+            for path in broker.disk.paths()
+            if (match := _LOG_FILE.fullmatch(path)) and _name(match["directory"]) == key[1]
+        ]
+
+
+def _name(directory: str) -> TopicPartition:
+    topic, _, partition = directory.rpartition("/")[2].rpartition("-")
+    return TopicPartition(topic, int(partition))

@@ -1,0 +1,152 @@
+"""Invariants 9 and 10: who a producer is, and that whoever was replaced can do nothing any more."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple
+
+from broker.topic_partition import TRANSACTION_STATE_TOPIC
+from protocol.errors import ErrorCode
+from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
+from tests.simulation.invariants.evidence import Evidence
+from tests.simulation.invariants.history import PartitionHistory
+from tests.simulation.invariants.invariant import Invariant, Violation
+from tests.simulation.invariants.stored_log import StoredBatch
+from tests.simulation.invariants.transaction_log import StateRecord, state_records
+from tests.simulation.trace import Exchange
+
+RESERVED_EPOCH = 32767
+END_TXN_VERSION_2 = 5
+
+
+class _Identity(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+
+
+class UniqueIdentities(Invariant):
+    """9. A (producer id, epoch) is handed to at most one producer session, except to identical retries; producer ids
+    are unique for ever.
+    """
+
+    number = 9
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._handed: dict[_Identity, tuple[Hashable, Exchange]] = {}
+        self._owners: dict[int, tuple[Hashable, object]] = {}
+
+    def answered(self, exchange: Exchange) -> Iterable[Violation]:
+        request, response = exchange.request, exchange.response
+        if isinstance(request, InitProducerIdRequest):
+            if response.error_code == ErrorCode.NONE:
+                identity = _Identity(response.producer_id, response.producer_epoch)
+                expected = _Identity(request.producer_id, request.producer_epoch)
+                # Only who names the identity before may be given the same one again.
+                session: Hashable = exchange.number
+                if request.transactional_id is not None and expected.producer_id >= 0:
+                    session = request.transactional_id, expected
+                owner: Hashable = exchange.number if request.transactional_id is None else request.transactional_id
+                yield from self._handed_out(identity, session, owner, exchange)
+        elif (
+            isinstance(request, EndTxnRequest)
+            and exchange.version >= END_TXN_VERSION_2
+            and response.error_code == ErrorCode.NONE
+        ):
+            identity = _Identity(response.producer_id, response.producer_epoch)
+            session = request.transactional_id, _Identity(request.producer_id, request.producer_epoch)
+            yield from self._handed_out(identity, session, request.transactional_id, exchange)
+
+    def appended(self, history: PartitionHistory, batch: StoredBatch) -> Iterable[Violation]:
+        if history.topic_partition.topic != TRANSACTION_STATE_TOPIC:
+            return
+        for record in state_records(history, batch):
+            if record.value is not None:
+                for producer_id in (record.value.producer_id, record.value.next_producer_id):
+                    if producer_id >= 0:
+                        yield from self._owned(producer_id, record.transactional_id, record)
+
+    def _handed_out(
+        self, identity: _Identity, session: Hashable, owner: Hashable, exchange: Exchange
+    ) -> Iterator[Violation]:
+        first_session, first = self._handed.setdefault(identity, (session, exchange))
+        if first_session != session:
+            yield self.violation(
+                f"producer {identity.producer_id} epoch {identity.producer_epoch} was handed out twice", first, exchange
+            )
+        if not 0 <= identity.producer_epoch < RESERVED_EPOCH or identity.producer_id < 0:
+            yield self.violation(f"a client was given {identity}", exchange)
+        yield from self._owned(identity.producer_id, owner, exchange)
+
+    def _owned(self, producer_id: int, owner: Hashable, evidence: object) -> Iterator[Violation]:
+        first_owner, first = self._owners.setdefault(producer_id, (owner, evidence))
+        if first_owner != owner:
+            yield self.violation(f"producer id {producer_id} belongs to two producers", first, evidence)
+
+
+class FencedProducers(Invariant):
+    """10. After InitProducerId has returned an epoch, no request with a lower one changes anything: neither the
+    coordinator's state nor partitions nor offsets.
+    """
+
+    number = 10
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._current: dict[str, tuple[_Identity, Exchange]] = {}
+        self._retired: dict[int, Exchange] = {}
+
+    def answered(self, exchange: Exchange) -> Iterable[Violation]:
+        request, response = exchange.request, exchange.response
+        if not isinstance(request, InitProducerIdRequest) or response.error_code != ErrorCode.NONE:
+            return ()
+        transactional_id = request.transactional_id
+        if transactional_id is None:
+            return ()
+        identity = _Identity(response.producer_id, response.producer_epoch)
+        known = self._current.get(transactional_id)
+        if known is not None and identity.producer_id in self._retired:
+            return ()  # an old reply that was read late
+        if known is None or identity.producer_id != known[0].producer_id or identity > known[0]:
+            self._current[transactional_id] = identity, exchange
+            for producer_id, owner in self.evidence.transactions.owners.items():
+                if owner == transactional_id and self._is_older(transactional_id, producer_id, identity.producer_id):
+                    self._retired.setdefault(producer_id, exchange)
+        return ()
+
+    def _is_older(self, transactional_id: str, producer_id: int, than: int) -> bool:
+        """Whether the coordinator used one producer id before another."""
+        seen = [record.producer for record in self.evidence.transactions.records.get(transactional_id, ())]
+        ids = [producer[0] for producer in seen if producer is not None]
+        return producer_id in ids and than in ids and ids.index(producer_id) < ids.index(than)
+
+    def appended(self, history: PartitionHistory, batch: StoredBatch) -> Iterable[Violation]:
+        if history.topic_partition.topic == TRANSACTION_STATE_TOPIC:
+            for record in state_records(history, batch):
+                yield from self._check_record(record)
+            return
+        if batch.producer_id < 0 or (batch.is_control and batch.base_offset not in history.ended_by):
+            return  # a repeated marker ends nothing and so changes nothing
+        transactional_id = self.evidence.transactions.owners.get(batch.producer_id)
+        if transactional_id is None:
+            return
+        reason = self._refusal(transactional_id, batch.producer_id, batch.producer_epoch)
+        if reason is not None:
+            yield self.violation(f"{history} took a batch of a fenced producer", batch, reason)
+
+    def _check_record(self, record: StateRecord) -> Iterator[Violation]:
+        if record.producer is None:
+            self._current.pop(record.transactional_id, None)  # forgotten: it begins again, with a new producer id
+            return
+        reason = self._refusal(record.transactional_id, *record.producer)
+        if reason is not None:
+            yield self.violation("the coordinator acted for a fenced producer", record, reason)
+
+    def _refusal(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Exchange | None:
+        """The exchange after which nothing of this producer was to happen any more, if there was one."""
+        if producer_id in self._retired:
+            return self._retired[producer_id]
+        current = self._current.get(transactional_id)
+        if current is not None and producer_id == current[0].producer_id and producer_epoch < current[0].producer_epoch:
+            return current[1]
+        return None

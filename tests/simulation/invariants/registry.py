@@ -1,0 +1,48 @@
+"""All invariants, in the order of their numbers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.invariants.coordinators import (
+    EveryTransactionEnds,
+    LegalTransitions,
+    RepeatsChangeNothing,
+    ReplayedCoordinators,
+)
+from tests.simulation.invariants.groups import CommittedOffsets
+from tests.simulation.invariants.invariant import Invariant
+from tests.simulation.invariants.open_transactions import NoHangingTransactions, OneOpenTransaction
+from tests.simulation.invariants.outcomes import AtomicVisibility, CompleteOnlyWithMarkers, OneOutcome
+from tests.simulation.invariants.producers import FencedProducers, UniqueIdentities
+from tests.simulation.invariants.reads import AbortedLists, CommittedReads
+from tests.simulation.invariants.records import AcknowledgedRecords, ContiguousSequences, RisingEpochs
+from tests.simulation.invariants.recovery import CompactionChangesNothing, ReplayedProducers, TransactionIndexes
+from tests.simulation.invariants.replies import AllowedReplies
+from tests.simulation.invariants.watermarks import OrderedWatermarks, ReckonedStableOffset
+
+INVARIANTS: Final[tuple[type[Invariant], ...]] = (
+    CommittedReads,
+    AtomicVisibility,
+    OneOutcome,
+    AcknowledgedRecords,
+    ContiguousSequences,
+    RisingEpochs,
+    OrderedWatermarks,
+    ReckonedStableOffset,
+    UniqueIdentities,
+    FencedProducers,
+    LegalTransitions,
+    CompleteOnlyWithMarkers,
+    OneOpenTransaction,
+    NoHangingTransactions,
+    TransactionIndexes,
+    ReplayedProducers,
+    ReplayedCoordinators,
+    CommittedOffsets,
+    EveryTransactionEnds,
+    RepeatsChangeNothing,
+    AbortedLists,
+    CompactionChangesNothing,
+    AllowedReplies,
+)

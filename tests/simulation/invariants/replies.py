@@ -1,0 +1,55 @@
+"""Invariant 23: what a broker may say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from broker.transaction.state_machine import TransactionState
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from tests.simulation.invariants.invariant import Invariant, Violation
+from tests.simulation.trace import Exchange
+from tests.support.allowed_replies import ABSENT, allowed_errors, error_codes
+
+
+class AllowedReplies(Invariant):
+    """23. Replies carry only the error codes that are allowed for the request in the states that the transactional id
+    went through between question and answer.
+    """
+
+    number = 23
+
+    def answered(self, exchange: Exchange) -> Iterable[Violation]:
+        api, version = ApiKey(exchange.request.api_key), exchange.version
+        found = set(error_codes(exchange.response))
+        transactional_id = _transactional_id(exchange.request)
+        allowed: frozenset[ErrorCode] = frozenset()
+        states: set[int | None] = set()
+        if transactional_id is None:
+            allowed = allowed_errors(api, version)
+        else:
+            states = self.evidence.transactions.states_between(
+                transactional_id, self.evidence.sent_order[exchange.number], self.evidence.order
+            )
+            for state in states:
+                allowed |= allowed_errors(api, version, ABSENT if state is None else TransactionState(state))
+        forbidden = found - allowed
+        if forbidden:
+            names = ", ".join(sorted(error.name for error in forbidden))
+            where = f" in {sorted(str(state) for state in states)}" if states else ""
+            yield self.violation(f"{api.name} version {version} was answered with {names}{where}", exchange)
+
+
+def _transactional_id(request: Any) -> str | None:
+    if isinstance(request, AddPartitionsToTxnRequest):
+        return request.v3_and_below_transactional_id or None
+    if isinstance(request, InitProducerIdRequest | AddOffsetsToTxnRequest | EndTxnRequest):
+        return request.transactional_id or None
+    return None
