@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite-expected",
+        action="store_true",
+        help="write into the transcripts of tests/scenarios what really happens; read the difference before you commit",
+    )
+
 
 def pytest_configure() -> None:
     # A job that a shell started in the background ignores Ctrl-C, and so would every process that the tests start.

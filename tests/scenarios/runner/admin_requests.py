@@ -1,0 +1,170 @@
+"""What operators and brokers ask: topics, the state of transactions and producers, and markers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.topic_partition import TopicPartition
+from protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from protocol.messages.producers import DescribeProducersRequest, TopicRequest
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
+from protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
+from tests.scenarios.runner.arguments import ArgumentError, Arguments, by_topic
+from tests.scenarios.runner.party import Call, Party
+from tests.scenarios.runner.requests import PartitionOutcome, coordinator_partition, name_of, node_of, together
+
+
+class WriteTxnMarkers:
+    """WriteTxnMarkers commit of 0/3 coordinator epoch 1 out-0 out-1 [transaction version 2]."""
+
+    def make(self, party: Party, arguments: Arguments) -> Call:
+        identity = arguments.identity("of")
+        if identity is None:
+            raise ArgumentError("say of whom, such as: of 0/3")
+        coordinator_epoch = arguments.number("coordinator epoch", 0)
+        transaction_version = arguments.number("transaction version", 0)
+        named_node = arguments.option("at broker")
+        version = arguments.version()
+        outcome = arguments.word()
+        if outcome not in ("commit", "abort"):
+            raise ArgumentError(f"a marker says commit or abort, not {outcome}")
+        partitions = arguments.partitions()
+        marker = WritableTxnMarker(
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            transaction_result=outcome == "commit",
+            topics=[
+                WritableTxnMarkerTopic(name=topic, partition_indexes=indexes)
+                for topic, indexes in by_topic(partitions).items()
+            ],
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+        )
+        node_id = party.stage.leader_id(partitions[0]) if named_node is None else int(named_node)
+        message = WriteTxnMarkersRequest(markers=[marker])
+        return Call(self, "WriteTxnMarkers", message, 2 if version is None else version, node_id)
+
+    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+        return together(
+            [
+                PartitionOutcome(TopicPartition(topic.name, partition.partition_index), name_of(partition.error_code))
+                for marker in response.markers
+                for topic in marker.topics
+                for partition in topic.partitions
+            ]
+        )
+
+
+class DescribeTransactions:
+    """DescribeTransactions till: what its coordinator knows of a transactional id."""
+
+    def make(self, party: Party, arguments: Arguments) -> Call:
+        named_node = arguments.option("at broker")
+        transactional_id = arguments.word()
+        arguments.finish()
+        leader = coordinator_partition(party.stage, transactional_id)
+        node_id = party.stage.leader_id(leader) if named_node is None else int(named_node)
+        message = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        return Call(self, "DescribeTransactions", message, 0, node_id)
+
+    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+        state = response.transaction_states[0]
+        if state.error_code:
+            return [name_of(state.error_code)]
+        partitions = sorted(f"{topic.topic}-{index}" for topic in state.topics for index in topic.partitions)
+        text = f"{state.transaction_state} producer {state.producer_id} epoch {state.producer_epoch}"
+        return [f"{text} with {' '.join(partitions)}" if partitions else text]
+
+
+class ListTransactions:
+    """ListTransactions [state Ongoing] [longer than 5000]: the transactional ids of a coordinator. Milliseconds."""
+
+    def make(self, party: Party, arguments: Arguments) -> Call:
+        state = arguments.option("state")
+        node_id = node_of(party.stage, arguments)
+        message = ListTransactionsRequest(
+            state_filters=[] if state is None else [state],
+            duration_filter=arguments.number("longer than", -1),
+            transactional_id_pattern=arguments.option("matching"),
+        )
+        arguments.finish()
+        return Call(self, "ListTransactions", message, 2, node_id)
+
+    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+        if response.error_code:
+            return [name_of(response.error_code)]
+        lines = sorted(
+            f"{state.transactional_id} {state.transaction_state} producer {state.producer_id}"
+            for state in response.transaction_states
+        )
+        lines += [f"unknown state {name}" for name in response.unknown_state_filters]
+        return lines or ["none"]
+
+
+class DescribeProducers:
+    """DescribeProducers out-0: who writes to a partition, as its leader remembers."""
+
+    def make(self, party: Party, arguments: Arguments) -> Call:
+        named_node = arguments.option("at broker")
+        partitions = arguments.partitions()
+        topics = [
+            TopicRequest(name=topic, partition_indexes=indexes) for topic, indexes in by_topic(partitions).items()
+        ]
+        node_id = party.stage.leader_id(partitions[0]) if named_node is None else int(named_node)
+        return Call(self, "DescribeProducers", DescribeProducersRequest(topics=topics), 0, node_id)
+
+    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+        lines = []
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if partition.error_code:
+                    lines.append(name_of(partition.error_code))
+                for producer in sorted(partition.active_producers, key=lambda producer: producer.producer_id):
+                    start = producer.current_txn_start_offset
+                    opened = f"transaction open since offset {start}" if start >= 0 else "no open transaction"
+                    who = f"producer {producer.producer_id} epoch {producer.producer_epoch}"
+                    last = f"last sequence {producer.last_sequence} coordinator epoch {producer.coordinator_epoch}"
+                    lines.append(f"{who} {last}, {opened}")
+        return lines or ["none"]
+
+
+class CreateTopic:
+    """CreateTopic out with 2 partitions [cleanup.policy=compact ...]."""
+
+    def make(self, party: Party, arguments: Arguments) -> Call:
+        count = arguments.number("with", 1)
+        if not arguments.flag("partitions"):
+            arguments.flag("partition")
+        node_id = node_of(party.stage, arguments)
+        name = arguments.word()
+        configs = [word.partition("=") for word in arguments.words()]
+        party.stage.topics[name] = count
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=count,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, _, value in configs],
+        )
+        return Call(self, "CreateTopic", CreateTopicsRequest(topics=[topic]), 5, node_id)
+
+    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+        return [name_of(response.topics[0].error_code)]
+
+
+class DeleteTopic:
+    """DeleteTopic out."""
+
+    def make(self, party: Party, arguments: Arguments) -> Call:
+        node_id = node_of(party.stage, arguments)
+        name = arguments.word()
+        arguments.finish()
+        party.stage.topics.pop(name, None)
+        return Call(self, "DeleteTopic", DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), 4, node_id)
+
+    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+        return [name_of(response.responses[0].error_code)]

@@ -1,0 +1,173 @@
+"""Whoever talks to the brokers: it remembers who it is, which sequence is next, and what it sent.
+
+A party does only what a step says: it retries nothing, waits for nothing and draws no conclusions but those that every
+Kafka producer draws (its identity from InitProducerId and EndTxn, the next sequence from an accepted batch).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
+from tests.scenarios.runner.arguments import ArgumentError, Arguments, Identity
+from tests.scenarios.runner.stage import UNDER_WAY_S, Stage
+from tests.simulation.client import Disconnected, SimulatedClient
+
+NOBODY = Identity(-1, -1)
+DISCONNECTED = "disconnected"
+RETRIES = 40
+RETRY_PAUSE_S = 0.1
+RESTART_AFTER_REFUSALS = 5
+
+# What every client asks again after, whatever it asked.
+RETRIABLE = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+
+class Request(Protocol):
+    """A kind of request: what its words mean, and how its answer is told."""
+
+    def make(self, party: Party, arguments: Arguments) -> Call:
+        """The request that the words stand for. Raises ArgumentError."""
+        ...
+
+    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+        """The answer in words; the party draws its conclusions from it."""
+        ...
+
+
+@dataclass
+class Call:
+    """One request, ready to go.
+
+    node_id:   the broker that it is for.
+    identity:  that it bears.
+    sequences: the sequence behind each batch, once it is accepted.
+    """
+
+    request: Request
+    api: str
+    message: Any
+    version: int
+    node_id: int
+    identity: Identity = NOBODY
+    sequences: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class Party:
+    """A client of one name. transaction_version: 1 or 2, which decides the versions of its requests.
+
+    transactional_id: None for a client that is no transactional producer.
+    """
+
+    def __init__(self, stage: Stage, name: str, *, transactional_id: str | None, transaction_version: int = 1) -> None:
+        self.name = name
+        self.transactional_id = transactional_id
+        self.transaction_version = transaction_version
+        self.identity = NOBODY
+        self.next_sequences: dict[TopicPartition, int] = {}
+        self.last: dict[str, Call] = {}
+        self.stage = stage
+        self._client = stage.world.client(name)
+        self._under_way: list[tuple[Call, asyncio.Task[Any]]] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an answer is still to be received."""
+        return bool(self._under_way)
+
+    def became(self, identity: Identity) -> None:
+        """It goes on under this identity; a new one begins its sequences at 0."""
+        if identity != self.identity:
+            self.identity = identity
+            self.next_sequences.clear()
+
+    # Asking
+
+    async def ask(self, call: Call) -> list[str]:
+        """Send a request and tell its answer."""
+        self.last[call.api] = call
+        return self._told(call, await self._answer(call))
+
+    async def send(self, call: Call) -> None:
+        """Send a request and go on while it is decided on; `receive` tells the answer."""
+        self.last[call.api] = call
+        task = asyncio.get_running_loop().create_task(self._answer(call), name=f"{self.name}-{call.api}")
+        self._under_way.append((call, task))
+        await self.stage.wait(UNDER_WAY_S)
+
+    async def receive(self) -> list[str]:
+        """The answer to the oldest request that has none yet."""
+        if not self._under_way:
+            raise ArgumentError(f"{self.name} waits for no answer")
+        call, task = self._under_way.pop(0)
+        return self._told(call, await task)
+
+    async def give_up(self) -> None:
+        """Break its connections, and with them what is under way."""
+        self._client.close()
+        for _, task in self._under_way:
+            await task
+        self._under_way.clear()
+
+    def _told(self, call: Call, response: Any) -> list[str]:
+        return [DISCONNECTED] if response is None else call.request.tell(self, call, response)
+
+    async def _answer(self, call: Call) -> Any:
+        """The response; None when there is none."""
+        stage = self.stage
+        if stage.is_forgiving:
+            return await self._insist(call)
+        return await self._once(self._client, call)
+
+    async def _once(self, client: SimulatedClient, call: Call) -> Any:
+        machine = self.stage.machine(call.node_id)
+        try:
+            return await client.send(machine.broker.address, call.message, call.version)
+        except Disconnected:
+            return None
+
+    async def _insist(self, call: Call) -> Any:
+        """Ask until there is an answer that is more than "try again", bringing the broker back when it is down."""
+        response: Any = None
+        refusals = 0
+        for _ in range(RETRIES):
+            machine = self.stage.machine(call.node_id)
+            if not machine.broker.is_running:
+                await machine.start()
+                continue
+            response = await self._once(self._client, call)
+            if response is not None:
+                errors = set(error_codes(response))
+                if not RETRIABLE.intersection(errors):
+                    return response
+                refusals += 1
+                if refusals % RESTART_AFTER_REFUSALS == 0 and ErrorCode.CONCURRENT_TRANSACTIONS not in errors:
+                    machine.kill()
+            await self.stage.wait(RETRY_PAUSE_S)
+        return response
+
+
+def error_codes(response: Any) -> Iterator[ErrorCode]:
+    """Every error code anywhere in a response."""
+    for name in getattr(type(response), "__slots__", ()):
+        value = getattr(response, name)
+        if name.endswith("error_code"):
+            yield ErrorCode(value)
+        elif isinstance(value, list):
+            for item in value:
+                yield from error_codes(item)

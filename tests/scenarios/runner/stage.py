@@ -1,0 +1,123 @@
+"""The world of one scenario: its brokers, which die and come back, who talks to them, and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from broker.placement import PlacementTable, PlacementView
+from broker.topic_partition import TopicPartition
+from tests.scenarios.runner.faults import Fate, Faults, Survival
+from tests.simulation.broker import SimulatedBroker, SimulatedStore
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from tests.scenarios.runner.party import Party
+
+HOP_S = 0.0001
+SYNC_S = 0.001
+UNDER_WAY_S = 3 * HOP_S
+"""Long enough for a request to reach the broker and be decided on, too short for any answer that needs a sync."""
+
+SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
+
+
+class Machine:
+    """A broker of the scenario, and what is to go wrong with it.
+
+    survival: what a power loss leaves of what was not synced.
+    has_lost_power: since it ran last.
+    """
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        self.broker = broker
+        self.faults = Faults(self._lose_power)
+        self.fate = Fate(0)
+        self.has_lost_power = False
+        broker.before, broker.after = self.faults.before, self.faults.after
+        broker.disk._chance = self.fate
+        broker.sync_latency_s = (SYNC_S, SYNC_S)
+
+    def _lose_power(self) -> None:
+        self.has_lost_power = True
+
+    def kill(self, *, power_loss: bool = False, survival: Survival = Survival.NOTHING) -> None:
+        """End the process; power_loss: and with it what the disk had not synced."""
+        if power_loss:
+            self.fate.survival = survival
+            self.has_lost_power = True
+        self.broker.crash()
+
+    async def start(self) -> bool:
+        """False when it died on the way. Raises what Node.start raises."""
+        has_lost_power, self.has_lost_power = self.has_lost_power, False
+        return await self.broker.start(power_loss=has_lost_power)
+
+
+class Stage:
+    """What the steps of a scenario work on.
+
+    is_forgiving: faults that the scenario does not know of are planted, so whoever gets no answer brings the broker
+                  back and asks again, and steps that no longer make sense are left out.
+    """
+
+    def __init__(self) -> None:
+        self.world = World(0)
+        self.world.network.latency_s = (HOP_S, HOP_S)
+        self.machines: dict[int, Machine] = {}
+        self.parties: dict[str, Party] = {}
+        self.topics: dict[str, int] = {}
+        self.settings: dict[str, str] = dict(SETTINGS)
+        self.placement: PlacementTable | None = None
+        self.longest_timeout_ms = 0
+        self.is_forgiving = False
+        self._views: dict[int, PlacementView] = {}
+        self._store: SimulatedStore | None = None
+
+    def machine(self, node_id: int = 1) -> Machine:
+        """The broker of that number, made when it is first spoken of."""
+        machine = self.machines.get(node_id)
+        if machine is None:
+            broker = self.world.add_broker(
+                node_id,
+                self.settings,
+                store=self._store,
+                placement=None if self.placement is None else lambda: self._new_view(node_id),
+            )
+            machine = self.machines[node_id] = Machine(broker)
+        return machine
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """From their next start on, all brokers have these settings too."""
+        self.settings.update(settings)
+        for machine in self.machines.values():
+            machine.broker.settings.update(settings)
+
+    # Several brokers
+
+    def make_cluster(self) -> None:
+        """Several brokers share metadata and placement; broker 1 leads what nobody else was given."""
+        self.placement = PlacementTable(lambda _: 1)
+        self._store = SimulatedStore()
+
+    def view(self, node_id: int) -> PlacementView:
+        """What a broker knows of who leads what."""
+        return self._views[node_id]
+
+    def _new_view(self, node_id: int) -> PlacementView:
+        assert self.placement is not None
+        old = self._views.get(node_id)
+        if old is not None:
+            self.placement.forget(old)
+        self.placement.register(self.machines[node_id].broker.address)
+        view = self._views[node_id] = self.placement.view(node_id)
+        return view
+
+    def leader_id(self, topic_partition: TopicPartition) -> int:
+        """The broker that leads a partition; 1 when there is only one broker, or no leader."""
+        if self.placement is None:
+            return 1
+        return self.placement.leader(topic_partition).node_id or 1
+
+    async def wait(self, duration_s: float) -> None:
+        await self.world.wait(duration_s)

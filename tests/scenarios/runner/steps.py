@@ -1,0 +1,315 @@
+"""What each line of a scenario does. A step is a pattern and a function; `README.md` lists them all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from broker.disk import StorageError
+from broker.server import StartError
+from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from tests.scenarios.runner import admin_requests, requests, views
+from tests.scenarios.runner.arguments import ArgumentError, Arguments, parse_partition
+from tests.scenarios.runner.faults import Effect, Fault, Survival
+from tests.scenarios.runner.party import DISCONNECTED, Call, Party, Request
+from tests.scenarios.runner.stage import Stage
+from tests.simulation.client import Disconnected
+from tests.simulation.loop import START_MS
+
+REQUESTS: dict[str, Request] = {
+    request.__class__.__name__: request
+    for request in (
+        requests.InitProducerId(),
+        requests.AddPartitionsToTxn(),
+        requests.AddOffsetsToTxn(),
+        requests.Produce(),
+        requests.TxnOffsetCommit(),
+        requests.EndTxn(),
+        requests.OffsetCommit(),
+        requests.OffsetFetch(),
+        requests.FindCoordinator(),
+        admin_requests.CreateTopic(),
+        admin_requests.DeleteTopic(),
+        admin_requests.WriteTxnMarkers(),
+        admin_requests.DescribeTransactions(),
+        admin_requests.ListTransactions(),
+        admin_requests.DescribeProducers(),
+    )
+}
+
+Perform = Callable[..., Awaitable[list[str]]]
+_STEPS: list[tuple[re.Pattern[str], Perform]] = []
+
+_KINDS = {
+    "append": "append",
+    "sync": "sync",
+    "write": "write_file",
+    "rename": "rename",
+    "delete": "delete",
+    "truncation": "truncate",
+    "making": "open",
+    "change": "metadata",
+}
+_BROKER = r"(?:the )?broker(?: (?P<node>\d+))?"
+_WHERE = (
+    r"(?P<when>before|after) the (?:(?P<nth>\d+)(?:st|nd|rd|th) )?"
+    rf"(?P<kind>{'|'.join(_KINDS)}) (?:to|of) (?P<path>.+)"
+)
+_UNITS_S = {"ms": 0.001, "s": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
+
+
+def step(pattern: str) -> Callable[[Perform], Perform]:
+    def register(perform: Perform) -> Perform:
+        _STEPS.append((re.compile(pattern), perform))
+        return perform
+
+    return register
+
+
+async def perform(stage: Stage, text: str) -> list[str]:
+    """Do what a line says; returns what came of it. Raises ArgumentError for a line that is not of the language."""
+    for pattern, function in _STEPS:
+        found = pattern.fullmatch(text)
+        if found is not None:
+            return await function(stage, **{name: value or "" for name, value in found.groupdict().items()})
+    raise ArgumentError("no step reads like this")
+
+
+def _node(number: str) -> int:
+    return int(number or 1)
+
+
+# Brokers
+
+
+@step(rf"{_BROKER} starts(?: with (?P<settings>.+))?")
+async def start(stage: Stage, node: str, settings: str) -> list[str]:
+    if settings:
+        pairs = (word.partition("=") for word in settings.split())
+        stage.configure({name: value for name, _, value in pairs})
+    machine = stage.machine(_node(node))
+    if machine.broker.is_running and stage.is_forgiving:
+        return []
+    try:
+        return [] if await machine.start() else ["died while it started"]
+    except (StartError, StorageError) as error:
+        return [f"does not start: {error}"]
+
+
+@step(rf"{_BROKER} stops")
+async def stop(stage: Stage, node: str) -> list[str]:
+    machine = stage.machine(_node(node))
+    if stage.is_forgiving and not machine.broker.is_running:
+        return []
+    return [] if await machine.broker.stop() else ["died while it stopped"]
+
+
+@step(rf"{_BROKER} is killed")
+async def kill(stage: Stage, node: str) -> list[str]:
+    stage.machine(_node(node)).kill()
+    return []
+
+
+@step(
+    rf"{_BROKER} loses power(?:, (?P<survival>nothing|half of the next write|everything) that was not synced survives)?"
+)
+async def lose_power(stage: Stage, node: str, survival: str) -> list[str]:
+    stage.machine(_node(node)).kill(power_loss=True, survival=_survival(survival))
+    return []
+
+
+def _survival(words: str) -> Survival:
+    return {"half of the next write": Survival.TORN, "everything": Survival.EVERYTHING}.get(words, Survival.NOTHING)
+
+
+@step(rf"{_BROKER} (?P<effect>dies|loses power|fails) {_WHERE}")
+async def arm(stage: Stage, node: str, effect: str, when: str, nth: str, kind: str, path: str) -> list[str]:
+    effects = {"dies": Effect.DIE, "loses power": Effect.LOSE_POWER, "fails": Effect.FAIL}
+    if effect == "fails" and when == "after":
+        raise ArgumentError("an operation that fails has not been done: say `before`")
+    fault = Fault(effects[effect], _KINDS[kind], path, int(nth or 1), is_before=when == "before")
+    stage.machine(_node(node)).faults.armed.append(fault)
+    return []
+
+
+@step(r"the disk(?: of broker (?P<node>\d+))? (?P<state>is full|has room again)")
+async def fill_disk(stage: Stage, node: str, state: str) -> list[str]:
+    stage.machine(_node(node)).faults.is_disk_full = state == "is full"
+    return []
+
+
+@step(r"wait (?P<count>[\d.]+) (?P<unit>ms|s|minutes|hours|days)")
+async def wait(stage: Stage, count: str, unit: str) -> list[str]:
+    await stage.wait(float(count) * _UNITS_S[unit])
+    return []
+
+
+@step(r"(?P<what>\S+) of (?P<partition>\S+) (?P<damage>is removed|is damaged|loses its last (?P<size>\d+) bytes)")
+async def damage(stage: Stage, what: str, partition: str, damage: str, size: str) -> list[str]:
+    """Behind the broker's back, to the newest file of a partition that ends like this."""
+    disk = stage.machine().broker.disk
+    topic_partition = parse_partition(partition)
+    found = list(views.files(disk, topic_partition, what))
+    if not found:
+        if stage.is_forgiving:
+            return []
+        raise ArgumentError(f"{partition} has no {what}")
+    offset, content = found[-1]
+    path = f"{views.partition_path(topic_partition)}/{offset:020d}{what}"
+    if damage == "is removed":
+        disk.before = disk.after = None
+        disk.delete(path) if stage.machine().broker.is_running else disk.restarted(None, power_loss=False).delete(path)
+    elif damage == "is damaged":
+        middle = len(content) // 2
+        disk.replace_content(path, content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :])
+    else:
+        disk.replace_content(path, content[: -int(size)])
+    return []
+
+
+# Parties
+
+
+@step(r"(?P<name>[\w-]+) speaks transaction version (?P<version>[12])(?: as (?P<transactional_id>\S+))?")
+async def introduce(stage: Stage, name: str, version: str, transactional_id: str) -> list[str]:
+    stage.parties[name] = Party(
+        stage, name, transactional_id=transactional_id or name, transaction_version=int(version)
+    )
+    return []
+
+
+@step(r"(?P<name>[\w-]+) is not transactional")
+async def introduce_plain(stage: Stage, name: str) -> list[str]:
+    stage.parties[name] = Party(stage, name, transactional_id=None)
+    return []
+
+
+def _party(stage: Stage, name: str) -> Party:
+    party = stage.parties.get(name)
+    if party is None:
+        # Whoever asks only as an operator would needs no introduction.
+        party = stage.parties[name] = Party(stage, name, transactional_id=None)
+    return party
+
+
+def _call(stage: Stage, name: str, api: str, words: str) -> Call:
+    request = REQUESTS.get(api)
+    if request is None:
+        raise ArgumentError(f"{api} is none of {', '.join(REQUESTS)}")
+    return request.make(_party(stage, name), Arguments(words))
+
+
+@step(r"(?P<name>[\w-]+): (?P<api>[A-Z]\w+)(?: (?P<words>.+))?")
+async def ask(stage: Stage, name: str, api: str, words: str) -> list[str]:
+    return await _party(stage, name).ask(_call(stage, name, api, words))
+
+
+@step(r"(?P<name>[\w-]+) sends: (?P<api>[A-Z]\w+)(?: (?P<words>.+))?")
+async def send(stage: Stage, name: str, api: str, words: str) -> list[str]:
+    await _party(stage, name).send(_call(stage, name, api, words))
+    return []
+
+
+@step(r"(?P<name>[\w-]+) receives")
+async def receive(stage: Stage, name: str) -> list[str]:
+    return await _party(stage, name).receive()
+
+
+@step(r"(?P<name>[\w-]+) repeats (?P<api>[A-Z]\w+)(?: at broker (?P<node>\d+))?")
+async def repeat(stage: Stage, name: str, api: str, node: str) -> list[str]:
+    """The same bytes once more: a retry, or a copy that was late."""
+    party = _party(stage, name)
+    call = party.last.get(api)
+    if call is None:
+        raise ArgumentError(f"{name} has sent no {api}")
+    if node:
+        call.node_id = int(node)
+    return await party.ask(call)
+
+
+@step(r"(?P<name>[\w-]+) hangs up")
+async def hang_up(stage: Stage, name: str) -> list[str]:
+    await _party(stage, name).give_up()
+    return []
+
+
+# Looking
+
+
+@step(r"(?P<isolation>read_committed|read_uncommitted) reads (?P<partitions>[^ ].*?)(?: from (?P<offset>\d+))?")
+async def read(stage: Stage, isolation: str, partitions: str, offset: str) -> list[str]:
+    level = views.READ_COMMITTED if isolation == "read_committed" else 0
+    names = partitions.split()
+    lines = []
+    for name in names:
+        reading = await _reading(stage, parse_partition(name), level, int(offset or 0))
+        if reading is None:
+            told = DISCONNECTED
+        elif reading.error:
+            told = reading.error.name
+        else:
+            told = " ".join(str(delivered.record) for delivered in reading.delivered) or "nothing"
+        lines.append(told if len(names) == 1 else f"{name}: {told}")
+    return lines
+
+
+@step(r"offsets of (?P<partition>\S+)")
+async def offsets(stage: Stage, partition: str) -> list[str]:
+    reading = await _reading(stage, parse_partition(partition), views.READ_COMMITTED, 0)
+    if reading is None:
+        return [DISCONNECTED]
+    if reading.error:
+        return [reading.error.name]
+    stable = f"log start {reading.log_start_offset}, last stable {reading.last_stable_offset}"
+    return [f"{stable}, high watermark {reading.high_watermark}"]
+
+
+async def _reading(stage: Stage, topic_partition: TopicPartition, level: int, offset: int) -> views.Reading | None:
+    machine = stage.machine(stage.leader_id(topic_partition))
+    client = stage.world.client("reader")
+    try:
+        return await views.read(client, machine.broker.address, topic_partition, isolation=level, offset=offset)
+    except Disconnected:
+        return None
+    finally:
+        client.close()
+
+
+@step(r"log of (?P<what>\S+?)(?: on broker (?P<node>\d+))?")
+async def log(stage: Stage, what: str, node: str) -> list[str]:
+    return _partition_lines(stage, what, node, views.tell_log)
+
+
+@step(r"\.txnindex of (?P<what>\S+?)(?: on broker (?P<node>\d+))?")
+async def transaction_index(stage: Stage, what: str, node: str) -> list[str]:
+    return _partition_lines(stage, what, node, views.tell_transaction_index)
+
+
+@step(r"snapshots of (?P<partition>\S+)")
+async def snapshots(stage: Stage, partition: str) -> list[str]:
+    found = views.files(stage.machine().broker.disk, parse_partition(partition), ".snapshot")
+    return [" ".join(f"at {offset}" for offset, _ in found) or "none"]
+
+
+@step(r"segments of (?P<partition>\S+)")
+async def segments(stage: Stage, partition: str) -> list[str]:
+    found = views.files(stage.machine().broker.disk, parse_partition(partition), ".log")
+    return [" ".join(f"from {offset}" for offset, _ in found) or "none"]
+
+
+def _partition_lines(stage: Stage, what: str, node: str, tell: Callable[[Any, TopicPartition], list[str]]) -> list[str]:
+    """Of one partition; or of all that have anything, of an internal topic without a partition number."""
+    if what not in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+        topic_partition = parse_partition(what)
+        return tell(stage.machine(int(node) if node else stage.leader_id(topic_partition)).broker.disk, topic_partition)
+    disk = stage.machine(_node(node)).broker.disk
+    lines = []
+    for index in range(int(stage.settings["transaction.state.log.num.partitions"])):
+        lines += [line for line in tell(disk, TopicPartition(what, index)) if line != "empty"]
+    return lines or ["empty"]
+
+
+@step(r"the time")
+async def time(stage: Stage) -> list[str]:
+    return [f"{(stage.world.clock.now_ms() - START_MS) / 1000:.1f} s"]

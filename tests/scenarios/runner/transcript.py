@@ -1,0 +1,85 @@
+"""The text of a scenario: what it tells, its steps, and under each step the lines that are expected to come of it.
+
+`README.md` describes the language; here only the form matters: which lines are steps and which are answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+ANSWER_MARK = "  -> "
+_ROWS = re.compile(r"^# Crash matrix: (.+?)\.?$", re.MULTILINE)
+_CLAIM = re.compile(r"^# Claims?: (.+?)\.?$", re.MULTILINE)
+
+
+class TranscriptError(Exception):
+    """A line that is not of the language, with its number."""
+
+
+@dataclass
+class Step:
+    """One line that does something. line_number: from 1; expected: the answers written under it."""
+
+    line_number: int
+    text: str
+    expected: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Transcript:
+    """A scenario as it was written. lines: all of them, as they are."""
+
+    lines: list[str]
+    steps: list[Step]
+
+    @property
+    def title(self) -> str:
+        return self.lines[0].removeprefix("# ")
+
+    @property
+    def crash_rows(self) -> list[int]:
+        """The rows of the crash matrix that it says it shows."""
+        return [int(row) for found in _ROWS.findall("\n".join(self.lines)) for row in found.split(", ")]
+
+    @property
+    def claims(self) -> list[str]:
+        """What it says it shows to be so, in words."""
+        return _CLAIM.findall("\n".join(self.lines))
+
+    def with_answers(self, answers: Sequence[Sequence[str]]) -> str:
+        """The same text, with other answers under its steps; steps that have none in `answers` keep theirs."""
+        by_line = {step.line_number: answer for step, answer in zip(self.steps, answers, strict=False)}
+        lines: list[str] = []
+        is_replaced = False
+        for number, line in enumerate(self.lines, start=1):
+            if line.startswith(ANSWER_MARK):
+                if not is_replaced:
+                    lines.append(line)
+                continue
+            lines.append(line)
+            if line and not line.startswith("#"):
+                is_replaced = number in by_line
+                lines += [ANSWER_MARK + answer for answer in by_line.get(number, ())]
+        return "\n".join(lines) + "\n"
+
+
+def parse_transcript(text: str) -> Transcript:
+    """Raises TranscriptError for a text without a title, an answer without a step, and anything indented otherwise."""
+    lines = text.rstrip("\n").split("\n")
+    if not lines[0].startswith("# "):
+        raise TranscriptError("line 1: the first line says, after `# `, what the scenario shows")
+    steps: list[Step] = []
+    for number, line in enumerate(lines, start=1):
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith(ANSWER_MARK):
+            if not steps:
+                raise TranscriptError(f"line {number}: an answer before the first step")
+            steps[-1].expected.append(line.removeprefix(ANSWER_MARK))
+        elif line != line.strip():
+            raise TranscriptError(f"line {number}: steps begin at the margin, answers with {ANSWER_MARK!r}")
+        else:
+            steps.append(Step(number, line))
+    return Transcript(lines, steps)
