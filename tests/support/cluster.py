@@ -98,6 +98,23 @@ class WatchedPeers(TcpPeers):
 
         self.interfere = interfere
 
+    def lose_every(self, count: int) -> None:
+        """Break the connection with every so many-th request: by turns before the request and before the response
+        arrives."""
+        made = 0
+
+        async def interfere(_: Any, proceed: Callable[[], Awaitable[Any]]) -> Any:
+            nonlocal made
+            made += 1
+            if made % count:
+                return await proceed()
+            if made // count % 2:
+                await proceed()
+            self.cut()
+            raise PeerUnreachable("lost")
+
+        self.interfere = interfere
+
 
 class Cluster:
     """The two nodes, what they share, and a client of them."""
