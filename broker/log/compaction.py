@@ -152,8 +152,13 @@ class RetentionRules:
             drops_records = is_bare_marker and self._is_past_horizon(header)
         else:
             drops_records = self._transactions.is_aborted_data(header)
-        must_stay = is_last or self._is_last_of_producer(header)
+        is_last_of_producer = self._is_last_of_producer(header)
+        must_stay = is_last or is_last_of_producer
         if drops_records:
+            if header.is_control and is_last_of_producer:
+                # Whole: an empty control batch says nothing to whoever replays it. Kafka empties it, and after a replay
+                # without a snapshot takes writes of earlier epochs again.
+                return Retained(None)
             return Retained([]) if must_stay else None
         if header.is_control:
             if is_bare_marker and not header.has_delete_horizon:
