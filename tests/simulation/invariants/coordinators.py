@@ -26,7 +26,6 @@ from tests.simulation.invariants.transaction_log import (
     STATE_NAMES,
     StateRecord,
     partitions_of,
-    state_records,
 )
 
 LAST_EPOCH = 32767
@@ -59,7 +58,7 @@ class LegalTransitions(Invariant):
     def appended(self, history: PartitionHistory, batch: StoredBatch) -> Iterable[Violation]:
         if history.topic_partition.topic != TRANSACTION_STATE_TOPIC:
             return
-        for record in state_records(history, batch):
+        for record in self.evidence.transactions.of_batch(batch):
             before = self._last.get(record.transactional_id)
             problem = _problem(None if before is None or before.value is None else before, record)
             if problem is not None:
@@ -122,7 +121,7 @@ class ReplayedCoordinators(Invariant):
         """The state at a prefix of the log is the last record of every id: each must be legal by itself."""
         if history.topic_partition.topic != TRANSACTION_STATE_TOPIC:
             return
-        for record in state_records(history, batch):
+        for record in self.evidence.transactions.of_batch(batch):
             value = record.value
             if value is None:
                 continue
@@ -253,7 +252,7 @@ class RepeatsChangeNothing(Invariant):
 
     def appended(self, history: PartitionHistory, batch: StoredBatch) -> Iterable[Violation]:
         if history.topic_partition.topic == TRANSACTION_STATE_TOPIC:
-            for record in state_records(history, batch):
+            for record in self.evidence.transactions.of_batch(batch):
                 yield from self._check_record(record)
         elif batch.is_transactional and not batch.is_control:
             part = history.transaction_of[batch.base_offset]

@@ -9,7 +9,6 @@ from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory, PartitionTransaction
 from tests.simulation.invariants.invariant import Invariant, Violation
 from tests.simulation.invariants.stored_log import StoredBatch
-from tests.simulation.invariants.transaction_log import state_records
 
 
 class OneOpenTransaction(Invariant):
@@ -23,7 +22,7 @@ class OneOpenTransaction(Invariant):
 
     def appended(self, history: PartitionHistory, batch: StoredBatch) -> Iterable[Violation]:
         if history.topic_partition.topic == TRANSACTION_STATE_TOPIC:
-            for record in state_records(history, batch):
+            for record in self.evidence.transactions.of_batch(batch):
                 home = self._homes.setdefault(record.transactional_id, history)
                 if home.topic_partition != history.topic_partition:
                     yield self.violation(

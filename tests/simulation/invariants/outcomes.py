@@ -14,7 +14,7 @@ from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory, PartitionTransaction
 from tests.simulation.invariants.invariant import Invariant, Violation
 from tests.simulation.invariants.stored_log import StoredBatch
-from tests.simulation.invariants.transaction_log import COMPLETE, StateRecord, Transaction, partitions_of, state_records
+from tests.simulation.invariants.transaction_log import COMPLETE, StateRecord, Transaction, partitions_of
 from tests.simulation.trace import Exchange
 
 
@@ -202,7 +202,7 @@ class CompleteOnlyWithMarkers(Invariant):
     def appended(self, history: PartitionHistory, batch: StoredBatch) -> Iterable[Violation]:
         if history.topic_partition.topic != TRANSACTION_STATE_TOPIC:
             return
-        for record in state_records(history, batch):
+        for record in self.evidence.transactions.of_batch(batch):
             if record.state in COMPLETE:
                 transactions = self.evidence.transactions.transactions[record.transactional_id]
                 if transactions:

@@ -12,7 +12,7 @@ from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory
 from tests.simulation.invariants.invariant import Invariant, Violation
 from tests.simulation.invariants.stored_log import StoredBatch
-from tests.simulation.invariants.transaction_log import StateRecord, state_records
+from tests.simulation.invariants.transaction_log import StateRecord
 from tests.simulation.trace import Exchange
 
 RESERVED_EPOCH = 32767
@@ -60,7 +60,7 @@ class UniqueIdentities(Invariant):
     def appended(self, history: PartitionHistory, batch: StoredBatch) -> Iterable[Violation]:
         if history.topic_partition.topic != TRANSACTION_STATE_TOPIC:
             return
-        for record in state_records(history, batch):
+        for record in self.evidence.transactions.of_batch(batch):
             if record.value is not None:
                 for producer_id in (record.value.producer_id, record.value.next_producer_id):
                     if producer_id >= 0:
@@ -122,7 +122,7 @@ class FencedProducers(Invariant):
 
     def appended(self, history: PartitionHistory, batch: StoredBatch) -> Iterable[Violation]:
         if history.topic_partition.topic == TRANSACTION_STATE_TOPIC:
-            for record in state_records(history, batch):
+            for record in self.evidence.transactions.of_batch(batch):
                 yield from self._check_record(record)
             return
         if batch.producer_id < 0 or (batch.is_control and batch.base_offset not in history.ended_by):

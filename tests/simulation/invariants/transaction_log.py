@@ -97,13 +97,14 @@ class TransactionLog:
         self.records: dict[str, list[StateRecord]] = {}
         self.transactions: dict[str, list[Transaction]] = {}
         self.owners: dict[int, str] = {}
+        self._of_batches: dict[StoredBatch, list[StateRecord]] = {}
 
-    def append(self, history: PartitionHistory, batch: StoredBatch) -> list[StateRecord]:
-        """Take in a batch; returns its records."""
-        records = list(state_records(history, batch))
-        for record in records:
+    def append(self, history: PartitionHistory, batch: StoredBatch) -> None:
+        """Take in a batch."""
+        if batch not in self._of_batches:
+            self._of_batches[batch] = list(_state_records(history, batch))
+        for record in self._of_batches[batch]:
             self._append(record)
-        return records
 
     def rebuild(self, histories: Iterable[PartitionHistory]) -> None:
         """Become what these logs hold, after one of them has lost its end."""
@@ -139,6 +140,10 @@ class TransactionLog:
             current.completed = record
 
     # Questions
+
+    def of_batch(self, batch: StoredBatch) -> list[StateRecord]:
+        """The records of a batch that was taken in."""
+        return self._of_batches[batch]
 
     def last(self, transactional_id: str) -> StateRecord | None:
         records = self.records.get(transactional_id)
@@ -182,7 +187,7 @@ class TransactionLog:
         return states | {before}
 
 
-def state_records(history: PartitionHistory, batch: StoredBatch) -> Iterator[StateRecord]:
+def _state_records(history: PartitionHistory, batch: StoredBatch) -> Iterator[StateRecord]:
     """The records of a batch of `__transaction_state`."""
     for record in batch.records:
         transactional_id = None if record.key is None else decode_transaction_log_key(record.key)
