@@ -16,7 +16,7 @@ from scripts.history.model import History, TransactionOutcome
 from scripts.history.offsets import GroupOffsets
 from scripts.history.order import find_inconsistent_offsets, find_reordered_sends, find_second_places
 from scripts.history.reads import find_backward_polls, find_foreign_reads, find_wrong_reads
-from scripts.history.visibility import find_missing_records
+from scripts.history.visibility import Missing, find_missing_records
 
 FINDINGS_LIMIT = 10
 
@@ -143,11 +143,12 @@ def _findings(history: History, offsets: GroupOffsets) -> Iterator[Finding]:
     yield from find_foreign_reads(history)
     yield from find_backward_polls(history)
     yield from find_reordered_sends(history)
-    yield from find_missing_records(history)
-    yield from offsets.find_wrong_fetches()
+    missing = Missing()
+    yield from find_missing_records(history, missing)
+    yield from offsets.find_wrong_fetches(missing.transactions)
     inputs = Inputs(history)
     yield from inputs.find_processed_twice()
-    yield from inputs.find_never_processed(offsets)
+    yield from inputs.find_never_processed(offsets, missing)
     yield from offsets.find_regressions(inputs.twice)
 
 

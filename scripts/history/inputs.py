@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from scripts.history.findings import Anomaly, Finding, Proof, committed, finding, sent
 from scripts.history.model import History, OffsetCommit, Partition, Send, Transaction
 from scripts.history.offsets import GroupOffsets
+from scripts.history.visibility import Missing
 
 
 class Inputs:
@@ -43,39 +44,46 @@ class Inputs:
                     committed(transaction),
                 )
 
-    def find_never_processed(self, offsets: GroupOffsets) -> Iterator[Finding]:
-        """Inputs below a group's committed offset that are in no committed transaction; after find_processed_twice."""
+    def find_never_processed(self, offsets: GroupOffsets, missing: Missing) -> Iterator[Finding]:
+        """Inputs below a group's committed offset that are in no committed transaction; after find_processed_twice.
+
+        missing: what is reported as lost, so that nobody could process it.
+        """
         for (group_id, partition), commits in offsets.commits.items():
             processed = self._processed.get(group_id)
             if processed is None or any(one.transaction is None and one.may_have_taken_effect for one in commits):
                 continue
             applied = [commit for commit in commits if commit.surely_took_effect]
             if applied and partition.topic not in self._history.compacted_topics:
-                yield from self._passed_over(
-                    partition, processed, self._perhaps_processed.get(group_id, set()), applied
-                )
+                perhaps = self._perhaps_processed.get(group_id, set())
+                for offset, commit in _passed_over(partition, processed, perhaps, applied, missing):
+                    yield _never_processed(partition.log[offset], offset, partition, commit)
 
-    def _passed_over(
-        self,
-        partition: Partition,
-        processed: dict[str, tuple[Transaction, int]],
-        perhaps_processed: set[str],
-        applied: list[OffsetCommit],
-    ) -> Iterator[Finding]:
-        end = max(commit.offset for commit in applied)
-        first: int | None = None
-        last_reported: OffsetCommit | None = None
-        for offset in sorted(partition.log):
-            send = partition.log[offset]
-            if offset >= end:
-                return
-            if send.value in processed or send.value in perhaps_processed:
-                first = offset if first is None else first
-            elif first is not None and send.is_visible(committed=True):
-                commit = min((one for one in applied if one.offset > offset), key=lambda one: one.line)
-                if commit is not last_reported:
-                    last_reported = commit
-                    yield _never_processed(send, offset, partition, commit)
+
+def _passed_over(
+    partition: Partition,
+    processed: Container[str],
+    perhaps_processed: Container[str],
+    applied: list[OffsetCommit],
+    missing: Missing,
+) -> Iterator[tuple[int, OffsetCommit]]:
+    """The first unprocessed input's offset below each commit that came past any; applied: commits that took effect."""
+    end = max(commit.offset for commit in applied)
+    is_started = False
+    reported: set[OffsetCommit] = set()
+    for offset in sorted(partition.log):
+        send = partition.log[offset]
+        if offset >= end:
+            return
+        if send.value in processed or send.value in perhaps_processed:
+            is_started = True
+        elif is_started and send.is_visible(committed=True):
+            if send in missing.sends or send.transaction in missing.transactions:
+                continue
+            commit = min((one for one in applied if one.offset > offset), key=lambda one: one.line)
+            if commit not in reported:
+                reported.add(commit)
+                yield offset, commit
 
 
 def _never_processed(send: Send, offset: int, partition: Partition, commit: OffsetCommit) -> Finding:

@@ -340,7 +340,8 @@ class _Loader:
         for partition, offset in self._partition_offsets(line["offsets"], "offsets"):
             if offset is None:
                 raise _InvalidLine("an offset to commit must be an integer")
-            commits.append(OffsetCommit(client, group_id, partition, offset, self._line, transaction))
+            seek = client.seeks.get(partition, (0, None))
+            commits.append(OffsetCommit(client, group_id, partition, offset, self._line, transaction, seek))
         self.history.offset_commits.extend(commits)
         return commits
 

@@ -185,7 +185,10 @@ class Transaction:
 
 @dataclass(slots=True, eq=False)
 class OffsetCommit:
-    """One committed offset of one group, in a transaction or outside."""
+    """One committed offset of one group, in a transaction or outside.
+
+    seek: the client's last seek in the partition before it: line (0 if there was none) and position, None if unknown.
+    """
 
     client: Client
     group_id: str
@@ -193,6 +196,7 @@ class OffsetCommit:
     offset: int
     line: int
     transaction: Transaction | None
+    seek: tuple[int, int | None]
     outcome: SendOutcome = SendOutcome.UNKNOWN
     outcome_line: int = 0
 

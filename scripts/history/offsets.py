@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
-from scripts.history.findings import Anomaly, Finding, Proof, committed, finding
+from scripts.history.findings import Anomaly, Finding, Proof, commit_told_or_asked, committed, finding
 from scripts.history.model import (
     FetchedOffset,
     History,
@@ -54,9 +55,12 @@ class GroupOffsets:
             return []
         return self._sources.get((fetched.group_id, fetched.partition, fetched.offset), [])
 
-    def find_wrong_fetches(self) -> Iterator[Finding]:
-        """Offsets of transactions that are not committed, and those of committed ones that are not there in the end."""
-        reported: set[Transaction] = set()
+    def find_wrong_fetches(self, explained: set[Transaction]) -> Iterator[Finding]:
+        """Offsets of transactions that are not committed, and those of committed ones that are not there in the end.
+
+        explained: transactions that are reported already.
+        """
+        reported = set(explained)
         for fetched in self._history.fetched_offsets:
             found = self._unpublished(fetched) or (self._stale(fetched) if fetched.is_final else None)
             if found is not None and found[0] not in reported:
@@ -119,7 +123,7 @@ class GroupOffsets:
             Anomaly.TORN_TRANSACTION if is_torn else Anomaly.LOST_WRITE,
             summary,
             _offset_sent(latest),
-            Proof(latest.outcome_line, "it is acknowledged") if transaction is None else committed(transaction),
+            _commit_shown(latest, is_seen=is_torn),
             seen,
             _told(fetched),
         )
@@ -129,33 +133,50 @@ class GroupOffsets:
 
         explained: transactions for which that is reported already.
         """
-        for (group_id, partition), commits in self.commits.items():
+        for commits in self.commits.values():
+            applied = [one for one in commits if one.transaction is not None and one.surely_took_effect]
+            becoming_known = deque(sorted(applied, key=_known_line))
+            plain = deque(one for one in commits if one.transaction is None and one.may_have_taken_effect)
             greatest: OffsetCommit | None = None
-            for commit in commits:
-                if commit.transaction is None:
-                    greatest = None if commit.may_have_taken_effect else greatest
+            reset_line = 0
+            for commit in applied:
+                while plain and plain[0].line < commit.line:
+                    reset_line = plain.popleft().line
+                while becoming_known and _known_line(becoming_known[0]) < commit.line:
+                    known = becoming_known.popleft()
+                    if greatest is None or greatest.line < reset_line or known.offset > greatest.offset:
+                        greatest = known
+                if greatest is None or greatest.line < reset_line or commit.offset >= greatest.offset:
                     continue
-                if not commit.surely_took_effect:
-                    continue
-                if greatest is not None and commit.offset < greatest.offset:
-                    is_explained = commit.transaction in explained or _was_sought(commit, greatest)
-                    if (
-                        not is_explained
-                        and greatest.transaction is not None
-                        and greatest.transaction.known_line < commit.line
-                    ):
-                        yield finding(
-                            Anomaly.OFFSET_REGRESSION,
-                            f"{commit.transaction} takes group {group_id!r} back in {partition}, "
-                            f"from offset {greatest.offset} to {commit.offset}",
-                            _offset_sent(greatest),
-                            None if greatest.transaction is None else committed(greatest.transaction),
-                            _offset_sent(commit),
-                            committed(commit.transaction),
-                        )
-                    greatest = commit
-                elif greatest is None or commit.offset > greatest.offset:
-                    greatest = commit
+                reset_line = commit.line
+                if commit.transaction not in explained and not _was_sought(commit, greatest):
+                    yield _regression(greatest, commit)
+
+
+def _regression(greatest: OffsetCommit, commit: OffsetCommit) -> Finding:
+    assert greatest.transaction is not None
+    assert commit.transaction is not None
+    return finding(
+        Anomaly.OFFSET_REGRESSION,
+        f"{commit.transaction} takes group {commit.group_id!r} back in {commit.partition}, "
+        f"from offset {greatest.offset} to {commit.offset}",
+        _offset_sent(greatest),
+        committed(greatest.transaction),
+        _offset_sent(commit),
+        committed(commit.transaction),
+    )
+
+
+def _known_line(commit: OffsetCommit) -> int:
+    assert commit.transaction is not None
+    return commit.transaction.known_line
+
+
+def _commit_shown(commit: OffsetCommit, *, is_seen: bool) -> Proof | None:
+    """That an offset is committed; is_seen: other proofs show records of its transaction."""
+    if commit.transaction is None:
+        return Proof(commit.outcome_line, "it is acknowledged")
+    return commit_told_or_asked(commit.transaction) if is_seen else committed(commit.transaction)
 
 
 def _settled_line(commit: OffsetCommit) -> int:
@@ -164,7 +185,7 @@ def _settled_line(commit: OffsetCommit) -> int:
 
 def _was_sought(commit: OffsetCommit, former: OffsetCommit) -> bool:
     """Whether the application asked to process again, by seeking to before what was committed."""
-    line, position = commit.client.seeks.get(commit.partition, (0, None))
+    line, position = commit.seek
     return line > former.line and (position is None or position < former.offset)
 
 

@@ -26,16 +26,15 @@ from scripts.history.model import History, Partition, Run, Send, Transaction, Tr
 
 
 @dataclass(slots=True)
-class _Missing:
-    """What the final reads lack; `transactions`: those of which a part is missing there, reported already."""
+class Missing:
+    """What is reported as missing: records, and transactions of which any record is."""
 
     sends: set[Send] = field(default_factory=set)
     transactions: set[Transaction] = field(default_factory=set)
 
 
-def find_missing_records(history: History) -> Iterator[Finding]:
-    """Everything that is missing from final reads first, then what polls came past."""
-    missing = _Missing()
+def find_missing_records(history: History, missing: Missing) -> Iterator[Finding]:
+    """Everything that is missing from final reads first, then what polls came past; fills `missing`."""
     partitions = [one for one in history.partitions.values() if one.topic not in history.compacted_topics]
     visible_offsets = {partition: _VisibleOffsets(partition) for partition in partitions}
     yield from _missing_in_final_reads(history, visible_offsets, missing)
@@ -70,7 +69,7 @@ class _VisibleOffsets:
 
 
 def _missing_in_final_reads(
-    history: History, visible_offsets: dict[Partition, _VisibleOffsets], missing: _Missing
+    history: History, visible_offsets: dict[Partition, _VisibleOffsets], missing: Missing
 ) -> Iterator[Finding]:
     lacking: dict[Send, Run] = {}
     covered: dict[Partition, Run] = {}
@@ -154,7 +153,7 @@ def _seen_part(transaction: Transaction, missing: set[Send]) -> Proof | None:
     return None
 
 
-def _missing_in_polls(run: Run, visible: _VisibleOffsets, missing: _Missing) -> Iterator[Finding]:
+def _missing_in_polls(run: Run, visible: _VisibleOffsets, missing: Missing) -> Iterator[Finding]:
     start = run.offsets[0] if run.start_offset is None else run.start_offset
     skipped_after = None
     for offset in visible.missing(run, start, run.offsets[-1]):

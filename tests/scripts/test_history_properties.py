@@ -1,0 +1,34 @@
+"""Whatever a correct Kafka does is no anomaly; made wrong in one respect, it is exactly that anomaly."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from scripts.history.checker import check_history
+from scripts.history.findings import Anomaly
+from tests.scripts.history_mutations import MUTATIONS, MutableHistory, Mutation
+from tests.scripts.reference_kafka import ReferenceKafka
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@given(seed=SEEDS, step_count=st.integers(0, 600))
+@settings(deadline=None, max_examples=60)
+def test_a_legal_history_has_no_anomaly(seed: int, step_count: int) -> None:
+    report = check_history(ReferenceKafka(seed, step_count).lines)
+    assert report.is_valid, report.text()
+
+
+@pytest.mark.parametrize(("mutate", "anomaly"), MUTATIONS, ids=[mutate.__name__ for mutate, _ in MUTATIONS])
+@given(seed=SEEDS, step_count=st.integers(200, 500))
+@settings(deadline=None, max_examples=8)
+def test_a_legal_history_made_wrong_in_one_respect_has_exactly_that_anomaly(
+    mutate: Mutation, anomaly: Anomaly, seed: int, step_count: int
+) -> None:
+    mutable = MutableHistory(ReferenceKafka(seed, step_count).lines, seed)
+    assume(mutate(mutable))
+    report = check_history(mutable.encoded())
+    assert dict(report.anomaly_counts) == {anomaly: 1}, report.text()
+    assert 1 <= len(report.findings[0].proofs) <= 8
