@@ -112,7 +112,12 @@ class Producer:
         _call(lambda: self._producer.send_offsets_to_transaction(positions, consumer.group_metadata(), CALL_TIMEOUT_S))
 
     def flush(self) -> None:
-        self._producer.flush(CALL_TIMEOUT_S)
+        try:
+            self._producer.flush(CALL_TIMEOUT_S)
+        except SystemError:
+            # confluent-kafka 2.16.1 returns nothing at all where the producer gets a fatal error meanwhile: being fenced,
+            # for example. The call that follows says what it was.
+            return
 
     def commit(self) -> None:
         _call(lambda: self._producer.commit_transaction(CALL_TIMEOUT_S))
