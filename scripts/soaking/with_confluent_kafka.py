@@ -115,8 +115,8 @@ class Producer:
         try:
             self._producer.flush(CALL_TIMEOUT_S)
         except SystemError:
-            # confluent-kafka 2.16.1 returns nothing at all where the producer gets a fatal error meanwhile: being fenced,
-            # for example. The call that follows says what it was.
+            # What confluent-kafka 2.16.1 raises where the producer meets a fatal error meanwhile, such as being fenced.
+            # The call that follows says what it was.
             return
 
     def commit(self) -> None:
