@@ -24,9 +24,10 @@ from broker.coordinator import (
 )
 from broker.log.partition_log import PartitionLog
 from broker.metadata.image import TopicMetadata
+from broker.placement import SingleNodePlacement
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.topics import Topics
-from broker.transaction.completion import Completion
+from broker.transaction.completion import DEPOSED, Completion
 from broker.transaction.coordinator import ProducerReply, TransactionLimits, TransactionShard
 from broker.transaction.markers import LocalMarkerChannel, MarkerChannel
 from broker.transaction.metadata import (
@@ -37,6 +38,7 @@ from broker.transaction.metadata import (
     TransactionMetadata,
 )
 from broker.transaction.producer_ids import ProducerIds
+from broker.transaction.reelection import MAXIMUM_EPOCH, Reelection
 from broker.transaction.state_machine import TransactionVersion
 from protocol.errors import ErrorCode
 
@@ -85,6 +87,7 @@ class TransactionService:
         self._partition_count = 0  # of `__transaction_state`; 0 while there is no such topic
         self._loads: set[asyncio.Task[None]] = set()
         self._completions: dict[str, Completion] = {}
+        self._reelection = Reelection(self._stand_again)
         topics.on_created.append(self._topic_created)
         topics.on_deleted.append(self._topic_deleted)
         topics.on_led.append(self._partition_led)
@@ -108,6 +111,7 @@ class TransactionService:
 
     async def close(self) -> None:
         """Stop. Prepared transactions that are not complete are finished after the next start."""
+        self._reelection.close()
         for completion in list(self._completions.values()):
             await completion.cancel()
         self._completions.clear()
@@ -341,5 +345,18 @@ class TransactionService:
 
     def _completion_ended(self, completion: Completion) -> None:
         transactional_id = completion.transaction.transactional_id
-        if self._completions.get(transactional_id) is completion:
-            del self._completions[transactional_id]
+        if self._completions.get(transactional_id) is not completion:
+            return
+        del self._completions[transactional_id]
+        coordinator_partition = TopicPartition(TRANSACTION_STATE_TOPIC, completion.partition_index)
+        if completion.refusal is None:
+            self._reelection.completed(coordinator_partition)
+        elif completion.refusal in DEPOSED and isinstance(self._topics.placement, SingleNodePlacement):
+            self._reelection.refused(coordinator_partition, completion.refusal)
+
+    def _stand_again(self, coordinator_partition: TopicPartition, step: int) -> None:
+        partition_log = self._topics.log(coordinator_partition)
+        if partition_log is not None:
+            self._partition_resigned(coordinator_partition)
+            partition_log.leader_epoch = min(partition_log.leader_epoch + step, MAXIMUM_EPOCH)
+            self._load(partition_log)

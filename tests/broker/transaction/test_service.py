@@ -12,8 +12,10 @@ import pytest
 
 from broker.config import Settings
 from broker.coordinator import partition_for_key
+from broker.log.results import AppendOrigin
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker.transaction import reelection
 from broker.transaction.coordinator import ProducerReply
 from broker.transaction.markers import LocalMarkerChannel, MarkerChannel, TransactionMarker
 from broker.transaction.metadata import Producer, TransactionMetadata
@@ -29,7 +31,12 @@ from broker.transaction.state_machine import (
 )
 from broker.transaction.verification import TransactionVerifier
 from protocol.errors import ErrorCode
-from protocol.record_batch import EndTransactionMarker
+from protocol.record_batch import EndTransactionMarker, Record, build_batch
+from protocol.stored.transaction_state import (
+    TransactionLogValue,
+    encode_transaction_log_key,
+    encode_transaction_log_value,
+)
 from tests.support.memory_topics import INTERNAL_PARTITION_COUNT, MemoryLog, MemoryTopics
 
 V1, V2 = TransactionVersion.V1, TransactionVersion.V2
@@ -416,3 +423,40 @@ async def test_before_the_first_producer_there_is_no_coordinator(broker: Broker)
     assert await broker.service.verify_partitions(ID, Producer(1, 0), (OUT_0,)) == {OUT_0: ErrorCode.NOT_COORDINATOR}
     await broker.service.ensure_available()
     assert (await broker.end(Producer(1, 0))).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+@pytest.mark.parametrize(
+    ("error", "epochs"),
+    [
+        (ErrorCode.TRANSACTION_COORDINATOR_FENCED, [0, 1, 3, 7]),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, [0, 0, 0, 0]),
+    ],
+)
+async def test_a_lone_coordinator_that_an_administrator_has_deposed_stands_again(
+    error: ErrorCode, epochs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reelection, "FIRST_PAUSE_S", 0.001)
+    broker = Broker()
+    channel = broker.hold_markers()
+    channel.gate.set()
+    channel.answers = [{OUT_0: error}] * 3
+    await broker.service.start()
+    producer = await broker.begin(OUT_0)
+    after = producer_of(await broker.end(producer))
+    await eventually(lambda: not channel.answers)
+    await broker.service.ensure_loaded()
+    await eventually(lambda: len(channel.sent) == 4)
+    await broker.reaches(COMPLETE_COMMIT)
+    assert [marker.coordinator_epoch for marker in channel.sent] == epochs
+    assert await broker.service.add_partitions(ID, after, (OUT_0,), version=V2) is OK
+    await broker.service.close()
+
+
+async def test_a_state_that_is_never_stored_takes_the_partition_offline(broker: Broker) -> None:
+    await broker.begin()
+    value = TransactionLogValue(producer_id=7, transaction_status=6)
+    record = Record(0, 0, encode_transaction_log_key("dead"), encode_transaction_log_value(value))
+    broker.state_log().append(memoryview(build_batch([record])), origin=AppendOrigin.COORDINATOR, now_ms=0)
+    await broker.restart()
+    await broker.service.ensure_loaded()
+    assert broker.service.find(ID) is ErrorCode.NOT_COORDINATOR
