@@ -102,7 +102,8 @@ class DurableLog:
         self._insist_on_online()
         if not self.config.is_durable:
             return DONE
-        self._flusher.request(self)
+        if end_offset > self._sync_target:  # otherwise the sync that runs covers it
+            self._flusher.request(self)
         return self._waiters.wait_for(end_offset)
 
     def begin_sync(self) -> SyncWork:

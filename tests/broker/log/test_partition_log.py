@@ -66,6 +66,21 @@ async def test_nothing_is_readable_before_it_is_durable(world: LogWorld) -> None
     assert values(log) == [b"a"]
 
 
+async def test_who_waits_for_what_is_being_synced_already_causes_no_second_sync(world: LogWorld) -> None:
+    log, flusher = world.create(), world.logs._flusher
+    world.append(b"a")
+    await log.flushed()
+    count = flusher.sync_count
+    world.append(b"b")
+    first = log.flushed()
+    await asyncio.sleep(0)
+    assert flusher.sync_count == count + 1  # it has begun
+    await log.flushed()
+    await first
+    await flusher.drain()
+    assert (flusher.sync_count, log.high_watermark) == (count + 1, 2)
+
+
 async def test_in_page_cache_mode_an_append_is_readable_at_once(world: LogWorld) -> None:
     log = world.create(PAGE_CACHE)
     moves: list[int] = []
