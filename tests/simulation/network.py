@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -243,6 +244,7 @@ class SimulatedTransport(asyncio.Transport):
         self._arrived: list[bytes] = []
         self._has_eof = False
         self._arrival_s = 0.0
+        self._on_the_way: deque[Callable[[SimulatedTransport], None]] = deque()
 
     def made(self) -> None:
         """Tell the protocol that it is connected."""
@@ -264,13 +266,15 @@ class SimulatedTransport(asyncio.Transport):
     def _deliver_later(self, deliver: Callable[[SimulatedTransport], None]) -> None:
         """After a latency, and behind what was sent before."""
         self._arrival_s = max(self._arrival_s, self._loop.time() + self._connection.network.latency())
+        self._on_the_way.append(deliver)
+        _outside(self._loop.call_at, self._arrival_s, self._arrive_next)
 
-        def arrive() -> None:
-            other = self._connection.ends.get(1 - self._side)
-            if other is not None:
-                deliver(other)
-
-        _outside(self._loop.call_at, self._arrival_s, arrive)
+    def _arrive_next(self) -> None:
+        # Not bound to a timer of its own: of two that are due at the same moment, either may come first.
+        deliver = self._on_the_way.popleft()
+        other = self._connection.ends.get(1 - self._side)
+        if other is not None:
+            deliver(other)
 
     # Reading
 
@@ -360,7 +364,7 @@ class SimulatedTransport(asyncio.Transport):
     def _in_process(self, work: Callable[[], object]) -> None:
         """Run what the owner of this end does, in its process, once that is not paused."""
         if self._process is None:
-            work()
+            _outside(work)  # not in the process that may be dying here
         elif self._process.is_paused:
             self._process.hold(lambda: self._in_process(work))
         elif not self._process.is_dead:
