@@ -112,7 +112,8 @@ class Completion:
     async def _complete(self) -> None:
         transaction = self.transaction
         await self._runtime.durable(self._partition.index)  # the commit point: no marker leaves before it
-        shares = self._channel.destinations(transaction.partitions)
+        # In one order everywhere, so that what happens does not depend on how sets are hashed.
+        shares = self._channel.destinations(sorted(transaction.partitions))
         if len(shares) == 1:
             await self._deliver(shares[0])
         else:
