@@ -9,8 +9,10 @@ from typing import Any
 from broker.disk import StorageError
 from broker.server import StartError
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from protocol.record_batch import build_batch, read_records
+from protocol.stored.transaction_state import decode_transaction_log_value, encode_transaction_log_value
 from tests.scenarios.runner import admin_requests, requests, views
-from tests.scenarios.runner.arguments import ArgumentError, Arguments, parse_partition
+from tests.scenarios.runner.arguments import ArgumentError, Arguments, Identity, parse_partition
 from tests.scenarios.runner.faults import Effect, Fault, Survival
 from tests.scenarios.runner.party import DISCONNECTED, Call, Party, Request
 from tests.scenarios.runner.stage import Stage
@@ -139,6 +141,13 @@ async def fill_disk(stage: Stage, node: str, state: str) -> list[str]:
     return []
 
 
+@step(r"a sync takes (?P<count>\d+) ms")
+async def slow_down(stage: Stage, count: str) -> list[str]:
+    for machine in stage.machines.values():
+        machine.broker.sync_latency_s = (int(count) / 1000, int(count) / 1000)
+    return []
+
+
 @step(r"wait (?P<count>[\d.]+) (?P<unit>ms|s|minutes|hours|days)")
 async def wait(stage: Stage, count: str, unit: str) -> list[str]:
     await stage.wait(float(count) * _UNITS_S[unit])
@@ -165,6 +174,35 @@ async def damage(stage: Stage, what: str, partition: str, damage: str, size: str
         disk.replace_content(path, content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :])
     else:
         disk.replace_content(path, content[: -int(size)])
+    return []
+
+
+@step(r"(?P<transactional_id>\S+) has come to epoch (?P<epoch>\d+)")
+async def raise_epoch(stage: Stage, transactional_id: str, epoch: str) -> list[str]:
+    """As if it had ended so many transactions: a record of it is put at the end of the log of the broker that is down.
+
+    Whoever uses this transactional id knows of it.
+    """
+    topic_partition = requests.coordinator_partition(stage, transactional_id)
+    disk = stage.machine(stage.leader_id(topic_partition)).broker.disk
+    batches = views.stored_batches(disk, topic_partition)
+    header = batches[-1].header
+    record = next(read_records(batches[-1]))
+    assert record.key is not None
+    assert record.value is not None
+    stored = decode_transaction_log_value(record.value)
+    assert stored is not None
+    stored.producer_epoch = int(epoch)
+    batch = build_batch(
+        [record._replace(value=encode_transaction_log_value(stored))],
+        base_offset=header.last_offset + 1,
+        partition_leader_epoch=header.partition_leader_epoch,
+    )
+    base_offset, content = list(views.files(disk, topic_partition, ".log"))[-1]
+    disk.replace_content(f"{views.partition_path(topic_partition)}/{base_offset:020d}.log", content + bytes(batch))
+    for party in stage.parties.values():
+        if party.transactional_id == transactional_id:
+            party.became(Identity(stored.producer_id, int(epoch)))
     return []
 
 
