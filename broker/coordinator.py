@@ -280,6 +280,11 @@ class CoordinatorRuntime(Generic[S]):
         if partition is not None:
             self._stop(partition)
 
+    def refuse_parked(self) -> None:
+        """Answer all parked requests with NOT_COORDINATOR: nothing that they wait for will come about here."""
+        for partition in self._partitions.values():
+            _refuse_parked(partition)
+
     async def close(self) -> None:
         for task in list(self._tasks):
             task.cancel()
@@ -371,10 +376,7 @@ class CoordinatorRuntime(Generic[S]):
         if partition.timer is not None:
             partition.timer.cancel()
             partition.timer = None
-        for waiting in partition.parked.values():
-            if not waiting.done():
-                waiting.set_exception(CoordinatorRefusal(ErrorCode.NOT_COORDINATOR))
-        partition.parked.clear()
+        _refuse_parked(partition)
 
     # Time
 
@@ -413,6 +415,13 @@ class CoordinatorRuntime(Generic[S]):
                 error=refusal.error.name,
             )
             self._schedule(partition, minimum_delay_s=REFUSED_DEADLINE_PAUSE_S)
+
+
+def _refuse_parked(partition: CoordinatorPartition[Any]) -> None:
+    for waiting in partition.parked.values():
+        if not waiting.done():
+            waiting.set_exception(CoordinatorRefusal(ErrorCode.NOT_COORDINATOR))
+    partition.parked.clear()
 
 
 _APPEND_ERRORS = {

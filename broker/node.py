@@ -239,7 +239,10 @@ class Node:
 
     async def _stop_servers(self) -> None:
         drain_s = self.settings.fencepost_shutdown_drain_ms / 1000
-        await asyncio.gather(*(server.stop(drain_s) for server in self._servers))
+        stopping = asyncio.gather(*(server.stop(drain_s) for server in self._servers))
+        await asyncio.sleep(0)  # from here on no request is read any more
+        self.services.groups.refuse_waiting()  # a rebalance would take longer than anybody lets a broker drain
+        await stopping
 
     def _sweep_regularly(self, logs: LogDirectory) -> None:
         """Retention, rolling by time and expiry of producers.

@@ -103,6 +103,12 @@ class GroupService:
         while self._loading:
             await asyncio.wait(self._loading)
 
+    def refuse_waiting(self) -> None:
+        """Answer the members that wait for the others of a rebalance: they find the group again once it has a
+        coordinator.
+        """
+        self._runtime.refuse_parked()
+
     async def close(self) -> None:
         """Refuse what waits, and stop. What was acknowledged is durable already."""
         self._topics.on_created.remove(self._topic_created)

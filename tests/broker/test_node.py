@@ -21,6 +21,7 @@ from protocol.headers import encode_request_header, request_header_version, resp
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.group_membership import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.schema import decode, encode
 
@@ -257,6 +258,26 @@ async def test_a_stopping_node_answers_what_is_in_flight(tmp_path: Path) -> None
         await node.stop()
         assert len(await client.receive()) > 8
         assert await client.is_closed()
+
+
+async def test_a_stopping_node_does_not_let_members_wait_for_a_rebalance(tmp_path: Path) -> None:
+    node = Node(settings_for(tmp_path, fencepost_shutdown_drain_ms=60_000))
+    await node.start()
+    join = JoinGroupRequest(
+        group_id="readers",
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol("range")],
+    )
+    async with connected(node) as first, connected(node) as second:
+        await first.call(FindCoordinatorRequest(key="readers"), FindCoordinatorResponse, 2)
+        assert (await first.call(join, JoinGroupResponse, 3)).error_code == ErrorCode.NONE
+        second.send(join, 3)  # waits until the first member has joined again
+        await until(lambda: sum(c.in_flight_count for c in node._servers[0]._connections.values()) == 1)
+        async with asyncio.timeout(5):
+            await node.stop()
+        assert decode(JoinGroupResponse, await second.receive(), 3, 4).error_code == ErrorCode.NOT_COORDINATOR
 
 
 async def test_a_stopping_node_does_not_wait_for_ever(tmp_path: Path) -> None:
