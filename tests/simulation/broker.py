@@ -190,13 +190,14 @@ class SimulatedBroker:
         }
 
     async def _ends(self, task: asyncio.Task[None]) -> bool:
-        """Wait for a task of the process, or for the end of the process."""
+        """Wait for a task of the process that runs now, or for the end of that process."""
+        process = self.process
         death = self._world.loop.create_task(self.died.wait())
         try:
             await asyncio.wait((task, death), return_when=asyncio.FIRST_COMPLETED)
         finally:
             death.cancel()
-        if self.process.is_dead:
+        if process.is_dead:
             return False
         try:
             await task

@@ -234,9 +234,12 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     was_collecting = gc.isenabled()
     gc.disable()
     try:
-        result = loop.run_until_complete(loop.create_task(main, context=copy_context()))
-        for failure in loop.failures:
-            raise AssertionError(f"failed in the background: {failure}") from failure.get("exception")
+        try:
+            result = loop.run_until_complete(loop.create_task(main, context=copy_context()))
+        finally:
+            # Whatever `main` has met may come of it.
+            for failure in loop.failures:
+                raise AssertionError(f"failed in the background: {failure}") from failure.get("exception")
         return result
     finally:
         loop.bury()

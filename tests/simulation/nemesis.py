@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 CRASH_WITHIN_OPERATIONS = 60
+LONGEST_FAULT_S = 60.0
 
 
 class Fault(Enum):
@@ -38,7 +39,7 @@ class Fault(Enum):
 
 
 class Nemesis:
-    """Lets faults happen, one after another, until it is told to stop.
+    """Lets faults happen, one after another, for some time.
 
     power_loss_probability: that a broker which died has lost its power.
     """
@@ -79,7 +80,7 @@ class Nemesis:
         assert set(self._acts) == set(Fault)
 
     async def rage(self, duration_s: float) -> None:
-        """Faults, for so long; those that last end a little later, by `calm`."""
+        """Faults, for so long; then wait until all are over. Raises TimeoutError when a broker takes for ever."""
         loop = self._world.loop
         end_s = loop.time() + duration_s
         keepers = [loop.create_task(self._keep(broker)) for broker in self._brokers]
@@ -90,7 +91,8 @@ class Nemesis:
             fault = self._chance.choice(self._faults)
             self._tasks.append(loop.create_task(self._acts[fault]()))
         self._is_over = True
-        await asyncio.gather(*self._tasks)
+        async with asyncio.timeout(LONGEST_FAULT_S):
+            await asyncio.gather(*self._tasks)
         for keeper in keepers:
             keeper.cancel()
         await asyncio.gather(*keepers, return_exceptions=True)

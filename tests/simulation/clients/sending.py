@@ -119,6 +119,7 @@ class BatchSender:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._task = self._loop.create_task(self._send_for_ever())
+        self._task.add_done_callback(insist_on_success)
 
     def queue(self, batch: Batch) -> None:
         """Send it, as soon as may be."""
@@ -185,8 +186,8 @@ class BatchSender:
         led = [partition for partition in sendable if await self._cluster.leader(partition) == address]
         batches = []
         for topic_partition in led:
-            lane = self._lanes[topic_partition]
-            if lane.waiting and not lane.refused:
+            lane = self._lanes.get(topic_partition)
+            if lane is not None and lane.waiting and not lane.refused:
                 batch = lane.waiting.popleft()
                 if batch.attempt_count == 0 and self._identity.producer_id != NO_PRODUCER_ID:
                     batch.base_sequence = lane.next_sequence
@@ -199,6 +200,7 @@ class BatchSender:
             task = self._loop.create_task(self._exchange(address, batches))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(insist_on_success)
 
     async def _exchange(self, address: NodeAddress, batches: Sequence[Batch]) -> None:
         answers: dict[TopicPartition, tuple[ErrorCode, int]] = {}
@@ -297,3 +299,9 @@ class BatchSender:
         oldest_s = min((lane.waiting[0].queued_s for lane in self._lanes.values() if lane.waiting), default=latest_s)
         if not self._is_failed and oldest_s < latest_s:
             self._failed(Reaction.BUMP, "DELIVERY_TIMED_OUT")
+
+
+def insist_on_success(task: asyncio.Task[None]) -> None:
+    """What a task of the model raises is a mistake in the model. Raises it, for the loop to note."""
+    if not task.cancelled():
+        task.result()
