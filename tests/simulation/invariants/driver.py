@@ -1,4 +1,4 @@
-"""Short worlds by script: one broker, and producers and readers that do what they are told, one request after another."""
+"""Short worlds by script: one broker, and producers and readers that do what they are told, one thing after another."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
+from protocol.messages.coordinators import FindCoordinatorRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -68,6 +69,7 @@ class Stage:
 
     async def open(self) -> None:
         await self.broker.start()
+        self.invariants.observe()
         topic = CreatableTopic(
             name=TOPIC,
             num_partitions=2,
@@ -75,6 +77,10 @@ class Stage:
             configs=[CreatableTopicConfig(name=name, value=value) for name, value in self._topic_configs.items()],
         )
         await self.client.send(self.broker.address, CreateTopicsRequest(topics=[topic], timeout_ms=1000), 5)
+        await retried(
+            lambda: self.client.send(self.broker.address, FindCoordinatorRequest(key=GROUP), 3),
+            lambda response: response.error_code,
+        )
 
     def producer(self, transactional_id: str | None = "till", *, version: int = 2, name: str = "producer") -> Producer:
         return Producer(self, transactional_id, version, name)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.log.partition_log import PartitionLog
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.simulation.disk import Operation
 from tests.simulation.invariants.history import PartitionHistory
 from tests.simulation.invariants.offsets_log import OffsetsLog
@@ -61,6 +61,7 @@ class Evidence:
         self.sent_order: dict[int, int] = {}
         self.served_since_s: dict[int, float] = {}
         self._files: dict[tuple[int, str], _File] = {}
+        self._compacted: dict[str, bool] = {}
         self._unsure: dict[Key, None] = {}
         self._start_counts: dict[int, int] = {}
         self._unserved: dict[int, None] = {}
@@ -105,11 +106,13 @@ class Evidence:
 
     def is_compacted(self, topic: str) -> bool:
         """Whether the cleaner takes older records of a key out of a topic."""
-        for broker in self.world.brokers.values():
-            if broker.is_running:
-                configs = broker.node.services.topics.topic_config(topic) or ()
-                return any(config.name == "cleanup.policy" and "compact" in str(config.value) for config in configs)
-        return topic.startswith("__")
+        found = self._compacted.get(topic)
+        for broker in self.world.brokers.values() if found is None else ():
+            configs = broker.node.services.topics.topic_config(topic) if broker.is_running else None
+            if configs is not None:
+                found = any(config.name == "cleanup.policy" and "compact" in str(config.value) for config in configs)
+                self._compacted[topic] = found
+        return topic in INTERNAL_TOPICS if found is None else found
 
     def topic_name(self, name: str, topic_id: bytes) -> str | None:
         """A topic that a request names in one of the two ways."""
@@ -144,21 +147,22 @@ class Evidence:
         if operation.kind in ("sync", "metadata", "open", "make_directory"):
             return
         match = _LOG_FILE.fullmatch(operation.path)
-        if match is None:
-            if operation.kind in ("rename", "delete"):
-                self._removed(broker.node_id, operation.path)
+        if operation.kind == "append":
+            if match is not None:
+                self._take_answers()
+                key = broker.node_id, _name(match["directory"])
+                if key in self._unsure:
+                    self._read_again(key)
+                else:
+                    self._take_appended(broker, key, operation.path)
             return
-        key = broker.node_id, _name(match["directory"])
-        if operation.kind == "append" and key not in self._unsure:
-            self._take_answers()
-            self._take_appended(broker, key, operation.path)
-        elif operation.kind == "append":
-            self._take_answers()
-            self._read_again(key)
-        else:
-            self._unsure[key] = None
+        self._removed(broker.node_id, operation.path)
+        directory = operation.path.rpartition("/")[0]
+        if _DIRECTORY.fullmatch(directory) is not None:
+            self._unsure[broker.node_id, _name(directory)] = None
 
     def _removed(self, node_id: int, path: str) -> None:
+        """A directory, if that is what it is, was renamed for its deletion, or deleted."""
         match = _DIRECTORY.fullmatch(path)
         history = self.histories.pop((node_id, _name(path)), None) if match is not None else None
         if history is not None:

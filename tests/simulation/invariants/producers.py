@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker.topic_partition import TRANSACTION_STATE_TOPIC
 from protocol.errors import ErrorCode
-from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
+from protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+)
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory
 from tests.simulation.invariants.invariant import Invariant, Violation
 from tests.simulation.invariants.stored_log import StoredBatch
 from tests.simulation.invariants.transaction_log import StateRecord
 from tests.simulation.trace import Exchange
+from tests.support.allowed_replies import error_codes
 
 RESERVED_EPOCH = 32767
 END_TXN_VERSION_2 = 5
@@ -95,24 +102,33 @@ class FencedProducers(Invariant):
         super().__init__(evidence)
         self._current: dict[str, tuple[_Identity, Exchange]] = {}
         self._retired: dict[int, Exchange] = {}
+        self._answered_order: dict[Exchange, int] = {}
 
     def answered(self, exchange: Exchange) -> Iterable[Violation]:
-        request, response = exchange.request, exchange.response
-        if not isinstance(request, InitProducerIdRequest) or response.error_code != ErrorCode.NONE:
-            return ()
-        transactional_id = request.transactional_id
-        if transactional_id is None:
-            return ()
+        request = exchange.request
+        if isinstance(request, InitProducerIdRequest):
+            if exchange.response.error_code == ErrorCode.NONE and request.transactional_id is not None:
+                self._begin_session(request.transactional_id, exchange)
+            return
+        actor = _actor(request)
+        if actor is None or set(error_codes(exchange.response)) != {ErrorCode.NONE}:
+            return
+        reason = self._refusal(*actor)
+        if reason is not None and self.evidence.sent_order[exchange.number] >= self._answered_order[reason]:
+            yield self.violation("a fenced producer was obeyed", exchange, reason)
+
+    def _begin_session(self, transactional_id: str, exchange: Exchange) -> None:
+        response = exchange.response
+        self._answered_order[exchange] = self.evidence.order
         identity = _Identity(response.producer_id, response.producer_epoch)
         known = self._current.get(transactional_id)
         if known is not None and identity.producer_id in self._retired:
-            return ()  # an old reply that was read late
+            return  # an old reply that was read late
         if known is None or identity.producer_id != known[0].producer_id or identity > known[0]:
             self._current[transactional_id] = identity, exchange
             for producer_id, owner in self.evidence.transactions.owners.items():
                 if owner == transactional_id and self._is_older(transactional_id, producer_id, identity.producer_id):
                     self._retired.setdefault(producer_id, exchange)
-        return ()
 
     def _is_older(self, transactional_id: str, producer_id: int, than: int) -> bool:
         """Whether the coordinator used one producer id before another."""
@@ -150,3 +166,16 @@ class FencedProducers(Invariant):
         if current is not None and producer_id == current[0].producer_id and producer_epoch < current[0].producer_epoch:
             return current[1]
         return None
+
+
+def _actor(request: Any) -> tuple[str, int, int] | None:
+    """Who asks for a change: transactional id, producer id and epoch."""
+    if isinstance(request, AddPartitionsToTxnRequest):
+        return (
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+        )
+    if isinstance(request, AddOffsetsToTxnRequest | EndTxnRequest | TxnOffsetCommitRequest):
+        return request.transactional_id, request.producer_id, request.producer_epoch
+    return None

@@ -120,7 +120,7 @@ class CommittedReads(Invariant):
         got = [record.offset for record in delivered]
         if got != sorted(set(got)):
             yield self.violation(f"{exchange.client} got offsets of {history} out of order: {got}", exchange)
-        if history.is_whole:
+        if not self.evidence.is_compacted(history.topic_partition.topic):
             missing = sorted(set(visible_offsets(history, fetch_offset, last_offset)) - set(got))
             if missing:
                 yield self.violation(
@@ -155,7 +155,8 @@ class AbortedLists(Invariant):
 
     def _check_all(self, offset_count: int, node_id: int | None = None) -> Iterator[Violation]:
         for history, partition_log in self.evidence.live_logs():
-            if history.topic_partition.topic in INTERNAL_TOPICS or not history.is_whole:
+            topic = history.topic_partition.topic
+            if topic in INTERNAL_TOPICS or self.evidence.is_compacted(topic):
                 continue
             if node_id is not None and history.node_id != node_id:
                 continue

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from broker.handlers.transactions import FIRST_BATCH_VERSION
 from broker.transaction.state_machine import TransactionState
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     EndTxnRequest,
     InitProducerIdRequest,
 )
@@ -28,7 +30,7 @@ class AllowedReplies(Invariant):
 
     def answered(self, exchange: Exchange) -> Iterable[Violation]:
         api, version = ApiKey(exchange.request.api_key), exchange.version
-        found = set(error_codes(exchange.response))
+        found = set(_error_codes(exchange))
         transactional_id = _transactional_id(exchange.request)
         allowed: frozenset[ErrorCode] = frozenset()
         states: set[int | None] = set()
@@ -45,6 +47,16 @@ class AllowedReplies(Invariant):
             names = ", ".join(sorted(error.name for error in forbidden))
             where = f" in {sorted(str(state) for state in states)}" if states else ""
             yield self.violation(f"{api.name} version {version} was answered with {names}{where}", exchange)
+
+
+def _error_codes(exchange: Exchange) -> Iterator[ErrorCode]:
+    response = exchange.response
+    if isinstance(response, AddPartitionsToTxnResponse) and exchange.version < FIRST_BATCH_VERSION:
+        # The field at the top, which says that all is well, is of later versions only.
+        for topic in response.results_by_topic_v3_and_below:
+            yield from error_codes(topic)
+    else:
+        yield from error_codes(response)
 
 
 def _transactional_id(request: Any) -> str | None:

@@ -1,0 +1,291 @@
+"""Bugs to plant: each puts one mistake into the broker for as long as it is open. Checkers must find them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from broker.coordinator import CoordinatorRuntime
+from broker.group.offsets import OffsetStore
+from broker.handlers import produce_verification
+from broker.handlers.produce import _Production
+from broker.log import partition_files, producer_replay, producer_snapshot
+from broker.log.compaction import CleanedTransactions, RetentionRules
+from broker.log.durable_log import DurableLog
+from broker.log.partition_log import PartitionLog
+from broker.log.producer_state import ProducerEntry, ProducerState
+from broker.log.segment import Segment
+from broker.log.transaction_index import TransactionIndex
+from broker.topic_partition import TopicPartition
+from broker.transaction import coordinator, markers
+from broker.transaction.completion import Completion
+from broker.transaction.coordinator import TransactionShard
+from broker.transaction.metadata import TransactionMetadata
+from broker.transaction.producer_ids import ProducerIdBlock, ProducerIds
+from broker.transaction.state_machine import COMPLETE_ABORT
+from protocol.errors import ErrorCode
+
+Bug = Callable[[], AbstractContextManager[Any]]
+OUT_1 = TopicPartition("out", 1)
+LAST_OF_THE_FIRST_BLOCK = 999
+
+
+def no_bug() -> AbstractContextManager[Any]:
+    return nullcontext()
+
+
+# Partitions
+
+
+def stable_offset_ignores_open_transactions() -> AbstractContextManager[Any]:
+    return patch.object(
+        ProducerState, "last_stable_offset", lambda self, high_watermark, log_start_offset: high_watermark
+    )
+
+
+def stable_offset_ignores_the_earliest_of_two_transactions() -> AbstractContextManager[Any]:
+    def first_unstable_offset(state: ProducerState, high_watermark: int) -> int | None:
+        return next(itertools.islice(state._open_transactions, 1, None), None)
+
+    return patch.object(ProducerState, "first_unstable_offset", first_unstable_offset)
+
+
+def stable_offset_does_not_wait_for_the_disk() -> AbstractContextManager[Any]:
+    def update_stable(partition_log: DurableLog) -> None:
+        partition_log.last_stable_offset = partition_log._producers.last_stable_offset(partition_log.log_end_offset, 0)
+
+    return patch.object(DurableLog, "_update_stable", update_stable)
+
+
+def retries_are_not_recognised() -> AbstractContextManager[Any]:
+    return _together(
+        patch.object(ProducerEntry, "find_duplicate", lambda self, header: None),
+        patch.object(ProducerState, "_is_in_sequence", lambda self, header, entry: True),
+    )
+
+
+def sequences_are_not_checked() -> AbstractContextManager[Any]:
+    return patch.object(ProducerState, "_is_in_sequence", lambda self, header, entry: True)
+
+
+def partitions_do_not_fence() -> AbstractContextManager[Any]:
+    """Neither epochs nor open transactions are looked at before an append."""
+    return _together(
+        patch.object(ProducerState, "check_data_batch", lambda self, header, **options: ErrorCode.NONE),
+        patch.object(ProducerState, "begin_verification", lambda self, *about, **options: None),
+    )
+
+
+def older_epochs_are_taken() -> AbstractContextManager[Any]:
+    """New transactions are verified, but whoever comes with an older epoch is let through."""
+    original = ProducerState.begin_verification
+
+    def begin_verification(self: ProducerState, *about: Any, **options: Any) -> Any:
+        guard = original(self, *about, **options)
+        return None if isinstance(guard, ErrorCode) else guard
+
+    return _together(
+        patch.object(ProducerState, "check_data_batch", lambda self, header, **options: ErrorCode.NONE),
+        patch.object(ProducerState, "begin_verification", begin_verification),
+    )
+
+
+def transactions_are_not_verified() -> AbstractContextManager[Any]:
+    original = ProducerState.check_data_batch
+
+    def check_data_batch(self: ProducerState, header: Any, **options: Any) -> Any:
+        return original(self, header, **{**options, "verification_is_enabled": False})
+
+    return _together(
+        patch.object(ProducerState, "check_data_batch", check_data_batch),
+        patch.object(ProducerState, "begin_verification", lambda self, *about, **options: None),
+    )
+
+
+def produce_is_answered_before_the_disk_has_it() -> AbstractContextManager[Any]:
+    return patch.object(_Production, "answer", lambda self: self._response)
+
+
+# What lies beside the log
+
+
+def aborted_transactions_are_not_told() -> AbstractContextManager[Any]:
+    return patch.object(TransactionIndex, "collect", lambda self, fetch_offset, upper_offset, into: True)
+
+
+def aborted_transactions_that_began_before_the_fetch_are_not_told() -> AbstractContextManager[Any]:
+    original = TransactionIndex.collect
+
+    def collect(self: TransactionIndex, fetch_offset: int, upper_offset: int, into: list[Any]) -> bool:
+        found: list[Any] = []
+        is_all = original(self, fetch_offset, upper_offset, found)
+        into.extend(entry for entry in found if entry.first_offset >= fetch_offset)
+        return is_all
+
+    return patch.object(TransactionIndex, "collect", collect)
+
+
+def rebuilt_indexes_of_aborted_transactions_are_empty() -> AbstractContextManager[Any]:
+    original = Segment.replace_transaction_index
+    return patch.object(Segment, "replace_transaction_index", lambda self, index: original(self, TransactionIndex()))
+
+
+def snapshots_lose_a_producer() -> AbstractContextManager[Any]:
+    original = producer_snapshot.encode_snapshot
+    return patch.object(partition_files, "encode_snapshot", lambda producers: original(producers[1:]))
+
+
+def replay_forgets_coordinator_epochs() -> AbstractContextManager[Any]:
+    original = ProducerState.apply_marker
+
+    def replay_batch(producers: ProducerState, *about: Any, **options: Any) -> Any:
+        def apply_marker(**marker: Any) -> Any:
+            return original(producers, **{**marker, "coordinator_epoch": -1})
+
+        with patch.object(ProducerState, "apply_marker", lambda self, **marker: apply_marker(**marker)):
+            return replayed(producers, *about, **options)
+
+    replayed = producer_replay.replay_batch
+    return _together(
+        patch.object(producer_replay, "replay_batch", replay_batch),
+        patch("broker.log.recovery.replay_batch", replay_batch),
+    )
+
+
+def the_cleaner_drops_markers_at_once() -> AbstractContextManager[Any]:
+    return _together(
+        patch.object(CleanedTransactions, "ends_nothing", lambda self, batch, kept: True),
+        patch.object(RetentionRules, "_is_past_horizon", lambda self, header: header.is_control),
+        patch.object(RetentionRules, "_is_last_of_producer", lambda self, header: False),
+    )
+
+
+def the_cleaner_keeps_the_oldest_record_of_a_key() -> AbstractContextManager[Any]:
+    return patch("broker.log.compaction.OffsetMap.has_newer", lambda self, key, offset: offset > self._offsets[key] - 1)
+
+
+# The transaction coordinator
+
+
+def end_is_answered_before_the_disk_has_it() -> AbstractContextManager[Any]:
+    async def durable(*about: object) -> None:
+        pass
+
+    return patch.object(CoordinatorRuntime, "_durable", durable)
+
+
+def one_partition_gets_the_opposite_marker() -> AbstractContextManager[Any]:
+    original = markers._append
+
+    def append(partition_log: PartitionLog, marker: markers.TransactionMarker, now_ms: int) -> ErrorCode:
+        if partition_log.topic_partition == OUT_1:
+            marker = replace(marker, committed=not marker.committed)
+        return original(partition_log, marker, now_ms)
+
+    return patch.object(markers, "_append", append)
+
+
+def one_partition_gets_no_marker() -> AbstractContextManager[Any]:
+    original = markers._append
+
+    def append(partition_log: PartitionLog, marker: markers.TransactionMarker, now_ms: int) -> ErrorCode:
+        if partition_log.topic_partition == OUT_1:
+            return ErrorCode.NONE
+        return original(partition_log, marker, now_ms)
+
+    return patch.object(markers, "_append", append)
+
+
+def producer_ids_are_handed_out_again_after_a_restart() -> AbstractContextManager[Any]:
+    async def reserve_block(self: ProducerIds) -> ProducerIdBlock:
+        return ProducerIdBlock(0, LAST_OF_THE_FIRST_BLOCK)
+
+    return patch.object(ProducerIds, "_reserve_block", reserve_block)
+
+
+def a_new_session_gets_the_epoch_of_the_old() -> AbstractContextManager[Any]:
+    return patch.object(TransactionShard, "_next_producer", lambda self, metadata: metadata.producer)
+
+
+def the_coordinator_does_not_fence() -> AbstractContextManager[Any]:
+    return patch.object(coordinator, "fence", lambda metadata, producer: ErrorCode.NONE)
+
+
+def a_commit_completes_as_an_abort() -> AbstractContextManager[Any]:
+    original = TransactionMetadata.completed
+
+    def completed(self: TransactionMetadata, *, now_ms: int) -> TransactionMetadata:
+        return replace(original(self, now_ms=now_ms), state=COMPLETE_ABORT)
+
+    return patch.object(TransactionMetadata, "completed", completed)
+
+
+def a_restart_forgets_transactions() -> AbstractContextManager[Any]:
+    def loaded(self: TransactionShard, now_ms: int) -> None:
+        self.transactions.clear()
+
+    return patch.object(TransactionShard, "loaded", loaded)
+
+
+def prepared_transactions_are_left_alone() -> AbstractContextManager[Any]:
+    async def complete(self: Completion) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    return patch.object(Completion, "_complete", complete)
+
+
+def transactions_do_not_time_out() -> AbstractContextManager[Any]:
+    return patch.object(TransactionShard, "_note_deadlines", lambda self, metadata: None)
+
+
+def the_end_of_a_transaction_keeps_its_epoch() -> AbstractContextManager[Any]:
+    """As in version 1, which version 2 must not."""
+    original = TransactionMetadata._prepared_with_next_epoch
+
+    def prepared(self: TransactionMetadata, *about: Any, **options: Any) -> TransactionMetadata:
+        return replace(original(self, *about, **options), producer_epoch=self.producer_epoch)
+
+    return _together(
+        patch.object(TransactionMetadata, "_prepared_with_next_epoch", prepared),
+        patch.object(ProducerState, "check_marker", lambda self, **marker: ErrorCode.NONE),
+    )
+
+
+# Groups and replies
+
+
+def pending_offsets_always_win() -> AbstractContextManager[Any]:
+    original = OffsetStore.end_transaction
+
+    def end_transaction(self: OffsetStore, producer_id: int, *, committed: bool) -> None:
+        pending = dict(self._pending.get(producer_id, {}))
+        original(self, producer_id, committed=committed)
+        if committed:
+            for (group_id, topic_partition), value in pending.items():
+                self.commit(group_id, topic_partition, value)
+
+    return patch.object(OffsetStore, "end_transaction", end_transaction)
+
+
+def pending_offsets_count_as_stable() -> AbstractContextManager[Any]:
+    return patch.object(OffsetStore, "has_pending", lambda self, group_id: False)
+
+
+def produce_says_what_the_coordinator_said() -> AbstractContextManager[Any]:
+    return patch.object(produce_verification, "_PRODUCE_ERRORS", {})
+
+
+@contextmanager
+def _together(*patches: AbstractContextManager[Any]) -> Iterator[None]:
+    first, *others = patches
+    with first:
+        if others:
+            with _together(*others):
+                yield
+        else:
+            yield
