@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.runner.performance import perform_transcript
-from tests.scenarios.runner.transcript import parse_transcript
+from tests.scenarios.runner.transcript import TranscriptError, parse_transcript
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -27,7 +27,7 @@ class TranscriptFile(pytest.File):
 
 
 class OtherThanWritten(Exception):  # noqa: N818  # a finding
-    """Something else came of a step than the transcript says."""
+    """Something else came of a step than the transcript says, or something happened that never may."""
 
 
 class TranscriptItem(pytest.Item):
@@ -35,17 +35,22 @@ class TranscriptItem(pytest.Item):
 
     def runtest(self) -> None:
         text = self.path.read_text(encoding="utf-8")
-        actual = perform_transcript(parse_transcript(text)).text
+        performance = perform_transcript(parse_transcript(text))
+        if performance.violations:
+            raise OtherThanWritten("\n".join(str(violation) for violation in performance.violations))
+        actual = performance.text
         if actual == text:
             return
         if self.config.getoption("--rewrite-expected"):
             self.path.write_text(actual, encoding="utf-8")
             return
-        raise OtherThanWritten("".join(_difference(text, actual)))
+        raise OtherThanWritten("- was written, + happened\n" + "".join(_difference(text, actual)))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, OtherThanWritten):
-            return f"{self.path}: - is what was written, + is what happened\n{excinfo.value}"
+            return f"{self.path}\n{excinfo.value}"
+        if isinstance(excinfo.value, TranscriptError):
+            return f"{self.path}: {excinfo.value}"
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.topic_partition import TopicPartition
 from protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from protocol.messages.metadata import MetadataRequest
 from protocol.messages.producers import DescribeProducersRequest, TopicRequest
 from protocol.messages.topics import (
     CreatableTopic,
@@ -168,3 +169,19 @@ class DeleteTopic:
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         return [name_of(response.responses[0].error_code)]
+
+
+class Metadata:
+    """Metadata: which topics there are."""
+
+    def make(self, party: Party, arguments: Arguments) -> Call:
+        node_id = node_of(party.stage, arguments)
+        arguments.finish()
+        return Call(self, "Metadata", MetadataRequest(topics=None), 9, node_id)
+
+    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+        lines = sorted(
+            f"{topic.name} with {len(topic.partitions)} partitions" + (", internal" if topic.is_internal else "")
+            for topic in response.topics
+        )
+        return lines or ["no topics"]

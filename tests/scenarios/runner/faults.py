@@ -82,18 +82,20 @@ class Faults:
 
     lost_power:   called, before the process dies, when the machine loses its power.
     is_disk_full: everything that needs room fails.
-    watch:        also called before (True) and after (False) each operation: for whoever plants faults of its own.
+    has_struck:   an operation has failed, or will have, so the broker may have given something up until it starts anew.
     """
 
-    def __init__(self, lost_power: Callable[[], None]) -> None:
+    def __init__(self, lost_power: Callable[[], None], watch: Callable[[Operation, bool], None]) -> None:
+        """watch: also called before (True) and after (False) each operation, for what else may happen there."""
         self.armed: list[Fault] = []
         self.is_disk_full = False
-        self.watch: Callable[[Operation, bool], None] | None = None
+        self.has_struck = False
         self._lost_power = lost_power
+        self._watch = watch
 
     def before(self, operation: Operation) -> None:
         if self.is_disk_full and operation.kind in ("append", "write_file", "open", "make_directory"):
-            raise no_space(operation.path)
+            self.strike(Effect.FAIL, operation)
         self._check(operation, is_before=True)
 
     def after(self, operation: Operation) -> None:
@@ -106,12 +108,12 @@ class Faults:
                 if fault.countdown == 0:
                     self.armed.remove(fault)
                     self.strike(fault.effect, operation)
-        if self.watch is not None:
-            self.watch(operation, is_before)
+        self._watch(operation, is_before)
 
     def strike(self, effect: Effect, operation: Operation) -> None:
         """Raises StorageError or Crash."""
         if effect is Effect.FAIL:
+            self.has_struck = True
             raise no_space(operation.path)
         if effect is Effect.LOSE_POWER:
             self._lost_power()

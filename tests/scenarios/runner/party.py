@@ -147,9 +147,7 @@ class Party:
         refusals = 0
         for _ in range(RETRIES):
             machine = self.stage.machine(call.node_id)
-            if not machine.broker.is_running:
-                await machine.start()
-                continue
+            await self.stage.bring_up(machine)
             response = await self._once(self._client, call)
             if response is not None:
                 errors = set(error_codes(response))

@@ -1,8 +1,8 @@
-"""A scenario performed: its steps done one after another, and what came of each."""
+"""A scenario performed: its steps one after another, what came of each, and whether all held that always must."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -10,19 +10,25 @@ import structlog
 from tests.scenarios.runner.arguments import ArgumentError
 from tests.scenarios.runner.stage import Stage
 from tests.scenarios.runner.steps import perform
+from tests.scenarios.runner.sweep_point import Plant
 from tests.scenarios.runner.transcript import Transcript, TranscriptError
+from tests.simulation.invariants.invariant import Invariants, Violation
 from tests.simulation.loop import run
 
-Check = Callable[[Stage], "object"]
+TIME_OUT_GRACE_S = 15.0
 
 
 @dataclass
 class Performance:
-    """answers: what came of each step, in their order. events: what the brokers logged, by event name."""
+    """answers: what came of each step, in their order. violations: of what must hold in every world.
+
+    operation_count: how much was done to the disks, up to the last step.
+    """
 
     transcript: Transcript
     answers: list[list[str]] = field(default_factory=list)
-    events: list[str] = field(default_factory=list)
+    violations: Sequence[Violation] = ()
+    operation_count: int = 0
 
     @property
     def text(self) -> str:
@@ -30,26 +36,63 @@ class Performance:
         return self.transcript.with_answers(self.answers)
 
 
-def perform_transcript(transcript: Transcript) -> Performance:
-    """Do what it says on a fresh stage. Raises TranscriptError for a line that is not of the language."""
+def perform_transcript(transcript: Transcript, plant: Plant | None = None) -> Performance:
+    """Do what it says on a fresh stage, bring everything back to health, and look whether all invariants hold.
+
+    plant: a fault that the transcript does not know of; its answers are then of no account, and clients insist.
+    Raises TranscriptError for a line that is not of the language.
+    """
     performance = Performance(transcript)
-    with structlog.testing.capture_logs() as captured:
-        run(_perform(performance))
-    performance.events = [str(entry["event"]) for entry in captured]
+    with structlog.testing.capture_logs():
+        run(_perform(performance, plant))
     return performance
 
 
-async def _perform(performance: Performance) -> None:
+async def _perform(performance: Performance, plant: Plant | None) -> None:
     stage = Stage()
+    stage.plant = plant
+    stage.is_forgiving = plant is not None
+    invariants = Invariants(stage.world)
     for step in performance.transcript.steps:
         try:
             performance.answers.append(await perform(stage, step.text))
         except ArgumentError as error:
             raise TranscriptError(f"line {step.line_number}, {step.text!r}: {error}") from error
-    _insist_that_all_faults_came(stage)
+        invariants.observe()
+    performance.operation_count = sum(machine.operation_count for machine in stage.machines.values())
+    stage.plant = None
+    if plant is None:
+        _insist_that_all_faults_came(stage)
+    await _heal(stage)
+    await _end_what_is_open(stage, invariants)
+    performance.violations = [
+        violation for violation in invariants.settled() if violation.invariant not in stage.broken_by_hand
+    ]
 
 
 def _insist_that_all_faults_came(stage: Stage) -> None:
     for machine in stage.machines.values():
         for fault in machine.faults.armed:
             raise TranscriptError(f"this never came about: {fault}")
+
+
+async def _heal(stage: Stage) -> None:
+    """No fault any more, and all brokers up; those that gave up a partition after a failure of the disk start anew."""
+    for party in stage.parties.values():
+        await party.give_up()
+    for machine in stage.machines.values():
+        machine.faults.armed.clear()
+        machine.faults.is_disk_full = False
+        machine.broker.sync_latency_s = stage.usual_sync_latency_s
+        if machine.faults.has_struck:
+            machine.kill()
+        await stage.bring_up(machine)
+
+
+async def _end_what_is_open(stage: Stage, invariants: Invariants) -> None:
+    """Producers are gone: what they left open times out."""
+    remaining_s = stage.longest_timeout_ms / 1000 + TIME_OUT_GRACE_S
+    while remaining_s > 0:
+        await stage.wait(min(remaining_s, 5.0))
+        remaining_s -= 5.0
+        invariants.observe()

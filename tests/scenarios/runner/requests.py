@@ -117,14 +117,15 @@ class TransactionalRequest:
 
 
 class InitProducerId:
-    """InitProducerId [timeout 5000] [expecting 0/3]: who am I from now on? Milliseconds."""
+    """InitProducerId [timeout 5000] [expecting 0/3] [two-phase] [keep prepared]: who am I from now on? Milliseconds."""
 
     def make(self, party: Party, arguments: Arguments) -> Call:
         expected = arguments.identity("expecting") or NOBODY
         timeout_ms = arguments.number("timeout", DEFAULT_TIMEOUT_MS)
         two_phase = arguments.flag("two-phase")
         node_id = node_of(party.stage, arguments, coordinator_partition(party.stage, party.transactional_id or ""))
-        version = 6 if two_phase else version_of("InitProducerId", party, arguments)
+        keep_prepared = arguments.flag("keep prepared")
+        version = 6 if two_phase or keep_prepared else version_of("InitProducerId", party, arguments)
         arguments.finish()
         party.stage.longest_timeout_ms = max(party.stage.longest_timeout_ms, timeout_ms)
         message = InitProducerIdRequest(
@@ -133,6 +134,7 @@ class InitProducerId:
             producer_id=expected.producer_id,
             producer_epoch=expected.epoch,
             enable2_pc=two_phase,
+            keep_prepared_txn=keep_prepared,
         )
         return Call(self, "InitProducerId", message, version, node_id)
 
@@ -237,9 +239,10 @@ class EndTxn(TransactionalRequest):
 
 
 class Produce:
-    """Produce out-0 "a" "b" out-1 k="c" [sequence 5] [as 0/3] [acks 1] [not transactional]."""
+    """Produce out-0 "a" "b" out-1 k="c" [sequence 5] [as 0/3] [acks 1] [not transactional] [as a control batch]."""
 
     def make(self, party: Party, arguments: Arguments) -> Call:
+        is_control = arguments.flag("as a control batch")
         identity = arguments.identity("as") or party.identity
         acks = arguments.number("acks", -1)
         sequence = arguments.option("sequence")
@@ -254,7 +257,9 @@ class Produce:
         for topic_partition, records in batches:
             first_sequence = party.next_sequences.get(topic_partition, 0) if sequence is None else int(sequence)
             sequences[topic_partition] = (first_sequence + len(records)) & LAST_SEQUENCE
-            batch = self._batch(party, records, identity, first_sequence, is_transactional=is_transactional)
+            batch = self._batch(
+                party, records, identity, first_sequence, is_transactional=is_transactional, is_control=is_control
+            )
             topics.setdefault(topic_partition.topic, []).append(
                 PartitionProduceData(index=topic_partition.partition, records=memoryview(batch))
             )
@@ -275,6 +280,7 @@ class Produce:
         sequence: int,
         *,
         is_transactional: bool,
+        is_control: bool,
     ) -> bytearray:
         now_ms = party.stage.world.clock.now_ms()
         is_idempotent = identity != NOBODY
@@ -284,6 +290,7 @@ class Produce:
             producer_epoch=identity.epoch,
             base_sequence=sequence if is_idempotent else -1,
             is_transactional=is_transactional,
+            is_control=is_control,
         )
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:

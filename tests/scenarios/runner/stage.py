@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from broker.disk import StorageError
 from broker.placement import PlacementTable, PlacementView
+from broker.server import StartError
 from broker.topic_partition import TopicPartition
 from tests.scenarios.runner.faults import Fate, Faults, Survival
+from tests.scenarios.runner.sweep_point import Plant
 from tests.simulation.broker import SimulatedBroker, SimulatedStore
+from tests.simulation.disk import Operation
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -19,27 +23,39 @@ SYNC_S = 0.001
 UNDER_WAY_S = 3 * HOP_S
 """Long enough for a request to reach the broker and be decided on, too short for any answer that needs a sync."""
 
+STARTS = 10
+
 SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
 
 
 class Machine:
     """A broker of the scenario, and what is to go wrong with it.
 
-    survival: what a power loss leaves of what was not synced.
     has_lost_power: since it ran last.
     """
 
-    def __init__(self, broker: SimulatedBroker) -> None:
+    def __init__(self, stage: Stage, broker: SimulatedBroker) -> None:
         self.broker = broker
-        self.faults = Faults(self._lose_power)
+        self.faults = Faults(self._lose_power, self._watch)
+        self._stage = stage
         self.fate = Fate(0)
         self.has_lost_power = False
         broker.before, broker.after = self.faults.before, self.faults.after
         broker.disk._chance = self.fate
-        broker.sync_latency_s = (SYNC_S, SYNC_S)
+        broker.sync_latency_s = stage.usual_sync_latency_s
+        self._idle_operation_count = broker.disk.operation_count
 
     def _lose_power(self) -> None:
         self.has_lost_power = True
+
+    @property
+    def operation_count(self) -> int:
+        """How much was done to its disk since the scenario began."""
+        return self.broker.disk.operation_count - self._idle_operation_count
+
+    def _watch(self, operation: Operation, is_before: bool) -> None:
+        if self._stage.plant is not None:
+            self._stage.plant.watch(self, operation, is_before=is_before)
 
     def kill(self, *, power_loss: bool = False, survival: Survival = Survival.NOTHING) -> None:
         """End the process; power_loss: and with it what the disk had not synced."""
@@ -50,6 +66,7 @@ class Machine:
 
     async def start(self) -> bool:
         """False when it died on the way. Raises what Node.start raises."""
+        self.faults.has_struck = False
         has_lost_power, self.has_lost_power = self.has_lost_power, False
         return await self.broker.start(power_loss=has_lost_power)
 
@@ -59,6 +76,8 @@ class Stage:
 
     is_forgiving: faults that the scenario does not know of are planted, so whoever gets no answer brings the broker
                   back and asks again, and steps that no longer make sense are left out.
+    plant:        such a fault.
+    broken_by_hand: invariants that do not hold because a step put something into the files that no broker would.
     """
 
     def __init__(self) -> None:
@@ -70,7 +89,10 @@ class Stage:
         self.settings: dict[str, str] = dict(SETTINGS)
         self.placement: PlacementTable | None = None
         self.longest_timeout_ms = 0
+        self.broken_by_hand: set[int] = set()
         self.is_forgiving = False
+        self.plant: Plant | None = None
+        self.usual_sync_latency_s = (SYNC_S, SYNC_S)
         self._views: dict[int, PlacementView] = {}
         self._store: SimulatedStore | None = None
 
@@ -84,7 +106,7 @@ class Stage:
                 store=self._store,
                 placement=None if self.placement is None else lambda: self._new_view(node_id),
             )
-            machine = self.machines[node_id] = Machine(broker)
+            machine = self.machines[node_id] = Machine(self, broker)
         return machine
 
     def configure(self, settings: Mapping[str, str]) -> None:
@@ -118,6 +140,16 @@ class Stage:
         if self.placement is None:
             return 1
         return self.placement.leader(topic_partition).node_id or 1
+
+    async def bring_up(self, machine: Machine) -> None:
+        """Start a broker that is down, as often as it takes."""
+        for _ in range(STARTS):
+            try:
+                if machine.broker.is_running or await machine.start():
+                    return
+            except (StorageError, StartError):
+                machine.kill()
+        raise AssertionError(f"broker {machine.broker.node_id} cannot be started")
 
     async def wait(self, duration_s: float) -> None:
         await self.world.wait(duration_s)

@@ -11,7 +11,7 @@ from broker.server import StartError
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from protocol.record_batch import build_batch, read_records
 from protocol.stored.transaction_state import decode_transaction_log_value, encode_transaction_log_value
-from tests.scenarios.runner import admin_requests, requests, views
+from tests.scenarios.runner import admin_requests, close_views, requests, views
 from tests.scenarios.runner.arguments import ArgumentError, Arguments, Identity, parse_partition
 from tests.scenarios.runner.faults import Effect, Fault, Survival
 from tests.scenarios.runner.party import DISCONNECTED, Call, Party, Request
@@ -33,12 +33,16 @@ REQUESTS: dict[str, Request] = {
         requests.FindCoordinator(),
         admin_requests.CreateTopic(),
         admin_requests.DeleteTopic(),
+        admin_requests.Metadata(),
         admin_requests.WriteTxnMarkers(),
         admin_requests.DescribeTransactions(),
         admin_requests.ListTransactions(),
         admin_requests.DescribeProducers(),
     )
 }
+
+TRANSITIONS = 11
+"""The invariant that states follow one another as the table says."""
 
 Perform = Callable[..., Awaitable[list[str]]]
 _STEPS: list[tuple[re.Pattern[str], Perform]] = []
@@ -91,7 +95,8 @@ async def start(stage: Stage, node: str, settings: str) -> list[str]:
         pairs = (word.partition("=") for word in settings.split())
         stage.configure({name: value for name, _, value in pairs})
     machine = stage.machine(_node(node))
-    if machine.broker.is_running and stage.is_forgiving:
+    if stage.is_forgiving:
+        await stage.bring_up(machine)
         return []
     try:
         return [] if await machine.start() else ["died while it started"]
@@ -183,6 +188,9 @@ async def raise_epoch(stage: Stage, transactional_id: str, epoch: str) -> list[s
 
     Whoever uses this transactional id knows of it.
     """
+    if stage.is_forgiving:
+        return []
+    stage.broken_by_hand.add(TRANSITIONS)
     topic_partition = requests.coordinator_partition(stage, transactional_id)
     disk = stage.machine(stage.leader_id(topic_partition)).broker.disk
     batches = views.stored_batches(disk, topic_partition)
@@ -251,6 +259,8 @@ async def send(stage: Stage, name: str, api: str, words: str) -> list[str]:
 
 @step(r"(?P<name>[\w-]+) receives")
 async def receive(stage: Stage, name: str) -> list[str]:
+    if stage.is_forgiving and not _party(stage, name).is_waiting:
+        return []
     return await _party(stage, name).receive()
 
 
@@ -322,6 +332,35 @@ async def log(stage: Stage, what: str, node: str) -> list[str]:
 @step(r"\.txnindex of (?P<what>\S+?)(?: on broker (?P<node>\d+))?")
 async def transaction_index(stage: Stage, what: str, node: str) -> list[str]:
     return _partition_lines(stage, what, node, views.tell_transaction_index)
+
+
+@step(r"(?P<isolation>read_committed|read_uncommitted) fetches (?P<partition>\S+)(?: from (?P<offset>\d+))?")
+async def fetch(stage: Stage, isolation: str, partition: str, offset: str) -> list[str]:
+    topic_partition = parse_partition(partition)
+    machine = stage.machine(stage.leader_id(topic_partition))
+    level = views.READ_COMMITTED if isolation == "read_committed" else 0
+    client = stage.world.client("reader")
+    try:
+        return await close_views.fetch(
+            client, machine.broker.address, topic_partition, isolation=level, offset=int(offset or 0)
+        )
+    except Disconnected:
+        return [DISCONNECTED]
+    finally:
+        client.close()
+
+
+@step(r"(?P<what>all fields|last record|newest snapshot|\.txnindex) of (?P<partition>\S+)(?: in bytes)?")
+async def look_closely(stage: Stage, what: str, partition: str) -> list[str]:
+    return _partition_lines(stage, partition, "", _CLOSE_VIEWS[what])
+
+
+_CLOSE_VIEWS = {
+    "all fields": close_views.tell_transaction_state,
+    "last record": close_views.tell_last_record_in_bytes,
+    "newest snapshot": close_views.tell_snapshot,
+    ".txnindex": close_views.tell_transaction_index_in_bytes,
+}
 
 
 @step(r"snapshots of (?P<partition>\S+)")

@@ -129,10 +129,11 @@ def stored_batches(disk: SimulatedDisk, topic_partition: TopicPartition) -> list
 
 def tell_log(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[str]:
     """Each batch of a partition in words."""
-    return [_tell_batch(batch, topic_partition.topic) for batch in stored_batches(disk, topic_partition)] or ["empty"]
+    return [tell_batch(batch, topic_partition.topic) for batch in stored_batches(disk, topic_partition)] or ["empty"]
 
 
-def _tell_batch(batch: RecordBatch, topic: str) -> str:
+def tell_batch(batch: RecordBatch, topic: str) -> str:
+    """A batch in words: offsets, records, who wrote it."""
     header = batch.header
     offsets = f"{header.base_offset}"
     if header.last_offset > header.base_offset:
