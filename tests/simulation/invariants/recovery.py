@@ -49,12 +49,9 @@ class TransactionIndexes(Invariant):
             content = files.get("txnindex", {}).get(base_offset, b"")
             aborted = [
                 transaction
-                for transaction in history.transactions
-                if transaction.is_aborted
-                and transaction.marker is not None
-                and base_offset <= transaction.marker.base_offset < next_base_offset
+                for offset, transaction in history.ended_by.items()
+                if transaction.is_aborted and base_offset <= offset < next_base_offset
             ]
-            # In the order of their markers, not of their beginnings.
             expected = b"".join(sorted(map(index_entry, aborted), key=lambda entry: INDEX_ENTRY.unpack(entry)[3]))
             if content == expected:
                 continue
@@ -67,18 +64,23 @@ class TransactionIndexes(Invariant):
             )
 
     def _is_enough(self, history: PartitionHistory, content: bytes, aborted: list[PartitionTransaction]) -> bool:
-        """Where records were removed: nothing else is in the index, and whatever still has data is."""
+        """Where records were removed: nothing else is in the index, and whatever still has data is, from where on it
+        still has some.
+        """
         if len(content) % INDEX_ENTRY.size:
             return False
-        found = [entry[1:4] for entry in INDEX_ENTRY.iter_unpack(content)]
+        found = {(entry[1], entry[3]): entry[2] for entry in INDEX_ENTRY.iter_unpack(content)}
         left = {batch.base_offset for batch in history.present if not batch.is_control and batch.record_count}
-        all_of_them = {INDEX_ENTRY.unpack(index_entry(transaction))[1:4]: transaction for transaction in aborted}
-        needed = [
-            entry
-            for entry, transaction in all_of_them.items()
-            if any(batch.base_offset in left for batch in transaction.batches)
-        ]
-        return set(needed) <= set(found) <= set(all_of_them)
+        for transaction in aborted:
+            assert transaction.marker is not None
+            first_offset = found.pop((transaction.producer_id, transaction.marker.base_offset), None)
+            first_left = next((batch.base_offset for batch in transaction.batches if batch.base_offset in left), None)
+            if first_offset is None:
+                if first_left is not None:
+                    return False
+            elif first_offset < transaction.first_offset or (first_left is not None and first_offset > first_left):
+                return False
+        return not found
 
 
 def _entries(content: bytes) -> str:
@@ -108,13 +110,18 @@ def partition_files(broker: SimulatedBroker, history: PartitionHistory) -> dict[
 
 @dataclass
 class _Producer:
-    """One producer as a replay of the log makes it. recent: last sequence, last offset and offset delta of batches."""
+    """One producer as a replay of the log makes it.
+
+    recent:        last sequence, last offset and offset delta of its last batches.
+    was_forgotten: it was silent for so long that the partition may have forgotten what was before its newest batch.
+    """
 
     producer_epoch: int = -1
     coordinator_epoch: int = -1
     first_offset: int = -1
     recent: list[tuple[int, int, int]] = field(default_factory=list)
     last_at_s: float = 0.0
+    was_forgotten: bool = False
 
     def move_to(self, producer_epoch: int) -> None:
         if producer_epoch != self.producer_epoch:
@@ -122,7 +129,7 @@ class _Producer:
             self.recent = []
 
 
-def replayed(batches: Iterable[StoredBatch], end_offset: int) -> dict[int, _Producer]:
+def replayed(batches: Iterable[StoredBatch], end_offset: int, expiration_s: float) -> dict[int, _Producer]:
     """The producers after all batches below an offset. Source: Kafka's ProducerStateManager."""
     producers: dict[int, _Producer] = {}
     for batch in batches:
@@ -130,6 +137,8 @@ def replayed(batches: Iterable[StoredBatch], end_offset: int) -> dict[int, _Prod
             continue
         producer = producers.setdefault(batch.producer_id, _Producer())
         producer.move_to(batch.producer_epoch)
+        if producer.first_offset < 0 and batch.at_s - producer.last_at_s >= expiration_s:
+            producer.was_forgotten = True
         producer.last_at_s = batch.at_s
         if batch.marker is not None:
             producer.coordinator_epoch = batch.marker.coordinator_epoch
@@ -160,6 +169,7 @@ class ReplayedProducers(Invariant):
             yield from self._check(history, partition_log)
 
     def _check(self, history: PartitionHistory, partition_log: PartitionLog) -> Iterator[Violation]:
+        expiration_s = self._expiration_ms() / 1000
         live = {
             producer.producer_id: _Producer(
                 producer.producer_epoch,
@@ -169,7 +179,7 @@ class ReplayedProducers(Invariant):
             )
             for producer in partition_log.producer_snapshots()
         }
-        yield from self._compare(history, "the live state", live, replayed(history.batches, 2**63))
+        yield from self._compare(history, "the live state", live, replayed(history.batches, 2**63, expiration_s))
         if not history.is_whole:
             return  # a snapshot that was taken after the cleaning says less of what was cleaned
         for offset, content in (
@@ -181,7 +191,9 @@ class ReplayedProducers(Invariant):
             stored = _decode_snapshot(content)
             if stored is None:
                 continue  # torn by a power loss: the one before it is used
-            yield from self._compare(history, f"the snapshot at {offset}", stored, replayed(history.batches, offset))
+            yield from self._compare(
+                history, f"the snapshot at {offset}", stored, replayed(history.batches, offset, expiration_s)
+            )
 
     def _compare(
         self, history: PartitionHistory, what: str, found: dict[int, _Producer], expected: dict[int, _Producer]
@@ -192,7 +204,8 @@ class ReplayedProducers(Invariant):
                 assert mine is not None
                 if mine.first_offset < 0 and (self._is_expired(mine) or not history.is_whole):
                     continue
-            if mine is not None and theirs is not None and _is_equal(mine, theirs):
+            is_newest_enough = not history.is_whole or (mine is not None and mine.was_forgotten)
+            if mine is not None and theirs is not None and _is_equal(mine, theirs, is_newest_enough=is_newest_enough):
                 continue
             yield self.violation(
                 f"{what} of {history} has another idea of producer {producer_id} than its log",
@@ -210,16 +223,16 @@ class ReplayedProducers(Invariant):
         )
 
 
-def _is_equal(mine: _Producer, theirs: _Producer) -> bool:
-    if (mine.producer_epoch, mine.coordinator_epoch, mine.first_offset) != (
-        theirs.producer_epoch,
-        theirs.coordinator_epoch,
-        theirs.first_offset,
-    ):
+def _is_equal(mine: _Producer, theirs: _Producer, *, is_newest_enough: bool) -> bool:
+    """is_newest_enough: what was before the newest batch may be unknown by now."""
+    if (mine.producer_epoch, mine.first_offset) != (theirs.producer_epoch, theirs.first_offset):
+        return False
+    if mine.coordinator_epoch != theirs.coordinator_epoch and not (mine.was_forgotten and theirs.coordinator_epoch < 0):
         return False
     if not mine.recent or not theirs.recent:
         return not mine.recent and not theirs.recent
-    return mine.recent[-len(theirs.recent) :] == theirs.recent
+    count = 1 if is_newest_enough else len(theirs.recent)
+    return mine.recent[-count:] == theirs.recent[-count:]
 
 
 def _decode_snapshot(content: bytes) -> dict[int, _Producer] | None:
