@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,15 +25,19 @@ from tests.simulation.clients.cluster import EARLIEST, LATEST, Cluster
 from tests.simulation.clients.consumer import READ_COMMITTED, Consumer
 from tests.simulation.clients.group import GroupMember
 from tests.simulation.events import BrokerEvents
+from tests.simulation.invariants.invariant import Invariants
 from tests.simulation.loop import Stuck, run
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.script import Script, write_script
+from tests.simulation.situations import situations
 from tests.simulation.world import World
 
 LONGEST_FAREWELL_S: Final = 150.0
 LONGEST_SETTLING_S: Final = 60.0
 LONGEST_START_S: Final = 30.0
 FINAL_READ_ATTEMPTS: Final = 5
+MEASURED: Final = frozenset({"duration_ms"})
+"""Fields of log events that the machine's own clock decides."""
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
@@ -52,6 +57,7 @@ class Outcome:
     seed: int
     reason: str = ""
     virtual_s: float = 0.0
+    cpu_s: float = 0.0
     request_count: int = 0
     crash_count: int = 0
     history_counts: Counter[str] = field(default_factory=Counter)
@@ -69,6 +75,7 @@ def tell(seed: int, *, keeps_trace: bool = False) -> Outcome:
     """Live through one world. keeps_trace: have the outcome hold its digest and every line of its trace."""
     outcome = Outcome(seed)
     teller = _Teller(outcome, keeps_trace=keeps_trace)
+    began_s = time.process_time()
     with BrokerEvents(teller.note_event):
         try:
             run(teller.tell(seed))
@@ -77,6 +84,7 @@ def tell(seed: int, *, keeps_trace: bool = False) -> Outcome:
         except Exception as error:  # noqa: BLE001  # whatever a world raises is a finding
             outcome.reason = f"{type(error).__name__}: {error}"
     teller.finish()
+    outcome.cpu_s = time.process_time() - began_s
     return outcome
 
 
@@ -96,7 +104,7 @@ class _Teller:
             return
         self._outcome.reached[event] += 1
         if self._keeps_trace and self._world is not None:
-            details = " ".join(f"{name}={value}" for name, value in sorted(fields.items()))
+            details = " ".join(f"{name}={value}" for name, value in sorted(fields.items()) if name not in MEASURED)
             self._world.trace.happened(f"  log: {event} {details}")
 
     async def tell(self, seed: int) -> None:
@@ -109,6 +117,8 @@ class _Teller:
     async def _tell(self, seed: int) -> None:
         world = self._world = World(seed)
         script = write_script(world.chance_of("script"))
+        invariants = Invariants(world)
+        watch = world.loop.create_task(invariants.watch())
         broker = world.add_broker(settings=script.settings)
         self._brokers.append(broker)
         await broker.start()
@@ -134,9 +144,12 @@ class _Teller:
         await self._farewell(actors)
         await self._settle(witness, script)
         await self._final_read(witness, script, stage)
+        watch.cancel()
+        invariants.settled()
         for broker in self._brokers:
             if not await broker.stop():
                 raise Violation(f"{broker.host} died while it stopped")
+        invariants.insist()
         self._check_history()
 
     async def _heal(self) -> None:
@@ -245,6 +258,7 @@ class _Teller:
         outcome.virtual_s = world.loop.time()
         outcome.crash_count = sum(broker.crash_count for broker in self._brokers)
         outcome.request_count = len(world.trace.exchanges)
+        outcome.reached.update(situations(world.trace.exchanges))
         if self._keeps_trace:
             outcome.lines = [str(entry) for entry in world.trace.entries]
             digest = hashlib.sha256()
