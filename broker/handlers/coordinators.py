@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from broker.coordinator import partition_for_key
+from broker.disk import StorageError
 from broker.handlers.api import RequestContext, Services, api
 from broker.placement import NodeAddress
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
@@ -51,9 +52,18 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     if key_type is KeyType.SHARE:
         return _response([_no_coordinator(key, *_refuse_share(version)) for key in keys], version)
     services = context.services
-    if key_type is KeyType.TRANSACTION:
-        if any(keys):
+    try:
+        if key_type is KeyType.GROUP:
+            await services.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
+            await services.groups.ensure_loaded()
+        elif any(keys):
             await services.transactions.ensure_available()
+    except StorageError as error:
+        # Clients ask again after this error, and give up after KAFKA_STORAGE_ERROR.
+        return _response(
+            [_no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) for key in keys], version
+        )
+    if key_type is KeyType.TRANSACTION:
         coordinators = [
             _coordinator(services, TRANSACTION_STATE_TOPIC, key)
             if key
@@ -61,8 +71,6 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
             for key in keys
         ]
     else:
-        await services.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
-        await services.groups.ensure_loaded()
         coordinators = [_coordinator(services, CONSUMER_OFFSETS_TOPIC, key) for key in keys]
     return _response(coordinators, version)
 

@@ -22,6 +22,7 @@ from broker.coordinator import (
     PartitionState,
     partition_for_key,
 )
+from broker.disk import StorageError
 from broker.log.partition_log import PartitionLog
 from broker.metadata.image import TopicMetadata
 from broker.placement import SingleNodePlacement
@@ -124,7 +125,10 @@ class TransactionService:
         return self._partition_count > 0
 
     async def ensure_available(self) -> None:
-        """Create `__transaction_state` if it does not exist, and wait until all its partitions have been loaded."""
+        """Create `__transaction_state` if it does not exist, and wait until all its partitions have been loaded.
+
+        Raises StorageError.
+        """
         if self._partition_count == 0:
             await self._topics.ensure_internal(TRANSACTION_STATE_TOPIC)
         await self.ensure_loaded()
@@ -205,7 +209,10 @@ class TransactionService:
             timeout_ms = TWO_PHASE_COMMIT_TIMEOUT_MS
         elif not 0 < timeout_ms <= self._settings.transaction_max_timeout_ms:
             return ProducerReply(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        await self.ensure_available()
+        try:
+            await self.ensure_available()
+        except StorageError:
+            return ProducerReply(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         expected = None if producer_id == NO_PRODUCER_ID else Producer(producer_id, producer_epoch)
 
         def decide(shard: TransactionShard) -> Decision[ProducerReply]:
@@ -237,7 +244,10 @@ class TransactionService:
 
     async def add_offsets(self, transactional_id: str, producer: Producer, group_id: str) -> ErrorCode:
         """Let the partition of `__consumer_offsets` that holds a group's offsets join the producer's transaction."""
-        metadata = await self._topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
+        try:
+            metadata = await self._topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
+        except StorageError:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_for_key(group_id, metadata.partition_count))
         return await self.add_partitions(transactional_id, producer, (partition,), version=TransactionVersion.V1)
 
