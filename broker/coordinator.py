@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import structlog
 
 from broker.clock import Clock
+from broker.coordinator_replay import Replay
 from broker.disk import StorageError
-from broker.log.results import AppendOrigin, Isolation
+from broker.log.results import AppendOrigin
 from broker.shard import (
     CoordinatorRecord,
     Decision,
@@ -32,14 +33,7 @@ from broker.shard import (
 )
 from protocol.errors import ErrorCode
 from protocol.primitives import DecodeError
-from protocol.record_batch import (
-    Record,
-    build_batch,
-    check_crc,
-    iterate_batches,
-    read_end_transaction_marker,
-    read_records,
-)
+from protocol.record_batch import Record, build_batch
 
 if TYPE_CHECKING:
     from broker.log.partition_log import PartitionLog
@@ -61,7 +55,6 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 S = TypeVar("S", bound=Shard)
-LOAD_CHUNK_BYTES = 64 * 1024  # of records that are taken in before the event loop does something else
 LOAD_PATIENCE_S = 1.0
 REFUSED_DEADLINE_PAUSE_S = 1.0
 
@@ -110,6 +103,7 @@ class CoordinatorRuntime(Generic[S]):
     clock:      wall time; waiting is done on the running event loop.
     applied:    called in the same step, after a decision's records were applied and after a partition has been loaded;
                 not yet durable then.
+    only_latest_count: whether the last record of a key says all there is to know about it, which makes loading faster.
     """
 
     def __init__(
@@ -119,11 +113,13 @@ class CoordinatorRuntime(Generic[S]):
         make_shard: Callable[[int], S],
         clock: Clock,
         applied: Callable[[CoordinatorPartition[S]], None] | None = None,
+        only_latest_count: bool = False,
     ) -> None:
         self.name = name
         self._make_shard = make_shard
         self._clock = clock
         self._applied = applied
+        self._only_latest_count = only_latest_count
         self._partitions: dict[int, CoordinatorPartition[S]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._load_turn = asyncio.Lock()
@@ -297,66 +293,33 @@ class CoordinatorRuntime(Generic[S]):
             if not partition.is_loading:
                 return  # given up before its turn came
             began_at_s = time.perf_counter()
+            replay = Replay(
+                partition.log,
+                partition.shard,
+                only_latest_count=self._only_latest_count,
+                is_wanted=lambda: partition.is_loading,
+            )
             try:
-                record_count = await self._replay(partition)
+                if not await replay.run():
+                    return  # given up meanwhile
             except (StorageError, DecodeError) as error:
                 self._take_offline(partition, error)
                 return
-            if record_count is None:
-                return  # given up meanwhile
-            # No await since the last read: a marker is either among what was replayed or is told to the observer.
+            # No await since the log's end was reached: a marker is among what was replayed or is told to the observer.
             partition.shard.loaded(self._clock.now_ms())
             partition.log.observer = _MarkerObserver(self, partition)
             partition.state = PartitionState.ACTIVE
-        if record_count:
+        if replay.record_count:
             log.info(
                 "coordinator_partition_loaded",
                 coordinator=self.name,
                 partition=partition.index,
-                records=record_count,
+                records=replay.record_count,
                 duration_ms=round((time.perf_counter() - began_at_s) * 1000, 3),
             )
         if self._applied is not None:
             self._applied(partition)
         self._schedule(partition)
-
-    async def _replay(self, partition: CoordinatorPartition[S]) -> int | None:
-        """Apply what the log holds; returns how many records that were, or None if the partition was given up.
-
-        Raises StorageError, DecodeError.
-        """
-        partition_log, shard = partition.log, partition.shard
-        offset = partition_log.log_start_offset
-        record_count = 0
-        while offset < partition_log.log_end_offset and partition.is_loading:
-            read = partition_log.read(offset, LOAD_CHUNK_BYTES, isolation=Isolation.LOG_END)
-            start_offset = offset
-            for batch in iterate_batches(read.records):
-                if not check_crc(batch.buffer):
-                    raise StorageError(f"{partition_log.topic_partition} is damaged at offset {offset}: bad checksum")
-                header = batch.header
-                offset = header.last_offset + 1
-                record_count += header.records_count
-                producer_id, producer_epoch = header.producer_id, header.producer_epoch
-                if header.is_control:
-                    marker = read_end_transaction_marker(batch)
-                    if marker is not None:
-                        shard.apply_marker(
-                            producer_id, producer_epoch, committed=marker.committed, offset=header.base_offset
-                        )
-                    continue
-                if not header.is_transactional:
-                    producer_id, producer_epoch = -1, -1
-                for record in read_records(batch):
-                    if record.key is not None:
-                        origin = RecordOrigin(record.offset, record.timestamp_ms, producer_id, producer_epoch)
-                        shard.apply(record.key, record.value, origin)
-            if offset == start_offset:
-                # Taking what was read so far for the whole would forget decisions that were acknowledged.
-                raise StorageError(f"{partition_log.topic_partition} cannot be read from offset {offset} on")
-            if offset < partition_log.log_end_offset:
-                await asyncio.sleep(0)
-        return record_count if partition.is_loading else None
 
     def _take_offline(self, partition: CoordinatorPartition[S], error: Exception) -> None:
         if partition.state is not PartitionState.OFFLINE:

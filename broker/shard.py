@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from broker.log.verification import VerificationGuard
@@ -68,8 +68,7 @@ class Decision(Generic[Reply]):
     guard: VerificationGuard | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordOrigin:
+class RecordOrigin(NamedTuple):
     """Where an applied record stands in the log, and the transaction it belongs to (producer id -1 when none)."""
 
     offset: int

@@ -35,6 +35,10 @@ def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def _read_longer(buffer: Buffer, position: int, width_bits: int, maximum_bits: int) -> tuple[int, int]:
+    byte = buffer[position + 1]
+    if byte < 0x80:  # two bytes: most lengths
+        value = buffer[position] & 0x7F | byte << 7
+        return (value >> 1) ^ -(value & 1), position + 2
     value = 0
     start = position
     for shift in range(0, maximum_bits, 7):

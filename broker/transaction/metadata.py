@@ -32,7 +32,9 @@ EXHAUSTED_EPOCH = LAST_EPOCH - 1  # the last epoch a client may hold; after it c
 TWO_PHASE_COMMIT_TIMEOUT_MS = (
     2_147_483_647  # KIP-939: a transaction with this time-out is only ever ended by its client
 )
-_STORED_STATES = frozenset(TransactionState)
+_STORED_STATES = {state.value: state for state in TransactionState}
+_VERSION_2 = TransactionVersion.V2
+_NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 
 class Producer(NamedTuple):
@@ -276,27 +278,29 @@ def to_value(metadata: TransactionMetadata) -> TransactionLogValue:
 
 def from_value(transactional_id: str, value: TransactionLogValue) -> TransactionMetadata:
     """The metadata that a record holds. Raises DecodeError for a state that is never stored."""
-    if value.transaction_status not in _STORED_STATES:
+    state = _STORED_STATES.get(value.transaction_status)
+    if state is None:
         raise DecodeError(f"{transactional_id!r} is in state {value.transaction_status}, which is never stored")
+    partitions = _NO_PARTITIONS
+    if value.transaction_partitions:
+        partitions = frozenset(
+            TopicPartition(topic.topic, partition)
+            for topic in value.transaction_partitions
+            for partition in topic.partition_ids
+        )
     return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=value.producer_id,
         producer_epoch=value.producer_epoch,
         timeout_ms=value.transaction_timeout_ms,
-        state=TransactionState(value.transaction_status),
+        state=state,
         last_update_ms=value.transaction_last_update_timestamp_ms,
         start_ms=value.transaction_start_timestamp_ms,
-        partitions=frozenset(
-            TopicPartition(topic.topic, partition)
-            for topic in value.transaction_partitions or ()
-            for partition in topic.partition_ids
-        ),
+        partitions=partitions,
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
         client_transaction_version=(
-            TransactionVersion.V2
-            if value.client_transaction_version >= TransactionVersion.V2
-            else TransactionVersion.V1
+            _VERSION_2 if value.client_transaction_version >= _VERSION_2 else TransactionVersion.V1
         ),
     )
 

@@ -83,7 +83,11 @@ class TransactionService:
             time_out_retry_ms=settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
         )
         self._runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
-            "transaction", make_shard=self._make_shard, clock=clock, applied=self._complete_prepared
+            "transaction",
+            make_shard=self._make_shard,
+            clock=clock,
+            applied=self._complete_prepared,
+            only_latest_count=True,
         )
         self._partition_count = 0  # of `__transaction_state`; 0 while there is no such topic
         self._loads: set[asyncio.Task[None]] = set()

@@ -9,6 +9,8 @@ from protocol.schema import decode, encode_chunks, schema_of
 Message = TypeVar("Message")
 
 _VERSION = Struct(">h")
+_VERSION_BYTES = _VERSION.size
+_versions: dict[type[Any], frozenset[int]] = {}
 
 
 def encode_versioned(message_object: Any, version: int) -> bytes:
@@ -24,14 +26,17 @@ def decode_versioned(message_type: type[Message], buffer: Buffer) -> Message | N
     Raises DecodeError for anything else.
     """
     version = read_version(buffer)
-    if version not in schema_of(message_type).versions:
+    versions = _versions.get(message_type)
+    if versions is None:
+        versions = _versions[message_type] = frozenset(schema_of(message_type).versions)
+    if version not in versions:
         return None
-    return decode(message_type, buffer, version, _VERSION.size)
+    return decode(message_type, buffer, version, _VERSION_BYTES)
 
 
 def read_version(buffer: Buffer) -> int:
     """The version in front. Raises DecodeError if there is none."""
-    if len(buffer) < _VERSION.size:
+    if len(buffer) < _VERSION_BYTES:
         raise DecodeError(f"{len(buffer)} bytes are too few for a version", position=0, expected="version")
     version: int = _VERSION.unpack_from(buffer)[0]
     return version

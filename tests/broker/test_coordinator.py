@@ -20,6 +20,7 @@ from broker.coordinator import (
     RecordOrigin,
     partition_for_key,
 )
+from broker.coordinator_replay import Replay
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from tests.support.memory_topics import MemoryLog
@@ -209,6 +210,32 @@ async def test_a_load_that_takes_too_long_is_told(harness: Harness, monkeypatch:
     assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     await loading
     assert await harness.runtime.execute(0, lambda known: Decision(list(known.words))) == ["a"]
+
+
+async def test_where_only_the_latest_record_of_a_key_counts_no_other_is_applied(harness: Harness) -> None:
+    await harness.load()
+    for word in ("a", "b", "a", "c", "b", "a"):
+        await harness.runtime.execute(0, lambda _, word=word: say(word))  # type: ignore[misc]
+    shard = WordShard()
+    replay = Replay(harness.log, shard, only_latest_count=True, is_wanted=lambda: True)  # type: ignore[arg-type]
+    assert await replay.run()
+    assert (replay.record_count, shard.words) == (6, ["c", "b", "a"])
+    assert [origin.offset for origin in shard.origins] == [3, 4, 5]
+
+
+async def test_a_replay_takes_in_what_is_appended_while_it_applies(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.coordinator_replay.APPLIED_PER_TURN", 1)
+    await harness.load()
+    await harness.runtime.execute(0, lambda _: say("a", "b"))
+    shard = WordShard()
+    replay = Replay(harness.log, shard, only_latest_count=True, is_wanted=lambda: True)  # type: ignore[arg-type]
+    replaying = asyncio.create_task(replay.run())
+    await asyncio.sleep(0)
+    await harness.runtime.execute(0, lambda _: say("a"))
+    assert await replaying
+    assert shard.words == ["a", "b", "a"]
 
 
 async def test_a_partition_given_up_while_it_loads_does_not_come_alive(harness: Harness) -> None:

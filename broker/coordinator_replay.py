@@ -1,0 +1,114 @@
+"""Loading a coordinator's shard: its log is read from the start, and what counts of it is applied.
+
+Where only the latest record of each key counts, the others are not even decoded: they are what the cleaner would have
+removed, had it come round in time. It goes on in short turns, between which the event loop answers other requests.
+Source: Kafka's CoordinatorLoaderImpl and TransactionStateManager.loadTransactionMetadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.disk import StorageError
+from broker.log.results import Isolation
+from broker.shard import RecordOrigin, Shard
+from protocol.record_batch import (
+    RecordBatch,
+    check_crc,
+    iterate_batches,
+    read_end_transaction_marker,
+    read_records,
+)
+
+if TYPE_CHECKING:
+    from broker.log.partition_log import PartitionLog
+
+CHUNK_BYTES = 64 * 1024  # of a log that are taken in at one turn
+APPLIED_PER_TURN = 500
+
+
+class Replay:
+    """One load of one shard.
+
+    only_latest_count: the last record of a key says all there is to know about it.
+    is_wanted:         False once the partition has been given up; the replay then ends early.
+    """
+
+    def __init__(
+        self, partition_log: PartitionLog, shard: Shard, *, only_latest_count: bool, is_wanted: Callable[[], bool]
+    ) -> None:
+        self.record_count = 0
+        self._log = partition_log
+        self._shard = shard
+        self._only_latest_count = only_latest_count
+        self._is_wanted = is_wanted
+        self._offset = partition_log.log_start_offset
+        self._latest: dict[bytes, tuple[bytes | None, RecordOrigin]] = {}  # in the order of their offsets
+
+    async def run(self) -> bool:
+        """Apply all of the log, also what is appended meanwhile; False where it was given up.
+
+        When it returns, nothing has been awaited since the end of the log was reached.
+        Raises StorageError, DecodeError.
+        """
+        while self._is_wanted():
+            if self._offset < self._log.log_end_offset:
+                self._take_in_chunk()
+            elif self._latest:
+                await self._apply_latest()
+                continue
+            else:
+                return True
+            if self._offset < self._log.log_end_offset:
+                await asyncio.sleep(0)
+        return False
+
+    def _take_in_chunk(self) -> None:
+        start_offset = self._offset
+        read = self._log.read(start_offset, CHUNK_BYTES, isolation=Isolation.LOG_END)
+        for batch in iterate_batches(read.records):
+            if not check_crc(batch.buffer):
+                raise StorageError(f"{self._log.topic_partition} is damaged at offset {self._offset}: bad checksum")
+            self._offset = batch.header.last_offset + 1
+            self.record_count += batch.header.records_count
+            if batch.header.is_control:
+                self._take_in_marker(batch)
+            else:
+                self._take_in_records(batch)
+        if self._offset == start_offset:
+            # Taking what was read so far for the whole would forget decisions that were acknowledged.
+            raise StorageError(f"{self._log.topic_partition} cannot be read from offset {start_offset} on")
+
+    def _take_in_marker(self, batch: RecordBatch) -> None:
+        header = batch.header
+        marker = read_end_transaction_marker(batch)
+        if marker is not None:
+            self._shard.apply_marker(
+                header.producer_id, header.producer_epoch, committed=marker.committed, offset=header.base_offset
+            )
+
+    def _take_in_records(self, batch: RecordBatch) -> None:
+        header = batch.header
+        producer_id, producer_epoch = -1, -1
+        if header.is_transactional:
+            producer_id, producer_epoch = header.producer_id, header.producer_epoch
+        latest = self._latest if self._only_latest_count else None
+        for record in read_records(batch):
+            key = record.key
+            if key is None:
+                continue
+            origin = RecordOrigin(record.offset, record.timestamp_ms, producer_id, producer_epoch)
+            if latest is None:
+                self._shard.apply(key, record.value, origin)
+            else:
+                latest.pop(key, None)  # or the key would keep its place in the order
+                latest[key] = record.value, origin
+
+    async def _apply_latest(self) -> None:
+        for applied_count, (key, (value, origin)) in enumerate(self._latest.items(), start=1):
+            self._shard.apply(key, value, origin)
+            if applied_count % APPLIED_PER_TURN == 0:
+                await asyncio.sleep(0)
+        self._latest.clear()
