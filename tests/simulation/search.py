@@ -60,7 +60,8 @@ class Sum:
         return (
             f"{self.seed_count:,} seeds, {self.virtual_s / 3600:.1f} virtual hours in {self.cpu_s:.0f} s of CPU: "
             f"{self.request_count:,} requests, {counts['operations']:,} operations, {self.crash_count:,} crashes; "
-            f"transactions: {counts['transactions_committed']:,} committed, {counts['transactions_aborted']:,} aborted, "
+            f"transactions: {counts['transactions_committed']:,} committed, "
+            f"{counts['transactions_aborted']:,} aborted, "
             f"{unknown:,} unknown or never ended; {len(self.failures)} seeds failed"
         )
 

@@ -77,8 +77,11 @@ class Transaction:
 
     @property
     def is_version_2(self) -> bool:
-        """Whether an epoch is this transaction's alone."""
-        value = (self.prepared or self.opened).value
+        """Whether an epoch is this transaction's alone.
+
+        Who opened it decides: a time-out or a fence ends it in the cluster's version, whatever its client speaks.
+        """
+        value = self.opened.value
         return value is not None and value.client_transaction_version >= 2
 
     def __str__(self) -> str:
