@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,6 +11,7 @@ from broker.config import Settings, load_settings
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.node import Node
 from broker.placement import NodeAddress, Placement
+from broker.transaction.producer_ids import BLOCK_KEY
 from tests.simulation.disk import Operation, SimulatedDisk
 from tests.simulation.loop import Crash, Process, SimulatedClock
 
@@ -52,6 +54,12 @@ class SimulatedStore(InMemoryMetadataStore):
 
     async def set_topic_configs(self, *args: Any, **options: Any) -> bool:
         return await self._changing("set_topic_configs", super().set_topic_configs(*args, **options))
+
+    def take_producer_ids(self, last_id: int) -> None:
+        """All ids up to this one belong to a broker that is not simulated."""
+        block = {"version": 1, "broker": 99, "block_start": "0", "block_end": str(last_id)}
+        _, version = self._versioned.get(BLOCK_KEY, (None, 0))
+        self._versioned[BLOCK_KEY] = (json.dumps(block).encode(), version + 1)
 
     async def compare_and_set(self, key: str, *args: Any, **options: Any) -> bool:
         return await self._changing(f"compare_and_set {key}", super().compare_and_set(key, *args, **options))

@@ -17,6 +17,7 @@ from tests.scenarios.runner.faults import Effect, Fault, Survival
 from tests.scenarios.runner.party import DISCONNECTED, Call, Party, Request
 from tests.scenarios.runner.stage import Stage
 from tests.simulation.client import Disconnected
+from tests.simulation.disk import Operation
 from tests.simulation.loop import START_MS
 
 REQUESTS: dict[str, Request] = {
@@ -211,6 +212,26 @@ async def raise_epoch(stage: Stage, transactional_id: str, epoch: str) -> list[s
     for party in stage.parties.values():
         if party.transactional_id == transactional_id:
             party.became(Identity(stored.producer_id, int(epoch)))
+    return []
+
+
+@step(r"another broker takes the producer ids up to (?P<last>\d+)(?P<when>, just before this one takes some)?")
+async def take_producer_ids(stage: Stage, last: str, when: str) -> list[str]:
+    """In the metadata that they share, as blocks of ids are taken."""
+    broker = stage.machine().broker
+    if not when:
+        broker.store.take_producer_ids(int(last))
+        return []
+    before = broker.before
+    assert before is not None
+
+    def interfere(operation: Operation) -> None:
+        before(operation)
+        if operation.kind == "metadata" and "producer_id_block" in operation.path:
+            broker.before = before
+            broker.store.take_producer_ids(int(last))
+
+    broker.before = interfere
     return []
 
 
