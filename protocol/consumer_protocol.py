@@ -1,0 +1,74 @@
+"""What consumers of the classic protocol tell each other in JoinGroup and SyncGroup: subscriptions and assignments.
+
+The broker looks inside only where members of both protocols share a group. A version above those known here is read as
+the highest known: Kafka promises that later ones only add to the end.
+Source: Kafka's ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json and ConsumerProtocol.
+"""
+
+from struct import Struct
+from typing import TypeVar
+
+from protocol.primitives import Buffer, DecodeError
+from protocol.schema import decode, encode, field, int32, message, struct
+
+Message = TypeVar("Message")
+
+HIGHEST_VERSION = 3
+_VERSION = Struct(">h")
+
+
+@struct
+class ConsumerProtocolTopicPartitions:
+    """Partitions of a topic."""
+
+    topic: str = ""
+    partitions: list[int32] = []
+
+
+@message(versions="0-3")
+class ConsumerProtocolSubscription:
+    """What a consumer wants, and what it has."""
+
+    topics: list[str] = []
+    user_data: bytes | None = None
+    owned_partitions: list[ConsumerProtocolTopicPartitions] = field(versions="1+", default=[])
+    generation_id: int32 = field(versions="2+", default=-1)
+    rack_id: str | None = field(versions="3+", default=None)
+
+
+@message(versions="0-3")
+class ConsumerProtocolAssignment:
+    """What a consumer gets."""
+
+    assigned_partitions: list[ConsumerProtocolTopicPartitions] = []
+    user_data: bytes | None = None
+
+
+def decode_subscription(metadata: Buffer) -> ConsumerProtocolSubscription:
+    """What a member said when it joined. Raises DecodeError: clients may put there what they like."""
+    return _decode(ConsumerProtocolSubscription, metadata)
+
+
+def decode_assignment(assignment: Buffer) -> ConsumerProtocolAssignment:
+    """What a leader gave a member. Raises DecodeError."""
+    return _decode(ConsumerProtocolAssignment, assignment)
+
+
+def encode_assignment(assignment: ConsumerProtocolAssignment, version: int) -> bytes:
+    """The bytes of an assignment, in the version that the member speaks."""
+    version = min(version, HIGHEST_VERSION)
+    return _VERSION.pack(version) + bytes(encode(assignment, version))
+
+
+def version_of(metadata: Buffer) -> int:
+    """The version in front. Raises DecodeError when there is none, or a negative one."""
+    if len(metadata) < _VERSION.size:
+        raise DecodeError(f"{len(metadata)} bytes are too few for a version", position=0, expected="version")
+    version: int = _VERSION.unpack_from(metadata)[0]
+    if version < 0:
+        raise DecodeError(f"{version} is no version", position=0, expected="version")
+    return version
+
+
+def _decode(declared: type[Message], buffer: Buffer) -> Message:
+    return decode(declared, buffer, min(version_of(buffer), HIGHEST_VERSION), _VERSION.size)
