@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.disk import LogFile, StorageError
@@ -239,6 +239,13 @@ class SimulatedDisk:
         node = self._find(path)
         assert isinstance(node, _DirectoryNode)
         node.synced(node.change_count)
+
+    def put_directory(self, path: str, files: Mapping[str, bytes]) -> None:
+        """Put a directory there in place of another, by the paths of its files, behind the broker's back; durably."""
+        parent, name = self._parent(path)
+        parent.entries[name] = parent.durable[name] = _DirectoryNode()
+        for file_path, content in files.items():
+            self.replace_content(file_path, content)
 
     def _files(self, directory: _DirectoryNode, path: str) -> Iterator[str]:
         for name, node in directory.entries.items():

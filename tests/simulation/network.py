@@ -26,12 +26,14 @@ class SimulatedNetwork:
     """All hosts and what connects them.
 
     latency_s:          of each chunk of bytes, chosen evenly between the two.
+    latency_between_s:  of a pair of hosts, where theirs is another.
     repeat_probability: that a chunk, which is one request or a few, is delivered a second time up to `latest_repeat_s`
                         later. Only between hosts in `repeating`: pairs of (from, to).
     """
 
     def __init__(self, chance: random.Random) -> None:
         self.latency_s = (0.00005, 0.001)
+        self.latency_between_s: dict[frozenset[str], float] = {}
         self.repeat_probability = 0.0
         self.latest_repeat_s = 5.0
         self.repeating: set[tuple[str, str]] = set()
@@ -71,7 +73,7 @@ class SimulatedNetwork:
         async def connect(
             new_protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int
         ) -> tuple[SimulatedTransport, asyncio.BaseProtocol]:
-            await asyncio.sleep(self.latency())
+            await asyncio.sleep(self.latency(frozenset((source_host, host))))
             listener = self._listeners.get((host, port))
             if listener is None or listener.accepting is None or self.are_separate(source_host, host):
                 raise ConnectionRefusedError(f"nobody listens at {host}:{port}")
@@ -89,8 +91,9 @@ class SimulatedNetwork:
     def are_separate(self, host: str, other: str) -> bool:
         return frozenset((host, other)) in self._apart
 
-    def latency(self) -> float:
-        return self._chance.uniform(*self.latency_s)
+    def latency(self, hosts: frozenset[str]) -> float:
+        usual_s = self._chance.uniform(*self.latency_s)
+        return self.latency_between_s.get(hosts, usual_s)
 
     def flip(self) -> bool:
         return self._chance.random() < 0.5
@@ -265,7 +268,9 @@ class SimulatedTransport(asyncio.Transport):
 
     def _deliver_later(self, deliver: Callable[[SimulatedTransport], None]) -> None:
         """After a latency, and behind what was sent before."""
-        self._arrival_s = max(self._arrival_s, self._loop.time() + self._connection.network.latency())
+        self._arrival_s = max(
+            self._arrival_s, self._loop.time() + self._connection.network.latency(self._connection.hosts)
+        )
         self._on_the_way.append(deliver)
         _outside(self._loop.call_at, self._arrival_s, self._arrive_next)
 

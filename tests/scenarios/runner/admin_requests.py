@@ -17,7 +17,7 @@ from protocol.messages.topics import (
 from protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
 from tests.scenarios.runner.arguments import ArgumentError, Arguments, by_topic
 from tests.scenarios.runner.party import Call, Party
-from tests.scenarios.runner.requests import PartitionOutcome, coordinator_partition, name_of, node_of, together
+from tests.scenarios.runner.requests import PartitionOutcome, coordinator_partition, name_of, named_broker, together
 
 
 class WriteTxnMarkers:
@@ -29,7 +29,7 @@ class WriteTxnMarkers:
             raise ArgumentError("say of whom, such as: of 0/3")
         coordinator_epoch = arguments.number("coordinator epoch", 0)
         transaction_version = arguments.number("transaction version", 0)
-        named_node = arguments.option("at broker")
+        named_node = named_broker(arguments)
         version = arguments.version()
         outcome = arguments.word()
         if outcome not in ("commit", "abort"):
@@ -46,9 +46,9 @@ class WriteTxnMarkers:
             coordinator_epoch=coordinator_epoch,
             transaction_version=transaction_version,
         )
-        node_id = party.stage.leader_id(partitions[0]) if named_node is None else int(named_node)
+        to = partitions[0] if named_node is None else named_node
         message = WriteTxnMarkersRequest(markers=[marker])
-        return Call(self, "WriteTxnMarkers", message, 2 if version is None else version, node_id)
+        return Call(self, "WriteTxnMarkers", message, 2 if version is None else version, to)
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         return together(
@@ -65,13 +65,13 @@ class DescribeTransactions:
     """DescribeTransactions till: what its coordinator knows of a transactional id."""
 
     def make(self, party: Party, arguments: Arguments) -> Call:
-        named_node = arguments.option("at broker")
+        named_node = named_broker(arguments)
         transactional_id = arguments.word()
         arguments.finish()
         leader = coordinator_partition(party.stage, transactional_id)
-        node_id = party.stage.leader_id(leader) if named_node is None else int(named_node)
+        to = leader if named_node is None else named_node
         message = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        return Call(self, "DescribeTransactions", message, 0, node_id)
+        return Call(self, "DescribeTransactions", message, 0, to)
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         state = response.transaction_states[0]
@@ -87,14 +87,14 @@ class ListTransactions:
 
     def make(self, party: Party, arguments: Arguments) -> Call:
         state = arguments.option("state")
-        node_id = node_of(party.stage, arguments)
+        to = named_broker(arguments) or 1
         message = ListTransactionsRequest(
             state_filters=[] if state is None else [state],
             duration_filter=arguments.number("longer than", -1),
             transactional_id_pattern=arguments.option("matching"),
         )
         arguments.finish()
-        return Call(self, "ListTransactions", message, 2, node_id)
+        return Call(self, "ListTransactions", message, 2, to)
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         if response.error_code:
@@ -111,13 +111,13 @@ class DescribeProducers:
     """DescribeProducers out-0: who writes to a partition, as its leader remembers."""
 
     def make(self, party: Party, arguments: Arguments) -> Call:
-        named_node = arguments.option("at broker")
+        named_node = named_broker(arguments)
         partitions = arguments.partitions()
         topics = [
             TopicRequest(name=topic, partition_indexes=indexes) for topic, indexes in by_topic(partitions).items()
         ]
-        node_id = party.stage.leader_id(partitions[0]) if named_node is None else int(named_node)
-        return Call(self, "DescribeProducers", DescribeProducersRequest(topics=topics), 0, node_id)
+        to = partitions[0] if named_node is None else named_node
+        return Call(self, "DescribeProducers", DescribeProducersRequest(topics=topics), 0, to)
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         lines = []
@@ -141,7 +141,7 @@ class CreateTopic:
         count = arguments.number("with", 1)
         if not arguments.flag("partitions"):
             arguments.flag("partition")
-        node_id = node_of(party.stage, arguments)
+        to = named_broker(arguments) or 1
         name = arguments.word()
         configs = [word.partition("=") for word in arguments.words()]
         party.stage.topics[name] = count
@@ -151,7 +151,7 @@ class CreateTopic:
             replication_factor=1,
             configs=[CreatableTopicConfig(name=key, value=value) for key, _, value in configs],
         )
-        return Call(self, "CreateTopic", CreateTopicsRequest(topics=[topic]), 5, node_id)
+        return Call(self, "CreateTopic", CreateTopicsRequest(topics=[topic]), 5, to)
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         return [name_of(response.topics[0].error_code)]
@@ -161,11 +161,11 @@ class DeleteTopic:
     """DeleteTopic out."""
 
     def make(self, party: Party, arguments: Arguments) -> Call:
-        node_id = node_of(party.stage, arguments)
+        to = named_broker(arguments) or 1
         name = arguments.word()
         arguments.finish()
         party.stage.topics.pop(name, None)
-        return Call(self, "DeleteTopic", DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), 4, node_id)
+        return Call(self, "DeleteTopic", DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), 4, to)
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         return [name_of(response.responses[0].error_code)]
@@ -175,9 +175,9 @@ class Metadata:
     """Metadata: which topics there are."""
 
     def make(self, party: Party, arguments: Arguments) -> Call:
-        node_id = node_of(party.stage, arguments)
+        to = named_broker(arguments) or 1
         arguments.finish()
-        return Call(self, "Metadata", MetadataRequest(topics=None), 9, node_id)
+        return Call(self, "Metadata", MetadataRequest(topics=None), 9, to)
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         lines = sorted(

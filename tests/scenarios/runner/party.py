@@ -54,7 +54,7 @@ class Request(Protocol):
 class Call:
     """One request, ready to go.
 
-    node_id:   the broker that it is for.
+    to:        the broker that it is for, or the partition whose leader that is.
     identity:  that it bears.
     sequences: the sequence behind each batch, once it is accepted.
     """
@@ -63,7 +63,7 @@ class Call:
     api: str
     message: Any
     version: int
-    node_id: int
+    to: int | TopicPartition
     identity: Identity = NOBODY
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
 
@@ -134,8 +134,11 @@ class Party:
             return await self._insist(call)
         return await self._once(self._client, call)
 
+    def _node_id(self, call: Call) -> int:
+        return call.to if isinstance(call.to, int) else self.stage.leader_id(call.to)
+
     async def _once(self, client: SimulatedClient, call: Call) -> Any:
-        machine = self.stage.machine(call.node_id)
+        machine = self.stage.machine(self._node_id(call))
         try:
             return await client.send(machine.broker.address, call.message, call.version)
         except Disconnected:
@@ -146,7 +149,7 @@ class Party:
         response: Any = None
         refusals = 0
         for _ in range(RETRIES):
-            machine = self.stage.machine(call.node_id)
+            machine = self.stage.machine(self._node_id(call))
             await self.stage.bring_up(machine)
             response = await self._once(self._client, call)
             if response is not None:

@@ -87,6 +87,7 @@ async def _heal(stage: Stage) -> None:
         if machine.faults.has_struck:
             machine.kill()
         await stage.bring_up(machine)
+    stage.heal_cluster()
 
 
 async def _end_what_is_open(stage: Stage, invariants: Invariants) -> None:

@@ -57,12 +57,10 @@ def version_of(api: str, party: Party, arguments: Arguments) -> int:
     return VERSIONS[api][party.transaction_version] if version is None else version
 
 
-def node_of(stage: Stage, arguments: Arguments, topic_partition: TopicPartition | None = None) -> int:
-    """The broker that is asked: the one that is named, else the leader of the partition that it is about."""
+def named_broker(arguments: Arguments) -> int | None:
+    """The broker that a step names."""
     named = arguments.option("at broker")
-    if named is not None:
-        return int(named)
-    return 1 if topic_partition is None else stage.leader_id(topic_partition)
+    return None if named is None else int(named)
 
 
 def coordinator_partition(stage: Stage, transactional_id: str) -> TopicPartition:
@@ -103,11 +101,11 @@ class TransactionalRequest:
     def make(self, party: Party, arguments: Arguments) -> Call:
         identity = arguments.identity("as") or party.identity
         transactional_id = party.transactional_id or ""
-        node_id = node_of(party.stage, arguments, coordinator_partition(party.stage, transactional_id))
+        to = named_broker(arguments) or coordinator_partition(party.stage, transactional_id)
         version = version_of(self.api, party, arguments)
         message = self.message(transactional_id, identity, version, arguments)
         arguments.finish()
-        return Call(self, self.api, message, version, node_id, identity)
+        return Call(self, self.api, message, version, to, identity)
 
     def message(self, transactional_id: str, identity: Identity, version: int, arguments: Arguments) -> Any:
         raise NotImplementedError
@@ -123,7 +121,7 @@ class InitProducerId:
         expected = arguments.identity("expecting") or NOBODY
         timeout_ms = arguments.number("timeout", DEFAULT_TIMEOUT_MS)
         two_phase = arguments.flag("two-phase")
-        node_id = node_of(party.stage, arguments, coordinator_partition(party.stage, party.transactional_id or ""))
+        to = named_broker(arguments) or coordinator_partition(party.stage, party.transactional_id or "")
         keep_prepared = arguments.flag("keep prepared")
         version = 6 if two_phase or keep_prepared else version_of("InitProducerId", party, arguments)
         arguments.finish()
@@ -136,7 +134,7 @@ class InitProducerId:
             enable2_pc=two_phase,
             keep_prepared_txn=keep_prepared,
         )
-        return Call(self, "InitProducerId", message, version, node_id)
+        return Call(self, "InitProducerId", message, version, to)
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         if response.error_code:
@@ -153,7 +151,7 @@ class AddPartitionsToTxn:
         identity = arguments.identity("as") or party.identity
         verify_only = arguments.flag("verify only")
         transactional_id = party.transactional_id or ""
-        node_id = node_of(party.stage, arguments, coordinator_partition(party.stage, transactional_id))
+        to = named_broker(arguments) or coordinator_partition(party.stage, transactional_id)
         version = version_of("AddPartitionsToTxn", party, arguments)
         topics = [
             AddPartitionsToTxnTopic(name=topic, partitions=partitions)
@@ -177,7 +175,7 @@ class AddPartitionsToTxn:
                 v3_and_below_producer_epoch=identity.epoch,
                 v3_and_below_topics=topics,
             )
-        return Call(self, "AddPartitionsToTxn", message, version, node_id, identity)
+        return Call(self, "AddPartitionsToTxn", message, version, to, identity)
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         if response.error_code:
@@ -247,7 +245,7 @@ class Produce:
         acks = arguments.number("acks", -1)
         sequence = arguments.option("sequence")
         is_transactional = not arguments.flag("not transactional") and party.transactional_id is not None
-        named_node = arguments.option("at broker")
+        named_node = named_broker(arguments)
         version = version_of("Produce", party, arguments)
         batches = arguments.records()
         if not batches:
@@ -269,8 +267,8 @@ class Produce:
             timeout_ms=30_000,
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
         )
-        node_id = party.stage.leader_id(batches[0][0]) if named_node is None else int(named_node)
-        return Call(self, "Produce", message, version, node_id, identity, sequences)
+        to = batches[0][0] if named_node is None else named_node
+        return Call(self, "Produce", message, version, to, identity, sequences)
 
     def _batch(
         self,
@@ -316,7 +314,7 @@ class TxnOffsetCommit:
         identity = arguments.identity("as") or party.identity
         generation_id = arguments.number("generation", -1)
         member_id = arguments.option("member") or ""
-        named_node = arguments.option("at broker")
+        named_node = named_broker(arguments)
         version = version_of("TxnOffsetCommit", party, arguments)
         group_id = arguments.word()
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
@@ -336,8 +334,8 @@ class TxnOffsetCommit:
             topics=[TxnOffsetCommitRequestTopic(name=name, partitions=data) for name, data in topics.items()],
         )
         leader = group_partition(party.stage, group_id)
-        node_id = party.stage.leader_id(leader) if named_node is None else int(named_node)
-        return Call(self, "TxnOffsetCommit", message, version, node_id, identity)
+        to = leader if named_node is None else named_node
+        return Call(self, "TxnOffsetCommit", message, version, to, identity)
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         return together(_offset_outcomes(response.topics))
@@ -347,7 +345,7 @@ class OffsetCommit:
     """OffsetCommit shop in-0=5: offsets of a group, outside any transaction."""
 
     def make(self, party: Party, arguments: Arguments) -> Call:
-        named_node = arguments.option("at broker")
+        named_node = named_broker(arguments)
         group_id = arguments.word()
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, partition), offset, metadata in arguments.offsets():
@@ -361,8 +359,8 @@ class OffsetCommit:
             topics=[OffsetCommitRequestTopic(name=name, partitions=data) for name, data in topics.items()],
         )
         leader = group_partition(party.stage, group_id)
-        node_id = party.stage.leader_id(leader) if named_node is None else int(named_node)
-        return Call(self, "OffsetCommit", message, 8, node_id)
+        to = leader if named_node is None else named_node
+        return Call(self, "OffsetCommit", message, 8, to)
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         return together(_offset_outcomes(response.topics))
@@ -372,7 +370,7 @@ class OffsetFetch:
     """OffsetFetch shop [in-0 in-1] [stable]: what a group has committed; stable: unless a transaction may change it."""
 
     def make(self, party: Party, arguments: Arguments) -> Call:
-        named_node = arguments.option("at broker")
+        named_node = named_broker(arguments)
         is_stable = arguments.flag("stable")
         group_id = arguments.word()
         partitions = arguments.partitions()
@@ -385,8 +383,8 @@ class OffsetFetch:
             require_stable=is_stable,
         )
         leader = group_partition(party.stage, group_id)
-        node_id = party.stage.leader_id(leader) if named_node is None else int(named_node)
-        return Call(self, "OffsetFetch", message, 8, node_id)
+        to = leader if named_node is None else named_node
+        return Call(self, "OffsetFetch", message, 8, to)
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         group = response.groups[0]
@@ -412,12 +410,12 @@ class FindCoordinator:
     def make(self, party: Party, arguments: Arguments) -> Call:
         group_id = arguments.option("of group")
         transactional_id = arguments.option("of id") or party.transactional_id or ""
-        node_id = node_of(party.stage, arguments)
+        to = named_broker(arguments) or 1
         arguments.finish()
         message = FindCoordinatorRequest(
             key_type=1 if group_id is None else 0, coordinator_keys=[transactional_id if group_id is None else group_id]
         )
-        return Call(self, "FindCoordinator", message, 4, node_id)
+        return Call(self, "FindCoordinator", message, 4, to)
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         coordinator = response.coordinators[0]

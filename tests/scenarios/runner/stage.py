@@ -11,7 +11,7 @@ from broker.server import StartError
 from broker.topic_partition import TopicPartition
 from tests.scenarios.runner.faults import Fate, Faults, Survival
 from tests.scenarios.runner.sweep_point import Plant
-from tests.simulation.broker import SimulatedBroker, SimulatedStore
+from tests.simulation.broker import DATA_DIRECTORY, SimulatedBroker, SimulatedStore
 from tests.simulation.disk import Operation
 from tests.simulation.world import World
 
@@ -67,6 +67,7 @@ class Machine:
     async def start(self) -> bool:
         """False when it died on the way. Raises what Node.start raises."""
         self.faults.has_struck = False
+        self._stage.forget_the_dead()
         has_lost_power, self.has_lost_power = self.has_lost_power, False
         return await self.broker.start(power_loss=has_lost_power)
 
@@ -94,6 +95,7 @@ class Stage:
         self.plant: Plant | None = None
         self.usual_sync_latency_s = (SYNC_S, SYNC_S)
         self._views: dict[int, PlacementView] = {}
+        self._holders: dict[TopicPartition, int] = {}
         self._store: SimulatedStore | None = None
 
     def machine(self, node_id: int = 1) -> Machine:
@@ -103,7 +105,7 @@ class Stage:
             broker = self.world.add_broker(
                 node_id,
                 self.settings,
-                store=self._store,
+                store=None if self._store is None else self._store.for_another_node(),
                 placement=None if self.placement is None else lambda: self._new_view(node_id),
             )
             machine = self.machines[node_id] = Machine(self, broker)
@@ -122,9 +124,58 @@ class Stage:
         self.placement = PlacementTable(lambda _: 1)
         self._store = SimulatedStore()
 
-    def view(self, node_id: int) -> PlacementView:
-        """What a broker knows of who leads what."""
-        return self._views[node_id]
+    def forget_the_dead(self) -> None:
+        """Neither the placement nor the store tells a process anything any more that is not running."""
+        for node_id, machine in self.machines.items():
+            if self.placement is not None and not machine.broker.is_running:
+                view = self._views.pop(node_id, None)
+                if view is not None:
+                    self.placement.forget(view)
+                machine.broker.store.on_topics_changed.clear()
+
+    def move(self, topic_partition: TopicPartition, node_id: int | None) -> None:
+        """Have another broker lead a partition, with what the one before has on its disk; None: nobody leads it."""
+        assert self.placement is not None
+        source_id = self.holder_id(topic_partition)
+        self._holders[topic_partition] = source_id
+        self.placement.place(topic_partition, None)
+        if node_id is None:
+            return
+        if node_id != source_id:
+            self._copy(topic_partition, self.machine(source_id), self.machine(node_id))
+            self._holders[topic_partition] = node_id
+        self.placement.place(topic_partition, node_id)
+
+    def holder_id(self, topic_partition: TopicPartition) -> int:
+        """The broker on whose disk a partition is, whether anybody leads it or not."""
+        return self._holders.get(topic_partition, 1)
+
+    def _copy(self, topic_partition: TopicPartition, source: Machine, target: Machine) -> None:
+        directory = f"{DATA_DIRECTORY}/{topic_partition}"
+        files = {
+            path: source.broker.disk.content(path)
+            for path in source.broker.disk.paths()
+            if path.startswith(f"{directory}/")
+        }
+        target.broker.disk.put_directory(directory, files)
+
+    def heal_cluster(self) -> None:
+        """Everybody reaches everybody, hears of everything, and every partition has a leader."""
+        if self.placement is None:
+            return
+        for machine in self.machines.values():
+            for other in self.machines.values():
+                self.world.network.join(machine.broker.host, other.broker.host)
+        self.world.network.latency_between_s.clear()
+        for view in self._views.values():
+            view.catch_up()
+        for topic_partition, node_id in self._holders.items():
+            if self.placement.leader(topic_partition).node_id is None:
+                self.placement.place(topic_partition, node_id)
+
+    def view(self, node_id: int) -> PlacementView | None:
+        """What a broker knows of who leads what; None while it is down."""
+        return self._views.get(node_id)
 
     def _new_view(self, node_id: int) -> PlacementView:
         assert self.placement is not None

@@ -15,7 +15,7 @@ from tests.scenarios.runner import admin_requests, close_views, requests, views
 from tests.scenarios.runner.arguments import ArgumentError, Arguments, Identity, parse_partition
 from tests.scenarios.runner.faults import Effect, Fault, Survival
 from tests.scenarios.runner.party import DISCONNECTED, Call, Party, Request
-from tests.scenarios.runner.stage import Stage
+from tests.scenarios.runner.stage import UNDER_WAY_S, Stage
 from tests.simulation.client import Disconnected
 from tests.simulation.disk import Operation
 from tests.simulation.loop import START_MS
@@ -76,6 +76,7 @@ def step(pattern: str) -> Callable[[Perform], Perform]:
 
 async def perform(stage: Stage, text: str) -> list[str]:
     """Do what a line says; returns what came of it. Raises ArgumentError for a line that is not of the language."""
+    stage.forget_the_dead()
     for pattern, function in _STEPS:
         found = pattern.fullmatch(text)
         if found is not None:
@@ -103,6 +104,48 @@ async def start(stage: Stage, node: str, settings: str) -> list[str]:
         return [] if await machine.start() else ["died while it started"]
     except (StartError, StorageError) as error:
         return [f"does not start: {error}"]
+
+
+@step(r"brokers 1 and 2 start(?: with (?P<settings>.+))?")
+async def start_cluster(stage: Stage, settings: str) -> list[str]:
+    stage.make_cluster()
+    return await start(stage, "1", settings) + await start(stage, "2", "")
+
+
+@step(r"broker (?P<node>\d+) (?P<what>leads|takes over) (?P<partition>\S+)")
+async def lead(stage: Stage, node: str, what: str, partition: str) -> list[str]:
+    stage.move(parse_partition(partition), int(node))
+    await stage.wait(UNDER_WAY_S)
+    return []
+
+
+@step(r"nobody leads (?P<partition>\S+)")
+async def lead_nothing(stage: Stage, partition: str) -> list[str]:
+    stage.move(parse_partition(partition), None)
+    return []
+
+
+@step(r"broker (?P<node>\d+) (?P<what>is not told who leads|hears who leads)")
+async def lag(stage: Stage, node: str, what: str) -> list[str]:
+    view = stage.view(int(node))
+    if view is not None:
+        view.lag() if what.startswith("is not") else view.catch_up()
+    await stage.wait(UNDER_WAY_S)
+    return []
+
+
+@step(r"brokers (?P<node>\d+) and (?P<other>\d+) (?P<what>cannot reach each other|reach each other again)")
+async def separate(stage: Stage, node: str, other: str, what: str) -> list[str]:
+    network, hosts = stage.world.network, (f"broker-{node}", f"broker-{other}")
+    network.separate(*hosts) if what.startswith("cannot") else network.join(*hosts)
+    return []
+
+
+@step(r"a message between brokers (?P<node>\d+) and (?P<other>\d+) takes (?P<count>\d+) ms")
+async def delay(stage: Stage, node: str, other: str, count: str) -> list[str]:
+    hosts = frozenset((f"broker-{node}", f"broker-{other}"))
+    stage.world.network.latency_between_s[hosts] = int(count) / 1000
+    return []
 
 
 @step(rf"{_BROKER} stops")
@@ -293,7 +336,7 @@ async def repeat(stage: Stage, name: str, api: str, node: str) -> list[str]:
     if call is None:
         raise ArgumentError(f"{name} has sent no {api}")
     if node:
-        call.node_id = int(node)
+        call.to = int(node)
     return await party.ask(call)
 
 
