@@ -114,6 +114,9 @@ def write_transactions(round_: Round, client: Client) -> None:
             insist(reply)
         ending = (end_transaction_request(*both) for both in zip(names, producers, strict=True))
         producers = [(reply.producer_id, reply.producer_epoch) for reply in map(insist, client.pipeline(ending))]
+    # These wait until the last transactions are complete, which a stop would leave to the next start.
+    for _ in client.pipeline(init_producer_id_request(name, NEVER_MS) for name in names):
+        pass
 
 
 def write_offsets(round_: Round, client: Client) -> None:
