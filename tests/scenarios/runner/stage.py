@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from broker.disk import StorageError
 from broker.placement import PlacementTable, PlacementView
 from broker.server import StartError
-from broker.topic_partition import TopicPartition
+from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.scenarios.runner.faults import Fate, Faults, Survival
 from tests.scenarios.runner.sweep_point import Plant
 from tests.simulation.broker import DATA_DIRECTORY, SimulatedBroker, SimulatedStore
@@ -24,6 +24,9 @@ UNDER_WAY_S = 3 * HOP_S
 """Long enough for a request to reach the broker and be decided on, too short for any answer that needs a sync."""
 
 STARTS = 10
+
+TRANSITIONS = 11
+"""The invariant that states follow one another as the table says."""
 
 SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
 
@@ -137,6 +140,8 @@ class Stage:
         """Have another broker lead a partition, with what the one before has on its disk; None: nobody leads it."""
         assert self.placement is not None
         source_id = self.holder_id(topic_partition)
+        if topic_partition.topic == TRANSACTION_STATE_TOPIC and node_id != source_id:
+            self.broken_by_hand.add(TRANSITIONS)  # the records are there twice, the second time from the first on
         self._holders[topic_partition] = source_id
         self.placement.place(topic_partition, None)
         if node_id is None:
@@ -183,8 +188,19 @@ class Stage:
         if old is not None:
             self.placement.forget(old)
         self.placement.register(self.machines[node_id].broker.address)
+        for topic_partition in self._all_partitions() if self.machines[node_id].broker.start_count > 1 else ():
+            if self.placement.leader(topic_partition).node_id == node_id:
+                self.placement.place(topic_partition, node_id)  # after a crash it leads in a higher epoch
         view = self._views[node_id] = self.placement.view(node_id)
         return view
+
+    def _all_partitions(self) -> list[TopicPartition]:
+        assert self._store is not None
+        return [
+            TopicPartition(topic.name, partition)
+            for topic in self._store._topics.values()
+            for partition in range(topic.partition_count)
+        ]
 
     def leader_id(self, topic_partition: TopicPartition) -> int:
         """The broker that leads a partition; 1 when there is only one broker, or no leader."""

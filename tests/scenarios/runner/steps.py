@@ -15,7 +15,7 @@ from tests.scenarios.runner import admin_requests, close_views, requests, views
 from tests.scenarios.runner.arguments import ArgumentError, Arguments, Identity, parse_partition
 from tests.scenarios.runner.faults import Effect, Fault, Survival
 from tests.scenarios.runner.party import DISCONNECTED, Call, Party, Request
-from tests.scenarios.runner.stage import UNDER_WAY_S, Stage
+from tests.scenarios.runner.stage import TRANSITIONS, UNDER_WAY_S, Stage
 from tests.simulation.client import Disconnected
 from tests.simulation.disk import Operation
 from tests.simulation.loop import START_MS
@@ -41,9 +41,6 @@ REQUESTS: dict[str, Request] = {
         admin_requests.DescribeProducers(),
     )
 }
-
-TRANSITIONS = 11
-"""The invariant that states follow one another as the table says."""
 
 Perform = Callable[..., Awaitable[list[str]]]
 _STEPS: list[tuple[re.Pattern[str], Perform]] = []
@@ -100,6 +97,8 @@ async def start(stage: Stage, node: str, settings: str) -> list[str]:
     if stage.is_forgiving:
         await stage.bring_up(machine)
         return []
+    if machine.broker.is_running:
+        raise ArgumentError("it is running")
     try:
         return [] if await machine.start() else ["died while it started"]
     except (StartError, StorageError) as error:

@@ -1,0 +1,68 @@
+"""The transcripts as a whole: what they must be about, and what their text may look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.runner.performance import perform_transcript
+from tests.scenarios.runner.transcript import TranscriptError, parse_transcript
+
+FOLDER = Path(__file__).parent
+CRASH_ROWS = range(1, 39)
+
+STORY = """\
+# A story
+
+broker starts
+clerk: CreateTopic out
+  -> SOMETHING ELSE
+  -> and more
+# A remark
+wait 1 s
+"""
+
+
+def test_every_row_of_the_crash_matrix_is_shown() -> None:
+    shown: set[int] = set()
+    for path in (FOLDER / "crash_matrix").glob("*.txt"):
+        transcript = parse_transcript(path.read_text(encoding="utf-8"))
+        assert int(path.name[:2]) in transcript.crash_rows, path.name
+        shown.update(transcript.crash_rows)
+    assert [row for row in CRASH_ROWS if row not in shown] == []
+
+
+def test_what_was_expected_is_replaced_by_what_happened() -> None:
+    performance = perform_transcript(parse_transcript(STORY))
+    assert performance.text == STORY.replace("  -> SOMETHING ELSE\n  -> and more\n", "  -> NONE\n")
+    assert performance.violations == []
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("broker starts", "line 1: the first line says"),
+        ("# A story\n  -> NONE", "line 2: an answer before the first step"),
+        ("# A story\n broker starts", "line 2: steps begin at the margin"),
+    ],
+)
+def test_text_that_is_no_transcript_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(TranscriptError, match=complaint):
+        parse_transcript(text)
+
+
+@pytest.mark.parametrize(
+    ("steps", "complaint"),
+    [
+        ("the broker dances", "no step reads like this"),
+        ("broker starts\nbroker starts", "it is running"),
+        ("broker starts\ntill: Dance", "Dance is none of"),
+        ("broker starts\ntill: EndTxn sideways", "not in sideways"),
+        ("broker starts\ntill: Produce out", "'out' is not a partition"),
+        ("broker starts\nbroker dies before the append to nowhere", "this never came about"),
+    ],
+)
+def test_a_step_that_is_not_of_the_language_is_refused_with_its_reason(steps: str, complaint: str) -> None:
+    with pytest.raises(TranscriptError, match=complaint):
+        perform_transcript(parse_transcript(f"# A story\n{steps}\n"))
