@@ -87,8 +87,8 @@ def write_script(chance: random.Random) -> Script:
             group_id for group_id in (TRANSFORMERS, READERS) if any(name.startswith(group_id[:-1]) for name in roles)
         ],
         faults=_faults(chance),
-        duration_s=chance.uniform(6.0, 16.0),
-        fault_pause_s=chance.choice((0.7, 1.5, 3.0)),
+        duration_s=chance.uniform(3.0, 9.0),
+        fault_pause_s=chance.choice((0.4, 0.8, 1.6)),
         power_loss_probability=chance.choice((0.0, 0.3, 0.8)),
         transaction_timeout_ms=transaction_timeout_ms,
     )
@@ -148,7 +148,7 @@ def _roles(
         unrecorded=frozenset(topic.name for topic in topics if not topic.is_recorded),
         abort_probability=chance.choice((0.1, 0.3, 0.6)),
         idle_probability=chance.choice((0.02, 0.2)),
-        pause_s=chance.choice(((0.01, 0.1), (0.1, 0.6))),
+        pause_s=chance.choice(((0.01, 0.2), (0.1, 0.6))),
     )
     roles: dict[str, Play] = {}
     for index in range(chance.randint(1, 3)):
