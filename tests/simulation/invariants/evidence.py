@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 GIVEN_UP_AFTER_S = 90.0
+DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 _DIRECTORY = re.compile(r".*/(?P<topic>[^/]+)-(?P<partition>\d+)")
 _LOG_FILE = re.compile(r"(?P<directory>.*/[^/]+-\d+)/(?P<base_offset>\d{20})\.log")
 
@@ -60,6 +61,7 @@ class Evidence:
         self.on_restarted: list[Callable[[SimulatedBroker], None]] = []
         self.sent_order: dict[int, int] = {}
         self.served_since_s: dict[int, float] = {}
+        self._skews_ms: list[int] = [0, 0]
         self._files: dict[tuple[int, str], _File] = {}
         self._compacted: dict[str, bool] = {}
         self._unsure: dict[Key, None] = {}
@@ -70,6 +72,20 @@ class Evidence:
         world.disk_observers.append(self._disk_changed)
 
     # Questions
+
+    @property
+    def clock_spread_s(self) -> float:
+        """How much longer or shorter a time may have looked to brokers, whose clocks were set forward and back."""
+        return (self._skews_ms[1] - self._skews_ms[0]) / 1000
+
+    @property
+    def producer_expiration_s(self) -> float:
+        """A producer that was silent for so long may have been forgotten by a partition."""
+        expirations_ms = [
+            int(broker.settings.get("producer.id.expiration.ms", DEFAULT_PRODUCER_ID_EXPIRATION_MS))
+            for broker in self.world.brokers.values()
+        ]
+        return min(expirations_ms) / 1000 - self.clock_spread_s
 
     @property
     def now_s(self) -> float:
@@ -174,6 +190,9 @@ class Evidence:
 
     def _notice_start(self, broker: SimulatedBroker) -> None:
         """A process that has just begun finds what the last one left: before it writes anything, that is the truth."""
+        skew_ms = broker.clock.skew_ms
+        if not self._skews_ms[0] <= skew_ms <= self._skews_ms[1]:
+            self._skews_ms = [min(self._skews_ms[0], skew_ms), max(self._skews_ms[1], skew_ms)]
         if self._start_counts.get(broker.node_id) == broker.start_count:
             return
         self._start_counts[broker.node_id] = broker.start_count

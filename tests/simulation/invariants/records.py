@@ -16,7 +16,6 @@ from tests.simulation.trace import Exchange
 
 ACKS_ALL = -1
 _OFFSET_AND_LEADER_EPOCH_END = 21  # what a broker overwrites lies before, and outside of the checksum
-DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
 
 class AcknowledgedRecords(Invariant):
@@ -141,16 +140,16 @@ class ContiguousSequences(Invariant):
         self._take(known, batch, expected)
 
     def _check(self, history: PartitionHistory, batch: StoredBatch, expected: _Sequence | None) -> Iterator[Violation]:
-        if expected is not None and (batch.at_s - expected.at_s) * 1000 >= self._expiration_ms():
-            expected = None
-        if expected is None:
-            transaction = self.evidence.transactions.of_data(batch)
-            if batch.base_sequence != 0 and transaction is not None and transaction.is_version_2:
-                yield self.violation(f"a producer of version 2 does not begin with sequence 0 in {history}", batch)
-            return
-        wanted = expected.next_sequence if batch.producer_epoch == expected.producer_epoch else 0
-        if batch.base_sequence != wanted:
-            yield self.violation(f"{history} took a batch where sequence {wanted} was to come", batch)
+        if expected is not None:
+            wanted = expected.next_sequence if batch.producer_epoch == expected.producer_epoch else 0
+            if batch.base_sequence == wanted:
+                return
+            if batch.at_s - expected.at_s < self.evidence.producer_expiration_s:
+                yield self.violation(f"{history} took a batch where sequence {wanted} was to come", batch)
+                return
+        transaction = self.evidence.transactions.of_data(batch)
+        if batch.base_sequence != 0 and transaction is not None and transaction.is_version_2:
+            yield self.violation(f"a producer of version 2 does not begin with sequence 0 in {history}", batch)
 
     def _take(self, known: dict[int, _Sequence], batch: StoredBatch, expected: _Sequence | None) -> None:
         if batch.is_idempotent:
@@ -166,12 +165,6 @@ class ContiguousSequences(Invariant):
             if batch.producer_id >= 0:
                 self._take(known, batch, known.get(batch.producer_id))
         return ()
-
-    def _expiration_ms(self) -> int:
-        return min(
-            int(broker.settings.get("producer.id.expiration.ms", DEFAULT_PRODUCER_ID_EXPIRATION_MS))
-            for broker in self.evidence.world.brokers.values()
-        )
 
 
 class RisingEpochs(Invariant):

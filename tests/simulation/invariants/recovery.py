@@ -16,7 +16,6 @@ from tests.simulation.broker import SimulatedBroker
 from tests.simulation.invariants.history import PartitionHistory, PartitionTransaction
 from tests.simulation.invariants.invariant import Invariant, Violation
 from tests.simulation.invariants.reads import LARGE_FETCH_BYTES, consumed
-from tests.simulation.invariants.records import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from tests.simulation.invariants.stored_log import StoredBatch, read_batches
 
 INDEX_ENTRY = struct.Struct(">hqqqq")
@@ -113,15 +112,15 @@ class _Producer:
     """One producer as a replay of the log makes it.
 
     recent:        last sequence, last offset and offset delta of its last batches.
-    was_forgotten: it was silent for so long that the partition may have forgotten what was before its newest batch.
+    first_at_s, last_at_s: when it first and last wrote.
     """
 
     producer_epoch: int = -1
     coordinator_epoch: int = -1
     first_offset: int = -1
     recent: list[tuple[int, int, int]] = field(default_factory=list)
+    first_at_s: float = 0.0
     last_at_s: float = 0.0
-    was_forgotten: bool = False
 
     def move_to(self, producer_epoch: int) -> None:
         if producer_epoch != self.producer_epoch:
@@ -129,16 +128,14 @@ class _Producer:
             self.recent = []
 
 
-def replayed(batches: Iterable[StoredBatch], end_offset: int, expiration_s: float) -> dict[int, _Producer]:
+def replayed(batches: Iterable[StoredBatch], end_offset: int) -> dict[int, _Producer]:
     """The producers after all batches below an offset. Source: Kafka's ProducerStateManager."""
     producers: dict[int, _Producer] = {}
     for batch in batches:
         if batch.producer_id < 0 or batch.last_offset >= end_offset or (batch.is_control and batch.marker is None):
             continue
-        producer = producers.setdefault(batch.producer_id, _Producer())
+        producer = producers.setdefault(batch.producer_id, _Producer(first_at_s=batch.at_s))
         producer.move_to(batch.producer_epoch)
-        if producer.first_offset < 0 and batch.at_s - producer.last_at_s >= expiration_s:
-            producer.was_forgotten = True
         producer.last_at_s = batch.at_s
         if batch.marker is not None:
             producer.coordinator_epoch = batch.marker.coordinator_epoch
@@ -169,7 +166,6 @@ class ReplayedProducers(Invariant):
             yield from self._check(history, partition_log)
 
     def _check(self, history: PartitionHistory, partition_log: PartitionLog) -> Iterator[Violation]:
-        expiration_s = self._expiration_ms() / 1000
         live = {
             producer.producer_id: _Producer(
                 producer.producer_epoch,
@@ -179,7 +175,7 @@ class ReplayedProducers(Invariant):
             )
             for producer in partition_log.producer_snapshots()
         }
-        yield from self._compare(history, "the live state", live, replayed(history.batches, 2**63, expiration_s))
+        yield from self._compare(history, "the live state", live, replayed(history.batches, 2**63))
         if not history.is_whole:
             return  # a snapshot that was taken after the cleaning says less of what was cleaned
         for offset, content in (
@@ -191,9 +187,7 @@ class ReplayedProducers(Invariant):
             stored = _decode_snapshot(content)
             if stored is None:
                 continue  # torn by a power loss: the one before it is used
-            yield from self._compare(
-                history, f"the snapshot at {offset}", stored, replayed(history.batches, offset, expiration_s)
-            )
+            yield from self._compare(history, f"the snapshot at {offset}", stored, replayed(history.batches, offset))
 
     def _compare(
         self, history: PartitionHistory, what: str, found: dict[int, _Producer], expected: dict[int, _Producer]
@@ -204,9 +198,12 @@ class ReplayedProducers(Invariant):
                 assert mine is not None
                 if mine.first_offset < 0 and (self._is_expired(mine) or not history.is_whole):
                     continue
-            is_newest_enough = not history.is_whole or (mine is not None and mine.was_forgotten)
-            if mine is not None and theirs is not None and _is_equal(mine, theirs, is_newest_enough=is_newest_enough):
-                continue
+            if mine is not None and theirs is not None:
+                # Of a snapshot's producers a restart drops those that it shows to be silent for long, whatever they
+                # have written since.
+                is_forgotten = self.evidence.now_s - mine.first_at_s >= self.evidence.producer_expiration_s
+                if _is_equal(mine, theirs, is_tail_enough=is_forgotten or not history.is_whole):
+                    continue
             yield self.violation(
                 f"{what} of {history} has another idea of producer {producer_id} than its log",
                 f"log:   {mine}",
@@ -214,24 +211,18 @@ class ReplayedProducers(Invariant):
             )
 
     def _is_expired(self, producer: _Producer) -> bool:
-        return (self.evidence.now_s - producer.last_at_s) * 1000 >= self._expiration_ms()
-
-    def _expiration_ms(self) -> int:
-        return min(
-            int(broker.settings.get("producer.id.expiration.ms", DEFAULT_PRODUCER_ID_EXPIRATION_MS))
-            for broker in self.evidence.world.brokers.values()
-        )
+        return self.evidence.now_s - producer.last_at_s >= self.evidence.producer_expiration_s
 
 
-def _is_equal(mine: _Producer, theirs: _Producer, *, is_newest_enough: bool) -> bool:
-    """is_newest_enough: what was before the newest batch may be unknown by now."""
+def _is_equal(mine: _Producer, theirs: _Producer, *, is_tail_enough: bool) -> bool:
+    """is_tail_enough: what was before the newest batch may be unknown by now."""
     if (mine.producer_epoch, mine.first_offset) != (theirs.producer_epoch, theirs.first_offset):
         return False
-    if mine.coordinator_epoch != theirs.coordinator_epoch and not (mine.was_forgotten and theirs.coordinator_epoch < 0):
+    if mine.coordinator_epoch != theirs.coordinator_epoch and not (is_tail_enough and theirs.coordinator_epoch < 0):
         return False
     if not mine.recent or not theirs.recent:
         return not mine.recent and not theirs.recent
-    count = 1 if is_newest_enough else len(theirs.recent)
+    count = 1 if is_tail_enough else len(theirs.recent)
     return mine.recent[-count:] == theirs.recent[-count:]
 
 
