@@ -38,7 +38,7 @@ def brief(message: Any, *, is_whole: bool = True) -> str:
     return f"{type(message).__name__ if is_whole else ''}({' '.join(fields)})"
 
 
-_NOTHING = (-1, None, "", [], b"", ZERO_UUID, 2**63 - 1)
+_NOTHING: tuple[object, ...] = (-1, None, "", [], b"", ZERO_UUID, 2**63 - 1)
 _COUNTED_FROM_0 = frozenset(
     {"producer_id", "producer_epoch", "partition", "index", "partition_index", "base_offset", "fetch_offset", "offset"}
 )
