@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         progress=Console(stderr=True),
     )
     results: list[Result] = []
+    warn_of_company(runner.progress)
     for figure in figures:
         measured = runner.run(figure)
         console.print(result_table(figure, measured))
@@ -60,6 +62,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+def warn_of_company(console: Console) -> None:
+    """Figures of time mean little on a machine that has other things to do."""
+    busy, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if busy > cores / 2:
+        console.print(
+            f"[yellow]the machine is busy (load {busy:.1f} on {cores} cores): expect slow, wide figures[/yellow]"
+        )
+
+
 class Runner:
     """Measures figures on subjects, in turns: A B A B, so that whatever changes on the machine meets all of them."""
 
@@ -70,7 +81,7 @@ class Runner:
         self._rounds_count = rounds_count
         self._is_small = is_small
         self._cache = cache
-        self._progress = progress
+        self.progress = progress
 
     def run(self, figure: Figure) -> list[Result]:
         """All rounds of one figure."""
@@ -79,7 +90,7 @@ class Runner:
         for number in range(1, self._rounds_count + 1):
             for subject in self._subjects:
                 samples[subject.name].append(self._measure(figure, subject, number))
-        self._progress.print(
+        self.progress.print(
             f"[dim]{figure.name}: {self._rounds_count} rounds in {time.monotonic() - began_at_s:.0f} s[/dim]",
             highlight=False,
         )
@@ -93,7 +104,7 @@ class Runner:
         scratch = Path(tempfile.mkdtemp(prefix="round-", dir=self._cache))
         prefix = f"{figure.name}, {subject.name}, round {number} of {self._rounds_count}"
         try:
-            with self._progress.status(prefix) as status:
+            with self.progress.status(prefix) as status:
                 sizes = figure.small_sizes if self._is_small else figure.sizes
                 say = lambda text: status.update(f"{prefix}: {text}")  # noqa: E731  # one line of a Protocol's kind
                 return list(figure.measure(Round(subject, sizes, scratch, cache, say)))

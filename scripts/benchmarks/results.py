@@ -118,6 +118,7 @@ def machine() -> dict[str, Any]:
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 1),
         "memory_gib": round(memory_bytes / 2**30, 1),
         "system": platform.platform(),
         "python": platform.python_version(),
