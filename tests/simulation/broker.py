@@ -80,7 +80,7 @@ class SimulatedBroker:
     """A node's machine: its host name, disk and metadata stay, its process comes and goes.
 
     settings:  by Kafka's names, on top of `SETTINGS`.
-    store:     shared by the nodes of a cluster; one of its own, unless given.
+    store:     for the nodes of a cluster a handle each, `for_another_node`; one of its own, unless given.
     placement: makes what the node knows of the cluster, anew for each start.
     before, after: see `SimulatedDisk`; they stay over restarts.
     crash_count, start_count: what has happened so far.
@@ -217,6 +217,7 @@ class SimulatedBroker:
         if self._node is not None or not self.died.is_set():
             self.crash_count += 1
         self._node = None
+        self.store.on_topics_changed.clear()  # nobody is left whom it could tell
         self.died.set()
 
     def _before(self, operation: Operation) -> None:

@@ -28,6 +28,9 @@ STARTS = 10
 TRANSITIONS = 11
 """The invariant that states follow one another as the table says."""
 
+OF_ONE_LOG = frozenset({2, 3, 10, TRANSITIONS, 12, 13, 14})
+"""Those that read the log of the coordinators as one; a partition of it that moves is copied from its first record on."""
+
 SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
 
 
@@ -128,20 +131,19 @@ class Stage:
         self._store = SimulatedStore()
 
     def forget_the_dead(self) -> None:
-        """Neither the placement nor the store tells a process anything any more that is not running."""
+        """The placement tells a process that is not running nothing any more."""
         for node_id, machine in self.machines.items():
             if self.placement is not None and not machine.broker.is_running:
                 view = self._views.pop(node_id, None)
                 if view is not None:
                     self.placement.forget(view)
-                machine.broker.store.on_topics_changed.clear()
 
     def move(self, topic_partition: TopicPartition, node_id: int | None) -> None:
         """Have another broker lead a partition, with what the one before has on its disk; None: nobody leads it."""
         assert self.placement is not None
         source_id = self.holder_id(topic_partition)
         if topic_partition.topic == TRANSACTION_STATE_TOPIC and node_id != source_id:
-            self.broken_by_hand.add(TRANSITIONS)  # the records are there twice, the second time from the first on
+            self.broken_by_hand |= OF_ONE_LOG
         self._holders[topic_partition] = source_id
         self.placement.place(topic_partition, None)
         if node_id is None:
