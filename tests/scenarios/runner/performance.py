@@ -51,6 +51,7 @@ def perform_transcript(transcript: Transcript, plant: Plant | None = None) -> Pe
 async def _perform(performance: Performance, plant: Plant | None) -> None:
     stage = Stage()
     stage.plant = plant
+    stage.broken_by_hand.update(performance.transcript.broken_invariants)
     stage.is_forgiving = plant is not None
     invariants = Invariants(stage.world)
     for step in performance.transcript.steps:

@@ -29,7 +29,7 @@ TRANSITIONS = 11
 """The invariant that states follow one another as the table says."""
 
 OF_ONE_LOG = frozenset({2, 3, 10, TRANSITIONS, 12, 13, 14})
-"""Those that read the log of the coordinators as one; a partition of it that moves is copied from its first record on."""
+"""Those that read the log of the coordinators as one; a partition of it that moves is copied from its first record."""
 
 SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
 

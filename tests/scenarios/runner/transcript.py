@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 ANSWER_MARK = "  -> "
 _ROWS = re.compile(r"^# Crash matrix: (.+?)\.?$", re.MULTILINE)
+_BROKEN = re.compile(r"^# Breaks invariants: (.+?)\.?$", re.MULTILINE)
 _CLAIM = re.compile(r"^# Claims?: (.+?)\.?$", re.MULTILINE)
 
 
@@ -41,12 +42,20 @@ class Transcript:
     @property
     def crash_rows(self) -> list[int]:
         """The rows of the crash matrix that it says it shows."""
-        return [int(row) for found in _ROWS.findall("\n".join(self.lines)) for row in found.split(", ")]
+        return self._numbers(_ROWS)
+
+    @property
+    def broken_invariants(self) -> list[int]:
+        """The invariants that do not hold in it, because a client or an operator does what none should do."""
+        return self._numbers(_BROKEN)
 
     @property
     def claims(self) -> list[str]:
         """What it says it shows to be so, in words."""
         return _CLAIM.findall("\n".join(self.lines))
+
+    def _numbers(self, line: re.Pattern[str]) -> list[int]:
+        return [int(number) for found in line.findall("\n".join(self.lines)) for number in found.split(", ")]
 
     def with_answers(self, answers: Sequence[Sequence[str]]) -> str:
         """The same text, with other answers under its steps; steps that have none in `answers` keep theirs."""
