@@ -219,8 +219,18 @@ def init_producers(client: Client, transactional_ids: Iterable[str], timeout_ms:
     transactional_ids = list(transactional_ids)
     find_transaction_coordinator(client, transactional_ids[0])
     wait_until_answered(client, init_producer_id_request(transactional_ids[0], timeout_ms))
-    requests = (init_producer_id_request(transactional_id, timeout_ms) for transactional_id in transactional_ids)
-    return [(reply.producer_id, reply.producer_epoch) for reply in map(insist, client.pipeline(requests))]
+    replies = init_each(client, transactional_ids, timeout_ms)
+    return [(reply.producer_id, reply.producer_epoch) for reply in replies]
+
+
+def init_each(client: Client, transactional_ids: Iterable[str | None], timeout_ms: int) -> list[Any]:
+    """One reply for each. A broker that has given out its block of ids refuses while it gets the next: ask again."""
+    requests = [init_producer_id_request(transactional_id, timeout_ms) for transactional_id in transactional_ids]
+    replies = list(client.pipeline(requests))
+    return [
+        wait_until_answered(client, request) if reply.error_code else reply
+        for request, reply in zip(requests, replies, strict=True)
+    ]
 
 
 def end_offsets(client: Client, topic: str, partition_count: int, isolation_level: int) -> list[int]:

@@ -12,6 +12,7 @@ from scripts.benchmarks.client import (
     Client,
     connect,
     create_topic,
+    init_each,
     init_producer_id_request,
     insist,
     produce_request,
@@ -75,13 +76,8 @@ def measure_one(round_: Round, producers_count: int) -> Iterator[Sample]:
 
 def _new_producers(client: Client, count: int) -> list[tuple[int, int]]:
     wait_until_answered(client, init_producer_id_request(None, 60_000))
-    requests = (init_producer_id_request(None, 60_000) for _ in range(count))
-    # A broker that has given out its block of ids asks for the next; that is told as an error meanwhile.
-    found = [(reply.producer_id, reply.producer_epoch) for reply in client.pipeline(requests) if not reply.error_code]
-    while len(found) < count:
-        reply = wait_until_answered(client, init_producer_id_request(None, 60_000))
-        found.append((reply.producer_id, reply.producer_epoch))
-    return found
+    replies = init_each(client, [None] * count, 60_000)
+    return [(reply.producer_id, reply.producer_epoch) for reply in replies]
 
 
 def _write(client: Client, template: BatchTemplate, producers: list[tuple[int, int]], sequence: int) -> float:
