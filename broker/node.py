@@ -13,8 +13,9 @@ from contextlib import AsyncExitStack
 
 import structlog
 
+from broker.broker_configs import BrokerConfigs
 from broker.clock import Clock, SystemClock
-from broker.config import Endpoint, Listener, Settings, parse_listeners
+from broker.config import DynamicLayers, Endpoint, Listener, Settings, parse_listeners
 from broker.disk import Disk, StorageError, remedy
 from broker.dispatch import Dispatcher
 from broker.group.service import GroupService
@@ -64,7 +65,8 @@ class Node:
         connect: Connect | None = None,
         peers: Peers | None = None,
     ) -> None:
-        self.settings = settings
+        # Its own: what is set while the broker runs changes it.
+        self.settings = settings = dataclasses.replace(settings, layers=DynamicLayers())
         self.data_directory = os.path.abspath(settings.log_dirs)
         self.cluster_id = ""
         self.start_duration_s = 0.0
@@ -143,15 +145,12 @@ class Node:
 
         if self._is_disk_local:
             make_data_directory(self.data_directory)
-        logs = LogDirectory(
-            self.data_directory,
-            disk=self._disk,
-            clock=clock,
-            cleaner_backoff_ms=settings.log_cleaner_backoff_ms if settings.log_cleaner_enable else None,
-        )
+        logs = LogDirectory(self.data_directory, disk=self._disk, clock=clock)
         cleanup.push_async_callback(self._store.close)
         await self._store.open()
         self.cluster_id = await self._store.cluster_id()
+        broker_configs = BrokerConfigs(self._store, settings)
+        await broker_configs.open()
 
         advertised = bound_listeners[0].advertised
         here = NodeAddress(settings.node_id, advertised.host, advertised.port)
@@ -165,6 +164,7 @@ class Node:
         cleanup.push_async_callback(logs.close)
         cleanup.push_async_callback(topics.close)
         await topics.open()
+        _follow_settings(settings, broker_configs, topics, logs)
 
         producer_ids = ProducerIds(self._store, node_id=settings.node_id)
         transactions, verifier = self._coordinate_transactions(topics, producer_ids)
@@ -181,6 +181,7 @@ class Node:
             transactions=transactions,
             verifier=verifier,
             groups=groups,
+            broker_configs=broker_configs,
             fetch_sessions=FetchSessionCache(settings.max_incremental_fetch_session_cache_slots, self._randomness),
             node_id=settings.node_id,
             host=advertised.host,
@@ -264,6 +265,17 @@ class Node:
 
         timer = loop.call_later(interval_s, sweep)
         self._cleanup.callback(lambda: timer.cancel())
+
+
+def _follow_settings(settings: Settings, broker_configs: BrokerConfigs, topics: Topics, logs: LogDirectory) -> None:
+    """Tell those who took something over from the settings when it changes."""
+
+    def changed() -> None:
+        logs.cleaner_backoff_ms = settings.log_cleaner_backoff_ms if settings.log_cleaner_enable else None
+        topics.take_over_settings()
+
+    changed()
+    broker_configs.on_changed.append(changed)
 
 
 def make_data_directory(path: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from broker.config import ConfigValue, Settings, check_topic_configs, describe_topic_configs
+from broker.config import AlterationRefusal, ConfigValue, Settings, check_topic_configs, describe_topic_configs
 from broker.disk import StorageError
 from broker.hosted_logs import HostedLogs
 from broker.log.log_config import LogConfig
@@ -288,21 +288,47 @@ class Topics:
 
     async def alter_configs(self, name: str, configs: Mapping[str, str | None]) -> Outcome:
         """Replace the configs of a topic. UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG; StorageError."""
+        return await self.change_configs(name, lambda _: configs)
+
+    async def change_configs(
+        self,
+        name: str,
+        change: Callable[[Mapping[str, str]], Mapping[str, str | None] | AlterationRefusal],
+        *,
+        validate_only: bool = False,
+    ) -> Outcome:
+        """Replace the configs of a topic by what `change` makes of them; they count from the next request on.
+
+        UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, and what `change` refuses. Raises StorageError.
+        """
         async with self._changing:
             topic = self.metadata.get(name)
             if topic is None:
-                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}"
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {name!r} does not exist."
+            configs = change(topic.configs)
+            if isinstance(configs, AlterationRefusal):
+                return configs.error, configs.message
             reason = check_topic_configs(configs, self._settings)
             if reason is not None:
                 return ErrorCode.INVALID_CONFIG, reason
             given = MappingProxyType({config: text for config, text in configs.items() if text is not None})
+            if validate_only or given == topic.configs:
+                return _DONE
             await self._store.set_topic_configs(name, given)
             self._set_configs(dataclasses.replace(topic, configs=given))
             log.info("topic_configs_altered", topic=name, configs=dict(given))
             return _DONE
 
+    def take_over_settings(self) -> None:
+        """Give all logs the defaults that the broker has by now, where their topics set nothing."""
+        for topic in self.metadata.all():
+            self._configure_logs(topic)
+
     def _set_configs(self, topic: TopicMetadata) -> None:
         self.metadata.put(topic)
+        self._configure_logs(topic)
+
+    def _configure_logs(self, topic: TopicMetadata) -> None:
         new_config = self.log_config(topic.name)
         for topic_partition in topic.partitions():
             partition_log = self._partition_logs.get(topic_partition)

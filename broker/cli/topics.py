@@ -107,16 +107,61 @@ def describe(bootstrap: str, as_json: bool, name: str) -> None:
 @json_option
 @click.argument("name")
 @click.option("--all", "everything", is_flag=True, help="Show defaults too, not only what was set.")
-def configs(bootstrap: str, as_json: bool, name: str, everything: bool) -> None:
-    """Show a topic's settings and their sources."""
-    from kafka.admin import ConfigResource, ConfigResourceType
+@click.option(
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Change a setting, for example retention.ms=3600000; may be given again.",
+)
+@click.option(
+    "--delete", "deleted", metavar="NAME", multiple=True, help="Put a setting back to its default; may be given again."
+)
+def configs(
+    bootstrap: str, as_json: bool, name: str, everything: bool, settings: tuple[str, ...], deleted: tuple[str, ...]
+) -> None:
+    """Show a topic's settings and their sources, or change them.
 
+    Changes count at once; all that are given together are made, or none.
+    """
+    changes: dict[str, tuple[str, str | None]] = {
+        setting: ("SET", value) for setting, value in parse_settings(settings, "--set").items()
+    }
+    twice = sorted(changes.keys() & set(deleted))
+    if twice:
+        raise click.UsageError(f"--set and --delete both name {', '.join(twice)}")
+    changes |= dict.fromkeys(deleted, ("DELETE", None))
     with admin_client(bootstrap) as admin:
         describe_topic(admin, name)
-        described = admin.describe_configs(
-            [ConfigResource(ConfigResourceType.TOPIC, name)], config_filter="all" if everything else "modified"
-        )
-    rows = sorted(
+        if changes:
+            _alter_configs(admin, name, changes)
+            click.echo(f"changed {', '.join(sorted(changes))} of {name}", err=as_json)
+        rows = _config_rows(admin, name, everything=everything)
+    print_rows(
+        ["name", "value", "source"],
+        rows,
+        as_json=as_json,
+        empty=f"{name} has no settings of its own; --all shows the defaults",
+    )
+
+
+def _alter_configs(admin: Any, name: str, changes: dict[str, tuple[str, str | None]]) -> None:
+    from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType
+
+    operations = {setting: (AlterConfigOp[operation], value) for setting, (operation, value) in changes.items()}
+    resource = ConfigResource(ConfigResourceType.TOPIC, name, configs=operations)
+    outcome = admin.alter_configs([resource], raise_on_unknown=False, incremental=True)["topic"][name]
+    if outcome != "OK":
+        raise click.ClickException(f"the broker refused: {outcome}")
+
+
+def _config_rows(admin: Any, name: str, *, everything: bool) -> list[dict[str, Any]]:
+    from kafka.admin import ConfigResource, ConfigResourceType
+
+    described = admin.describe_configs(
+        [ConfigResource(ConfigResourceType.TOPIC, name)], config_filter="all" if everything else "modified"
+    )
+    return sorted(
         (
             {"name": setting, "value": value["value"], "source": value["config_source"]}
             for resources in described.values()
@@ -124,12 +169,6 @@ def configs(bootstrap: str, as_json: bool, name: str, everything: bool) -> None:
             for setting, value in settings.items()
         ),
         key=lambda row: str(row["name"]),
-    )
-    print_rows(
-        ["name", "value", "source"],
-        rows,
-        as_json=as_json,
-        empty=f"{name} has no settings of its own; --all shows the defaults",
     )
 
 

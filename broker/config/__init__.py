@@ -1,27 +1,35 @@
 """The broker's settings: the table (Kafka's names, defaults, documentation), and the ways to fill and show it."""
 
+from broker.config.alteration import Alteration, AlterationRefusal, alter_configs, check_alterations, replace_configs
+from broker.config.dynamic import (
+    DYNAMIC_NAMES,
+    check_dynamic_configs,
+    describe_broker_configs,
+    describe_broker_defaults,
+)
 from broker.config.listeners import Endpoint, Listener, parse_listeners
 from broker.config.loading import ConfigurationError, Entry, LoadedSettings, load_settings
 from broker.config.setting import Setting, SettingType
-from broker.config.settings import SETTINGS, Settings
+from broker.config.settings import SETTINGS, ConfigSource, ConfigSynonym, DynamicLayers, Settings
 from broker.config.topic_settings import (
     TOPIC_SETTINGS,
-    ConfigSource,
-    ConfigSynonym,
     ConfigValue,
     check_topic_configs,
-    describe_broker_configs,
     describe_topic_configs,
     effective_values,
 )
 
 __all__ = [
+    "DYNAMIC_NAMES",
     "SETTINGS",
     "TOPIC_SETTINGS",
+    "Alteration",
+    "AlterationRefusal",
     "ConfigSource",
     "ConfigSynonym",
     "ConfigValue",
     "ConfigurationError",
+    "DynamicLayers",
     "Endpoint",
     "Entry",
     "Listener",
@@ -29,10 +37,15 @@ __all__ = [
     "Setting",
     "SettingType",
     "Settings",
+    "alter_configs",
+    "check_alterations",
+    "check_dynamic_configs",
     "check_topic_configs",
     "describe_broker_configs",
+    "describe_broker_defaults",
     "describe_topic_configs",
     "effective_values",
     "load_settings",
     "parse_listeners",
+    "replace_configs",
 ]

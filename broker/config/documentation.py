@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from broker.config.dynamic import DYNAMIC_NAMES
 from broker.config.setting import Setting, declared_settings
 from broker.config.settings import Settings
 from broker.config.table import SECTIONS
@@ -27,10 +28,14 @@ Settings have Kafka's names, units and, unless the text says otherwise, Kafka's 
 A name that is unknown stops the start, with the nearest known one in the message. Settings of Kafka for parts that
 do not exist here (ZooKeeper, KRaft, replication, quotas, threads) are ignored with a warning, so that an existing
 `server.properties` works; those that promise protection (`ssl.*`, `sasl.*`, `authorizer.*`) are refused.
+
+Settings marked with (*) can be changed while the broker runs, for this broker or for all (`kafka-configs --alter
+--entity-type brokers`, or any admin client); that is kept, and stronger than what is set above.
 """
 
 _TOPIC_INTRODUCTION = """\
-Set for one topic when it is created: `fencepost topics create orders --config retention.ms=3600000`. The default
+Set for one topic when it is created, `fencepost topics create orders --config retention.ms=3600000`, or at any time
+later, `fencepost topics configs orders --set retention.ms=3600000`; they count from the next request on. The default
 of each is the value of the broker setting beside it; where there are several, the first that is set.
 """
 
@@ -62,7 +67,8 @@ def _page() -> Iterator[str]:
 
 def _row(setting: Setting, default: str | None) -> str:
     names = ", also ".join(_code(name) for name in (setting.name, *setting.aliases))
-    return f"| {names} | {_code(default)} | {setting.expected} | {setting.documentation} |"
+    mark = " (*)" if setting.name in DYNAMIC_NAMES else ""
+    return f"| {names}{mark} | {_code(default)} | {setting.expected} | {setting.documentation} |"
 
 
 def _code(text: str | None) -> str:

@@ -65,9 +65,14 @@ def one_of(*choices: str) -> Bounds:
     return Bounds(f"one of {', '.join(choices)}", lambda value: value in choices)
 
 
-def each_of(*choices: str) -> Bounds:
-    """For lists: at least one entry, and every entry one of the choices."""
-    return Bounds(f"one or more of {', '.join(choices)}", lambda value: bool(value) and set(value) <= set(choices))
+def any_of(*choices: str) -> Bounds:
+    """For lists: every entry one of the choices; none at all will do."""
+    return Bounds(f"any of {', '.join(choices)}", lambda value: set(value) <= set(choices))
+
+
+def only_false() -> Bounds:
+    """For a feature that can only be off."""
+    return Bounds("false only", lambda value: value is False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 from broker.config.setting import Setting, declared_settings
 from broker.config.table import (
@@ -18,27 +19,119 @@ from broker.config.table import (
 )
 
 
+class ConfigSource(IntEnum):
+    """Where the value of a config comes from, with the numbers of DescribeConfigs."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class ConfigSynonym(NamedTuple):
+    """A config that could have given, or gives, the value of another."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class DynamicLayers:
+    """What was set while the broker ran (KIP-226): texts by Kafka name, for this broker and for all brokers.
+
+    static: the values, by attribute, that those have replaced.
+    """
+
+    __slots__ = ("of_all_brokers", "of_this_broker", "static")
+
+    def __init__(self) -> None:
+        self.of_this_broker: Mapping[str, str] = {}
+        self.of_all_brokers: Mapping[str, str] = {}
+        self.static: dict[str, Any] = {}
+
+
 @dataclass(frozen=True)
 class Settings(GroupSettings, TransactionSettings, LogSettings, TopicSettings, ConnectionSettings, ServerSettings):
     """All settings: `settings.transaction_max_timeout_ms` is Kafka's `transaction.max.timeout.ms`, in milliseconds.
 
     Made by `load_settings` from what a user wrote, or directly, by tests: `Settings(log_dirs="…", num_partitions=3)`.
+    An attribute always holds the value in force: `override` is the one way in which it changes while the broker runs.
     origins: for each name that was set, where: `broker.properties:12`, `--set`, `FENCEPOST_NUM_PARTITIONS`.
     """
 
     origins: Mapping[str, str] = field(default_factory=dict)
+    layers: DynamicLayers = field(default_factory=DynamicLayers, repr=False, compare=False)
 
     def value(self, name: str) -> Any:
         """The typed value of a setting by its Kafka name."""
         return getattr(self, SETTINGS[name].attribute)
 
+    def static_value(self, name: str) -> Any:
+        """The typed value that the broker was started with."""
+        attribute = SETTINGS[name].attribute
+        static = self.layers.static
+        return static[attribute] if attribute in static else getattr(self, attribute)
+
     def is_default(self, name: str) -> bool:
-        return name not in self.origins and bool(self.value(name) == SETTINGS[name].default)
+        """Whether the broker was started without a value of its own for a setting."""
+        return name not in self.origins and bool(self.static_value(name) == SETTINGS[name].default)
 
     def text(self, name: str) -> str | None:
         """The value as Kafka shows it in DescribeConfigs; None when unset."""
         setting = SETTINGS[name]
         return setting.format(getattr(self, setting.attribute))
+
+    def override(self, *, of_this_broker: Mapping[str, str], of_all_brokers: Mapping[str, str]) -> list[str]:
+        """Put what was set at run time in force, in place of what was before; for this broker is the stronger.
+
+        Takes texts by Kafka name. Names that are no settings of ours change nothing; those whose text cannot be read
+        are left at their static value, and returned.
+        """
+        layers = self.layers
+        for attribute, value in layers.static.items():
+            object.__setattr__(self, attribute, value)
+        layers.static = {}
+        unreadable = []
+        for name, text in {**of_all_brokers, **of_this_broker}.items():
+            setting = SETTINGS.get(name)
+            if setting is None:
+                continue
+            try:
+                value = setting.parse(text)
+            except ValueError:
+                unreadable.append(name)
+                continue
+            layers.static[setting.attribute] = getattr(self, setting.attribute)
+            object.__setattr__(self, setting.attribute, value)
+        layers.of_this_broker, layers.of_all_brokers = of_this_broker, of_all_brokers
+        return unreadable
+
+    def synonyms(self, names: tuple[str, ...]) -> list[ConfigSynonym]:
+        """All places that give, or could give, the value of the first of some settings, strongest first.
+
+        names: the setting and those behind it in other units, strongest first.
+        Source: Kafka's ConfigHelper.configSynonyms, which shows nothing when the first is not set anywhere.
+        """
+        found = []
+        layers = self.layers
+        for layer, source in (
+            (layers.of_this_broker, ConfigSource.DYNAMIC_BROKER),
+            (layers.of_all_brokers, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ):
+            found += [ConfigSynonym(name, layer[name], source) for name in names if name in layer]
+        found += [
+            ConfigSynonym(name, SETTINGS[name].format(self.static_value(name)), ConfigSource.STATIC_BROKER)
+            for name in names
+            if not self.is_default(name)
+        ]
+        found += [
+            ConfigSynonym(name, SETTINGS[name].format(SETTINGS[name].default), ConfigSource.DEFAULT)
+            for name in names
+            if SETTINGS[name].default is not None
+        ]
+        first = next((position for position, synonym in enumerate(found) if synonym.name == names[0]), len(found))
+        return found[first:]
 
 
 SETTINGS: dict[str, Setting] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.setting import MAX_INT32, MAX_INT64, SettingType, at_least, between, declare, each_of, one_of
+from broker.config.setting import MAX_INT32, MAX_INT64, SettingType, any_of, at_least, between, declare, one_of
 
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
     SettingType.BOOLEAN,
@@ -233,7 +233,7 @@ class LogSettings:
         LIST,
         ("delete",),
         "What becomes of old records: deleted by age and size, or compacted by key.",
-        each_of("delete", "compact"),
+        any_of("delete", "compact"),
     )
     log_cleaner_enable: bool = declare(
         BOOLEAN, True, "Whether compacted topics are compacted; without it they keep every record."

@@ -6,11 +6,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any
 
-from broker.config.setting import MAX_INT64, Setting, SettingType, at_least, between, each_of, one_of
-from broker.config.settings import SETTINGS, Settings
+from broker.config.setting import MAX_INT64, Setting, SettingType, any_of, at_least, between, one_of, only_false
+from broker.config.settings import ConfigSource, ConfigSynonym, Settings
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
     SettingType.BOOLEAN,
@@ -22,32 +21,19 @@ BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
 )
 
 
-class ConfigSource(IntEnum):
-    """Where the value of a config comes from, with the numbers of DescribeConfigs."""
-
-    TOPIC = 1
-    STATIC_BROKER = 4
-    DEFAULT = 5
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigSynonym:
-    """A config that could have given, or gives, the value of another."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-
-
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """One config with its effective value, as DescribeConfigs shows it. synonyms: strongest first, itself when set."""
+    """One config with its effective value, as DescribeConfigs shows it.
+
+    synonyms: all that give or could give the value, strongest first.
+    """
 
     setting: Setting
     value: str | None
     source: ConfigSource
     is_read_only: bool
     synonyms: tuple[ConfigSynonym, ...]
+    is_sensitive: bool = False  # then its value is not shown
 
     @property
     def name(self) -> str:
@@ -94,13 +80,18 @@ def _unit_ms(broker_name: str) -> int:
 
 
 _BOUNDS = {
-    "cleanup.policy": each_of("delete", "compact"),
+    "cleanup.policy": any_of("delete", "compact"),
+    "compression.gzip.level": between(-1, 9),
+    "compression.lz4.level": between(1, 17),
+    "compression.zstd.level": between(-131_072, 22),
     "compression.type": one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     "delete.retention.ms": at_least(0),
     "file.delete.delay.ms": at_least(0),
     "flush.messages": at_least(1),
     "flush.ms": at_least(0),
     "index.interval.bytes": at_least(0),
+    "local.retention.bytes": at_least(-2),
+    "local.retention.ms": at_least(-2),
     "max.compaction.lag.ms": at_least(1),
     "max.message.bytes": at_least(0),
     "message.timestamp.after.max.ms": at_least(0),
@@ -109,6 +100,7 @@ _BOUNDS = {
     "min.cleanable.dirty.ratio": between(0, 1),
     "min.compaction.lag.ms": at_least(0),
     "min.insync.replicas": at_least(1),
+    "remote.storage.enable": only_false(),
     "retention.bytes": at_least(-1),
     "retention.ms": at_least(-1),
     "segment.bytes": at_least(14),
@@ -127,7 +119,31 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "Old records: deleted by age and size, or compacted by key.",
         ),
         TopicSetting(
+            "compression.gzip.level",
+            INT,
+            (),
+            "Accepted and shown; the codec's own default level is used.",
+            -1,
+            has_effect=False,
+        ),
+        TopicSetting(
+            "compression.lz4.level",
+            INT,
+            (),
+            "Accepted and shown; the codec's own default level is used.",
+            9,
+            has_effect=False,
+        ),
+        TopicSetting(
             "compression.type", STRING, ("compression.type",), "How batches are compressed; `producer`: as sent."
+        ),
+        TopicSetting(
+            "compression.zstd.level",
+            INT,
+            (),
+            "Accepted and shown; the codec's own default level is used.",
+            3,
+            has_effect=False,
         ),
         TopicSetting(
             "delete.retention.ms",
@@ -156,7 +172,34 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             has_effect=False,
         ),
         TopicSetting(
+            "follower.replication.throttled.replicas",
+            LIST,
+            (),
+            "Accepted and shown; a partition has one copy, so nothing is replicated.",
+            fallback=(),
+            has_effect=False,
+        ),
+        TopicSetting(
             "index.interval.bytes", INT, ("log.index.interval.bytes",), "Bytes of log between two index entries."
+        ),
+        TopicSetting(
+            "leader.replication.throttled.replicas",
+            LIST,
+            (),
+            "Accepted and shown; a partition has one copy, so nothing is replicated.",
+            fallback=(),
+            has_effect=False,
+        ),
+        TopicSetting(
+            "local.retention.bytes",
+            LONG,
+            (),
+            "Accepted and shown; there is no tiered storage.",
+            -2,
+            has_effect=False,
+        ),
+        TopicSetting(
+            "local.retention.ms", LONG, (), "Accepted and shown; there is no tiered storage.", -2, has_effect=False
         ),
         TopicSetting(
             "max.compaction.lag.ms",
@@ -206,6 +249,30 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             BOOLEAN,
             (),
             "Accepted and shown; files are never preallocated.",
+            fallback=False,
+            has_effect=False,
+        ),
+        TopicSetting(
+            "remote.log.copy.disable",
+            BOOLEAN,
+            (),
+            "Accepted and shown; there is no tiered storage.",
+            fallback=False,
+            has_effect=False,
+        ),
+        TopicSetting(
+            "remote.log.delete.on.disable",
+            BOOLEAN,
+            (),
+            "Accepted and shown; there is no tiered storage.",
+            fallback=False,
+            has_effect=False,
+        ),
+        TopicSetting(
+            "remote.storage.enable",
+            BOOLEAN,
+            (),
+            "Accepted when false: there is no tiered storage.",
             fallback=False,
             has_effect=False,
         ),
@@ -260,48 +327,48 @@ def check_topic_configs(configs: Mapping[str, str | None], settings: Settings) -
         if row is None:
             nearest = difflib.get_close_matches(name, TOPIC_SETTINGS, 1)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            return f"Unknown topic config {name!r}{hint}"
+            return f"Unknown topic config name: {name}{hint}"
         if text is None:
             return f"Topic config {name!r} has no value"
-        try:
-            row.setting.parse(text)
-        except ValueError as error:
-            return f"Invalid value for topic config {name!r}: {error}"
+        reason = invalid_value(row.setting, text)
+        if reason is not None:
+            return reason
     values = effective_values({name: text for name, text in configs.items() if text is not None}, settings)
     if values["min.compaction.lag.ms"] > values["max.compaction.lag.ms"]:
         return (
-            f"min.compaction.lag.ms ({values['min.compaction.lag.ms']}) must not be larger than "
+            f"conflict topic config setting min.compaction.lag.ms ({values['min.compaction.lag.ms']}) > "
             f"max.compaction.lag.ms ({values['max.compaction.lag.ms']})"
         )
     return None
+
+
+def invalid_value(setting: Setting, text: str) -> str | None:
+    """Why a setting does not take a value, in words that begin as Kafka's do; None when it does."""
+    try:
+        setting.parse(text)
+    except ValueError as error:
+        return f"Invalid value {text} for configuration {setting.name}: {error}"
+    return None
+
+
+def shown_value(setting: Setting, text: str) -> str | None:
+    """A value that was set, as it is shown; as it stands when it cannot be read."""
+    try:
+        return setting.format(setting.parse(text))
+    except ValueError:
+        return text
 
 
 def describe_topic_configs(configs: Mapping[str, str], settings: Settings) -> list[ConfigValue]:
     """Every topic config with its effective value, sorted by name, and the broker settings behind it."""
     described = []
     for name, row in sorted(TOPIC_SETTINGS.items()):
-        synonyms = []
+        synonyms = settings.synonyms(row.broker_names) if row.broker_names else []
         if name in configs:
-            synonyms.append(ConfigSynonym(name, configs[name], ConfigSource.TOPIC))
-        for broker_name in row.broker_names:
-            text = settings.text(broker_name)
-            if text is not None:
-                is_default = settings.is_default(broker_name)
-                synonyms.append(
-                    ConfigSynonym(broker_name, text, ConfigSource.DEFAULT if is_default else ConfigSource.STATIC_BROKER)
-                )
-        value = configs[name] if name in configs else row.setting.format(row.default(settings))
+            value = shown_value(row.setting, configs[name])
+            synonyms.insert(0, ConfigSynonym(name, value, ConfigSource.TOPIC))
+        else:
+            value = row.setting.format(row.default(settings))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
         described.append(ConfigValue(row.setting, value, source, is_read_only=False, synonyms=tuple(synonyms)))
-    return described
-
-
-def describe_broker_configs(settings: Settings) -> list[ConfigValue]:
-    """Every broker setting with its value, sorted by name; all are read-only while the broker runs."""
-    described = []
-    for name, setting in sorted(SETTINGS.items()):
-        text = settings.text(name)
-        source = ConfigSource.DEFAULT if settings.is_default(name) else ConfigSource.STATIC_BROKER
-        synonyms = () if text is None else (ConfigSynonym(name, text, source),)
-        described.append(ConfigValue(setting, text, source, is_read_only=True, synonyms=synonyms))
     return described

@@ -1,6 +1,7 @@
 """One module per API family; importing this package declares all of them in `APIS`."""
 
 from broker.handlers import (
+    alter_configs,
     api_versions,
     cluster,
     configs,
@@ -27,6 +28,7 @@ __all__ = [
     "CloseConnection",
     "RequestContext",
     "Services",
+    "alter_configs",
     "api_versions",
     "cluster",
     "configs",

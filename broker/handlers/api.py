@@ -17,6 +17,7 @@ from protocol.errors import ErrorCode
 if TYPE_CHECKING:
     import asyncio
 
+    from broker.broker_configs import BrokerConfigs
     from broker.clock import Clock
     from broker.config import Settings
     from broker.group.service import GroupService
@@ -39,6 +40,7 @@ class Services:
     transactions: TransactionService
     verifier: TransactionVerifier
     groups: GroupService
+    broker_configs: BrokerConfigs
     fetch_sessions: FetchSessionCache
     node_id: int
     host: str  # as advertised to clients

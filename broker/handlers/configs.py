@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
-from broker.config import ConfigValue, describe_broker_configs
+from broker.config import ConfigValue, describe_broker_configs, describe_broker_defaults
 from broker.handlers.api import RequestContext, Services, api
 from broker.handlers.metadata import missing_topic_error
 from protocol.errors import ErrorCode
@@ -21,12 +21,17 @@ from protocol.messages.configs import (
     DescribeConfigsSynonym,
 )
 
+UNKNOWN_TYPE = 0
+
 
 class ResourceType(IntEnum):
-    """What can have configs, with Kafka's numbers."""
+    """What can have configs, with Kafka's numbers. Only topics and brokers have any here."""
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 def describe_configs_failed(request: DescribeConfigsRequest, error: ErrorCode, version: int) -> DescribeConfigsResponse:
@@ -64,14 +69,13 @@ def _describe(
     if resource.resource_type == ResourceType.TOPIC:
         of_topic = services.topics.topic_config(name)
         if of_topic is None:
-            return _failed(resource, missing_topic_error(name), f"There is no topic {name!r}.")
+            return _failed(resource, missing_topic_error(name), f"The topic {name!r} does not exist.")
         values = of_topic
     elif resource.resource_type == ResourceType.BROKER:
-        if name not in ("", str(services.node_id)):
-            message = f"Only broker {services.node_id} can be described here, not {name!r}."
-            return _failed(resource, ErrorCode.INVALID_REQUEST, message)
-        # Without a name Kafka shows the defaults that were set for all brokers while they ran; there are none.
-        values = describe_broker_configs(services.settings) if name else []
+        reason = wrong_broker(services, name)
+        if reason is not None:
+            return _failed(resource, ErrorCode.INVALID_REQUEST, reason)
+        values = describe_broker_configs(services.settings) if name else describe_broker_defaults(services.settings)
     else:
         message = f"Resources of type {resource.resource_type} have no configs here."
         return _failed(resource, ErrorCode.INVALID_REQUEST, message)
@@ -85,19 +89,28 @@ def _describe(
     )
 
 
+def wrong_broker(services: Services, name: str) -> str | None:
+    """Why a broker of this name has no configs here, in words; None for this one, and for `""`, which is all."""
+    if name in ("", str(services.node_id)):
+        return None
+    if not name.removeprefix("-").isdecimal():
+        return f"Broker id must be an integer, but it is: {name}"
+    return f"Unexpected broker id, expected {services.node_id} or empty string, but received {name}"
+
+
 def _describe_value(request: DescribeConfigsRequest, value: ConfigValue) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=value.name,
         value=value.value,
         read_only=value.is_read_only,
         config_source=value.source,
-        is_sensitive=False,
+        is_sensitive=value.is_sensitive,
         synonyms=[
             DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
             for synonym in value.synonyms
         ]
         if request.include_synonyms
         else [],
-        config_type=value.setting.type,
+        config_type=UNKNOWN_TYPE if value.is_sensitive else value.setting.type,
         documentation=value.setting.documentation if request.include_documentation else None,
     )

@@ -68,6 +68,7 @@ class LogDirectory:
     """The logs under `path`. Use begins with `open` and ends with `close`.
 
     cleaner_backoff_ms: how long the cleaner rests between looks for compacted logs that are due; None switches it off.
+                        May be changed at any time.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class LogDirectory:
         self._clock = clock
         self._flusher = flusher or Flusher(disk)
         self._cleaner = Cleaner(self._join(CLEANER_FILE), disk=disk, clock=clock)
-        self._cleaner_backoff_ms = cleaner_backoff_ms
+        self.cleaner_backoff_ms = cleaner_backoff_ms
         self._cleaner_started_ms = 0
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._recovery_points: dict[TopicPartition, int] = {}
@@ -381,7 +382,7 @@ class LogDirectory:
         if not self._unswept:
             self._unswept = list(self._logs.values())
             self._sweep_share(now_ms)
-        backoff_ms = self._cleaner_backoff_ms
+        backoff_ms = self.cleaner_backoff_ms
         if backoff_ms is not None and now_ms - self._cleaner_started_ms >= backoff_ms:
             self._cleaner_started_ms = now_ms
             self._cleaner.start(self._logs.values())

@@ -2,6 +2,14 @@
 
 from typing import Any
 
+from protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.cluster import (
     DescribeClusterRequest,
@@ -99,13 +107,16 @@ REQUESTS: dict[int, type[Any]] = {
         WriteTxnMarkersRequest,
         TxnOffsetCommitRequest,
         DescribeConfigsRequest,
+        AlterConfigsRequest,
         CreatePartitionsRequest,
         DeleteGroupsRequest,
+        IncrementalAlterConfigsRequest,
         OffsetDeleteRequest,
         DescribeClusterRequest,
         DescribeProducersRequest,
         DescribeTransactionsRequest,
         ListTransactionsRequest,
+        ListConfigResourcesRequest,
         DescribeTopicPartitionsRequest,
     )
 }
@@ -138,13 +149,16 @@ RESPONSES: dict[int, type[Any]] = {
         WriteTxnMarkersResponse,
         TxnOffsetCommitResponse,
         DescribeConfigsResponse,
+        AlterConfigsResponse,
         CreatePartitionsResponse,
         DeleteGroupsResponse,
+        IncrementalAlterConfigsResponse,
         OffsetDeleteResponse,
         DescribeClusterResponse,
         DescribeProducersResponse,
         DescribeTransactionsResponse,
         ListTransactionsResponse,
+        ListConfigResourcesResponse,
         DescribeTopicPartitionsResponse,
     )
 }

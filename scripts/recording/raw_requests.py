@@ -13,6 +13,7 @@ from typing import Any
 
 from kafka.protocol import admin, consumer, metadata, producer
 
+from scripts.recording import raw_admin_requests as administration
 from scripts.recording import raw_data_requests as data
 from scripts.recording import raw_group_requests as groups
 from scripts.recording import raw_transaction_requests as transactions
@@ -53,6 +54,24 @@ SCENARIOS: list[tuple[type[Any], Callable[[Session, int], None]]] = [
     (admin.ListGroupsRequest, groups.list_groups),
     (admin.DeleteGroupsRequest, groups.delete_groups),
     (admin.CreatePartitionsRequest, data.create_partitions),
+    (admin.AlterConfigsRequest, administration.alter_configs),
+    (admin.IncrementalAlterConfigsRequest, administration.incremental_alter_configs),
+    (admin.ListConfigResourcesRequest, administration.list_config_resources),
+    (admin.DescribeLogDirsRequest, administration.describe_log_dirs),
+    (admin.AlterReplicaLogDirsRequest, administration.alter_replica_log_dirs),
+    (admin.ElectLeadersRequest, administration.elect_leaders),
+    (admin.AlterPartitionReassignmentsRequest, administration.alter_partition_reassignments),
+    (admin.ListPartitionReassignmentsRequest, administration.list_partition_reassignments),
+    (admin.DescribeQuorumRequest, administration.describe_quorum),
+    (admin.UpdateFeaturesRequest, administration.update_features),
+    (admin.DescribeAclsRequest, administration.describe_acls),
+    (admin.CreateAclsRequest, administration.create_acls),
+    (admin.DeleteAclsRequest, administration.delete_acls),
+    (admin.AlterUserScramCredentialsRequest, administration.alter_user_scram_credentials),
+    (admin.DescribeUserScramCredentialsRequest, administration.describe_user_scram_credentials),
+    (admin.AlterClientQuotasRequest, administration.alter_client_quotas),
+    (admin.DescribeClientQuotasRequest, administration.describe_client_quotas),
+    (admin.DeleteRecordsRequest, administration.delete_records),
 ]
 
 

@@ -122,13 +122,26 @@ def test_the_settings_of_a_topic_are_shown_with_their_sources(run: Run, unique: 
     assert everything["segment.bytes"]["source"] == "DEFAULT_CONFIG"
 
 
+def test_the_settings_of_a_topic_are_changed(run: Run, unique: Unique) -> None:
+    name = unique("settings")
+    run("topics", "create", name, "--config", "cleanup.policy=compact")
+    changes = ("--set", "retention.ms=5", "--set", "flush.ms=7", "--delete", "cleanup.policy")
+    own = json.loads(run("topics", "configs", name, "--json", *changes).stdout)
+    assert [(row["name"], row["value"]) for row in own] == [("flush.ms", "7"), ("retention.ms", "5")]
+    assert f"changed retention.ms of {name}" in run("topics", "configs", name, "--delete", "retention.ms").stdout
+    refused = run("topics", "configs", name, "--set", "retention.ms=soon")
+    assert refused.exit_code == 1
+    assert "Invalid value soon for configuration retention.ms" in refused.stderr
+    assert run("topics", "configs", name, "--set", "flush.ms=1", "--delete", "flush.ms").exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("create", "no good"), "INVALID_TOPIC (17): Topic name is invalid"),
         (
             ("create", "x", "--config", "retention.m=1"),
-            "INVALID_CONFIG (40): Unknown topic config 'retention.m'; did you",
+            "INVALID_CONFIG (40): Unknown topic config name: retention.m; did you",
         ),
         (("create", "x", "--config", "retention.ms"), "'retention.ms' is not NAME=VALUE"),
         (("create", "x", "--partitions", "0"), "0 is not in the range"),

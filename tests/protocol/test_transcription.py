@@ -84,6 +84,12 @@ def describe_definition(definition: dict[str, Any], limits: Versions) -> dict[st
 RENAMED = {
     "[]DescribeTransactionsTransactionState": "[]TransactionState",
     "[]ListTransactionsTransactionState": "[]TransactionState",
+    "[]IncrementalAlterConfigsResource": "[]AlterConfigsResource",
+    "[]IncrementalAlterableConfig": "[]AlterableConfig",
+    "[]AlterEntryData": "[]EntryData",
+    "[]AlteredEntryData": "[]EntryData",
+    "[]DescribeQuorumTopic": "[]TopicData",
+    "[]DescribeQuorumPartition": "[]PartitionData",
 }
 
 

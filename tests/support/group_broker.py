@@ -104,6 +104,7 @@ class GroupBroker:
             transactions=cast("Any", None),
             verifier=cast("Any", self.verifier),
             groups=self.groups,
+            broker_configs=cast("Any", None),
             fetch_sessions=cast("Any", None),
             node_id=1,
             host="broker.example",

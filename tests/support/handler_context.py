@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import broker.handlers.alter_configs
 import broker.handlers.cluster
 import broker.handlers.configs
 import broker.handlers.fetch
@@ -18,6 +19,7 @@ import broker.handlers.metadata
 import broker.handlers.produce
 import broker.handlers.producers
 import broker.handlers.topics  # noqa: F401  # all for what they put into APIS
+from broker.broker_configs import BrokerConfigs
 from broker.config import Settings
 from broker.handlers.api import APIS, RequestContext, Services
 from broker.handlers.fetch_sessions import FetchSessionCache
@@ -126,13 +128,16 @@ async def finished(outcome: Any) -> Any:
 @asynccontextmanager
 async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[HandlerBroker]:
     """A broker's services over logs in `directory`; settings by attribute name."""
-    chosen = Settings(log_dirs=str(directory), **settings)
+    chosen = Settings(log_dirs=str(directory), node_id=NODE_ID, **settings)
     clock = ManualClock()
     verifier = ScriptedVerifier()
     store = InMemoryMetadataStore(CLUSTER_ID)
     logs = LogDirectory(str(directory), disk=LocalDisk(), clock=clock)
+    broker_configs = BrokerConfigs(store, chosen)
+    await broker_configs.open()
     topics = Topics(store, logs, chosen)
     await topics.open()
+    broker_configs.on_changed.append(topics.take_over_settings)
     services = Services(
         settings=chosen,
         clock=clock,
@@ -140,6 +145,7 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
         transactions=cast("Any", None),
         verifier=cast("Any", verifier),
         groups=cast("Any", None),
+        broker_configs=broker_configs,
         fetch_sessions=FetchSessionCache(chosen.max_incremental_fetch_session_cache_slots),
         node_id=NODE_ID,
         host=HOST,

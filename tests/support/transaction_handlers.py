@@ -81,6 +81,7 @@ async def transaction_handlers(
         transactions=transactions,
         verifier=TransactionVerifier(transactions),
         groups=cast("Any", None),
+        broker_configs=cast("Any", None),
         fetch_sessions=cast("Any", None),
         node_id=0,
         host="localhost",

@@ -81,6 +81,11 @@ async def test_synonyms_are_shown_when_asked_for_strongest_first(broker: Handler
         ("cleanup.policy", "compact", DYNAMIC_TOPIC),
         ("log.cleanup.policy", "delete", DEFAULT),
     ]
+    asked = by_name(await describe(broker, TOPIC, "orders", "retention.bytes", synonyms=True))
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in asked["retention.bytes"].synonyms] == [
+        ("log.retention.bytes", "123456", STATIC_BROKER),
+        ("log.retention.bytes", "-1", DEFAULT),
+    ]
 
 
 async def test_documentation_is_shown_when_asked_for(broker: HandlerBroker) -> None:
@@ -95,14 +100,15 @@ async def test_types_are_shown_with_kafkas_numbers(broker: HandlerBroker) -> Non
     assert types == {"preallocate": 1, "retention.ms": 5, "cleanup.policy": 7}
 
 
-async def test_broker_shows_its_settings_as_read_only(broker: HandlerBroker) -> None:
+async def test_broker_shows_its_settings_and_which_may_change(broker: HandlerBroker) -> None:
     configs = by_name(await describe(broker, BROKER, str(NODE_ID)))
     assert (configs["log.retention.bytes"].value, configs["log.retention.bytes"].config_source) == (
         "123456",
         STATIC_BROKER,
     )
     assert configs["num.partitions"].config_source == DEFAULT
-    assert all(config.read_only for config in configs.values())
+    assert not configs["log.retention.bytes"].read_only
+    assert configs["num.partitions"].read_only
 
 
 async def test_defaults_of_all_brokers_are_empty(broker: HandlerBroker) -> None:

@@ -1,0 +1,99 @@
+"""What becomes of the configs of a resource when a request changes some of them. Pure.
+
+Source: KIP-339; Kafka's ConfigAdminManager and ConfigurationControlManager.incrementalAlterConfigResource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from broker.config.setting import Setting, SettingType
+from protocol.errors import ErrorCode
+
+
+class AlterOperation(IntEnum):
+    """What is done to one config, with Kafka's numbers."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Alteration(NamedTuple):
+    """One config of a request; operation: the number as sent."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class AlterationRefusal(NamedTuple):
+    """Why nothing of it is done."""
+
+    error: ErrorCode
+    message: str | None
+
+
+def check_alterations(alterations: Sequence[Alteration]) -> AlterationRefusal | None:
+    """What can be said without knowing the resource. INVALID_REQUEST: a missing value, a name that comes twice."""
+    without_value = [
+        alteration.name
+        for alteration in alterations
+        if alteration.value is None and alteration.operation != AlterOperation.DELETE
+    ]
+    if without_value:
+        return AlterationRefusal(
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(without_value)}"
+        )
+    if len({alteration.name for alteration in alterations}) < len(alterations):
+        return AlterationRefusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    return None
+
+
+def replace_configs(alterations: Sequence[Alteration]) -> dict[str, str]:
+    """What AlterConfigs makes of a resource: what is not named goes back to its default."""
+    return {alteration.name: alteration.value for alteration in alterations if alteration.value is not None}
+
+
+def alter_configs(
+    current: Mapping[str, str],
+    alterations: Sequence[Alteration],
+    *,
+    setting_of: Callable[[str], Setting | None],
+    default_of: Callable[[str], str | None],
+) -> dict[str, str] | AlterationRefusal:
+    """All configs of a resource after an incremental change.
+
+    setting_of: the row of a config, None for an unknown one. default_of: the value of a list that is not set.
+    Refuses: INVALID_CONFIG (a list operation on something else), UNKNOWN_SERVER_ERROR (no such operation, as in Kafka).
+    """
+    altered = dict(current)
+    for name, operation, value in alterations:
+        if operation == AlterOperation.DELETE:
+            altered.pop(name, None)
+        elif operation == AlterOperation.SET:
+            altered[name] = value or ""
+        elif operation in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
+            setting = setting_of(name)
+            if setting is None or setting.type is not SettingType.LIST:
+                word = AlterOperation(operation).name
+                return AlterationRefusal(
+                    ErrorCode.INVALID_CONFIG, f"Can't {word} to key {name} because its type is not LIST."
+                )
+            parts = _parts(altered[name] if name in altered else default_of(name) or "")
+            named = _parts(value or "")
+            if operation == AlterOperation.APPEND:
+                parts += [part for part in named if part not in parts]
+            else:
+                parts = [part for part in parts if part not in named]
+            altered[name] = ",".join(parts)
+        else:
+            return AlterationRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+    return altered
+
+
+def _parts(text: str) -> list[str]:
+    return [part for part in (part.strip() for part in text.split(",")) if part]

@@ -1,0 +1,116 @@
+"""Which broker settings change while the broker runs, how, and how broker settings are shown (KIP-226).
+
+Source: Kafka's DynamicBrokerConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.config.loading import IGNORED_NAMES, IGNORED_PREFIXES, REFUSED_PREFIXES
+from broker.config.setting import Setting, SettingType
+from broker.config.settings import ALIASES, SETTINGS, ConfigSource, ConfigSynonym, Settings
+from broker.config.topic_settings import ConfigValue, invalid_value, shown_value
+
+DYNAMIC_NAMES = frozenset(
+    """
+    compression.type log.cleaner.backoff.ms log.cleaner.delete.retention.ms log.cleaner.max.compaction.lag.ms
+    log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleanup.policy log.flush.interval.messages
+    log.index.interval.bytes log.index.size.max.bytes log.message.timestamp.after.max.ms
+    log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes log.retention.ms
+    log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms max.connections max.connections.per.ip
+    message.max.bytes min.insync.replicas producer.id.expiration.ms transaction.partition.verification.enable
+    """.split()  # noqa: SIM905  # reads and is kept in order more easily than quoted names
+)
+"""Those of our settings that Kafka, too, changes while it runs; all are read anew whenever they count."""
+
+# Dynamic in Kafka, of parts that do not exist here: accepted, so that tools which set them work.
+_WITHOUT_EFFECT = frozenset(
+    """
+    background.threads cordoned.log.dirs follower.replication.throttled.rate leader.replication.throttled.rate
+    log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
+    log.cleaner.io.max.bytes.per.second log.cleaner.threads log.flush.interval.ms log.preallocate
+    max.connection.creation.rate max.connections.per.ip.overrides metric.reporters num.io.threads num.network.threads
+    num.recovery.threads.per.data.dir num.replica.fetchers replica.alter.log.dirs.io.max.bytes.per.second
+    unclean.leader.election.enable
+    """.split()  # noqa: SIM905  # as above
+)
+
+_OTHER_UNITS = (
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+)
+_SYNONYMS = {name: names for names in _OTHER_UNITS for name in names}
+
+
+def check_dynamic_configs(configs: Mapping[str, str]) -> str | None:
+    """Why broker settings cannot be set at run time (INVALID_REQUEST), in words, or None.
+
+    Names that are unknown pass, as in Kafka, where they may be a plugin's; so do Kafka's dynamic ones that mean nothing
+    here.
+    """
+    for name in configs:
+        if name.startswith(REFUSED_PREFIXES):
+            return f"{name}: authentication, authorization and encryption are not served"
+    fixed = [name for name in configs if _is_fixed(name)]
+    if fixed:
+        return f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+    for name, text in configs.items():
+        reason = invalid_value(SETTINGS[name], text) if name in SETTINGS else None
+        if reason is not None:
+            return reason
+    return None
+
+
+def _is_fixed(name: str) -> bool:
+    if name in DYNAMIC_NAMES or name in _WITHOUT_EFFECT:
+        return False
+    return name in SETTINGS or name in ALIASES or name in IGNORED_NAMES or name.startswith(IGNORED_PREFIXES)
+
+
+def describe_broker_configs(settings: Settings) -> list[ConfigValue]:
+    """Every broker setting with its value, sorted by name; what else was set at run time, without showing it."""
+    described = []
+    for name, setting in sorted(SETTINGS.items()):
+        synonyms = settings.synonyms(_own_unit_first(name))
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+        is_read_only = name not in DYNAMIC_NAMES
+        described.append(ConfigValue(setting, settings.text(name), source, is_read_only, tuple(synonyms)))
+    layers = settings.layers
+    others = {name for name in (*layers.of_this_broker, *layers.of_all_brokers) if name not in SETTINGS}
+    return described + [
+        _describe_unknown(
+            name,
+            ConfigSource.DYNAMIC_BROKER if name in layers.of_this_broker else ConfigSource.DYNAMIC_DEFAULT_BROKER,
+        )
+        for name in sorted(others)
+    ]
+
+
+def _own_unit_first(name: str) -> tuple[str, ...]:
+    """A setting and those of the same meaning, strongest first, as far as they are not stronger than itself."""
+    names = _SYNONYMS.get(name, (name,))
+    return names[names.index(name) :]
+
+
+def describe_broker_defaults(settings: Settings) -> list[ConfigValue]:
+    """What was set for all brokers while they ran, sorted by name."""
+    described = []
+    for name, text in sorted(settings.layers.of_all_brokers.items()):
+        setting = SETTINGS.get(name)
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+        if setting is None:
+            described.append(_describe_unknown(name, source))
+            continue
+        value = shown_value(setting, text)
+        synonyms = (ConfigSynonym(name, value, source),)
+        described.append(ConfigValue(setting, value, source, is_read_only=False, synonyms=synonyms))
+    return described
+
+
+def _describe_unknown(name: str, source: ConfigSource) -> ConfigValue:
+    """Nobody knows whether its value is a secret, so Kafka treats it as one."""
+    setting = Setting(name, SettingType.STRING, None, "")
+    synonyms = (ConfigSynonym(name, None, source),)
+    return ConfigValue(setting, None, source, is_read_only=False, synonyms=synonyms, is_sensitive=True)

@@ -1,0 +1,223 @@
+"""AlterConfigs, IncrementalAlterConfigs and ListConfigResources: settings of topics and brokers, while they run.
+
+What is changed counts from the next request on, and after a restart. Groups, client metrics and loggers have no
+configs here.
+Source: KIP-133, KIP-226, KIP-339, KIP-1142; Kafka's ConfigAdminManager and ConfigurationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from broker.config import (
+    SETTINGS,
+    TOPIC_SETTINGS,
+    Alteration,
+    AlterationRefusal,
+    Setting,
+    alter_configs,
+    check_alterations,
+    replace_configs,
+)
+from broker.disk import StorageError
+from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.configs import ResourceType, wrong_broker
+from broker.topic_rules import check_topic_name
+from protocol.errors import ErrorCode
+from protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    ConfigResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+FIRST_LIST_VERSION_WITH_TYPES = 1
+
+Configs = Mapping[str, str]
+Resource = AlterConfigsResource | IncrementalAlterConfigsResource
+Outcome = tuple[ErrorCode, str | None]
+
+
+def alter_configs_failed(request: AlterConfigsRequest, error: ErrorCode, version: int) -> AlterConfigsResponse:
+    """Every resource of the request fails with the same error."""
+    return AlterConfigsResponse(responses=[_result(resource, (error, None)) for resource in request.resources])
+
+
+@api(AlterConfigsRequest, AlterConfigsResponse, versions="0-2", failed=alter_configs_failed)
+async def handle_alter_configs(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Replace the configs of topics and brokers; what is not named goes back to its default.
+
+    Refuses, per resource: what IncrementalAlterConfigs refuses.
+    """
+    alterations = [
+        [Alteration(config.name, 0, config.value) for config in resource.configs] for resource in request.resources
+    ]
+
+    def change(resource_alterations: Sequence[Alteration], _: _Kind) -> Change:
+        return lambda current: replace_configs(resource_alterations)
+
+    return AlterConfigsResponse(
+        responses=await _alter_all(
+            context.services, request.resources, alterations, change, validate_only=request.validate_only
+        )
+    )
+
+
+def incremental_alter_configs_failed(
+    request: IncrementalAlterConfigsRequest, error: ErrorCode, version: int
+) -> IncrementalAlterConfigsResponse:
+    """Every resource of the request fails with the same error."""
+    return IncrementalAlterConfigsResponse(
+        responses=[_result(resource, (error, None)) for resource in request.resources]
+    )
+
+
+@api(
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    versions="0-1",
+    failed=incremental_alter_configs_failed,
+)
+async def handle_incremental_alter_configs(
+    context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Set, delete, append to and subtract from single configs of topics and brokers; `validate_only` changes nothing.
+
+    Refuses, per resource: INVALID_REQUEST (named twice, a config named twice or without a value, a kind of resource
+    without configs, another broker, a broker config that is fixed while the broker runs or has no such value),
+    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG (of a topic), KAFKA_STORAGE_ERROR.
+    """
+    alterations = [
+        [Alteration(config.name, config.config_operation, config.value) for config in resource.configs]
+        for resource in request.resources
+    ]
+
+    def change(resource_alterations: Sequence[Alteration], kind: _Kind) -> Change:
+        return lambda current: alter_configs(
+            current, resource_alterations, setting_of=kind.setting_of, default_of=kind.default_of
+        )
+
+    return IncrementalAlterConfigsResponse(
+        responses=await _alter_all(
+            context.services, request.resources, alterations, change, validate_only=request.validate_only
+        )
+    )
+
+
+class _Kind:
+    """What lists of a kind of resource need to be appended to."""
+
+    def __init__(self, services: Services, resource_type: int) -> None:
+        self._settings = services.settings
+        self._is_topic = resource_type == ResourceType.TOPIC
+
+    def setting_of(self, name: str) -> Setting | None:
+        if self._is_topic:
+            return TOPIC_SETTINGS[name].setting if name in TOPIC_SETTINGS else None
+        return SETTINGS.get(name)
+
+    def default_of(self, name: str) -> str | None:
+        if self._is_topic:
+            row = TOPIC_SETTINGS[name]
+            return row.setting.format(row.default(self._settings))
+        return SETTINGS[name].format(self._settings.static_value(name))
+
+
+Change = Callable[[Configs], "Configs | AlterationRefusal"]
+
+
+async def _alter_all(
+    services: Services,
+    resources: Sequence[Resource],
+    alterations: Sequence[Sequence[Alteration]],
+    change: Callable[[Sequence[Alteration], _Kind], Change],
+    *,
+    validate_only: bool,
+) -> list[AlterConfigsResourceResponse]:
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    results = []
+    for resource, resource_alterations in zip(resources, alterations, strict=True):
+        outcome: Outcome
+        if counts[resource.resource_type, resource.resource_name] > 1:
+            outcome = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+        else:
+            refusal = check_alterations(resource_alterations)
+            if refusal is not None:
+                outcome = refusal.error, refusal.message
+            else:
+                changed = change(resource_alterations, _Kind(services, resource.resource_type))
+                outcome = await _alter(services, resource, changed, validate_only=validate_only)
+        results.append(_result(resource, outcome))
+    return results
+
+
+async def _alter(services: Services, resource: Resource, change: Change, *, validate_only: bool) -> Outcome:
+    name = resource.resource_name
+    try:
+        if resource.resource_type == ResourceType.TOPIC:
+            if not name:
+                return ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
+            reason = check_topic_name(name)
+            if reason is not None:
+                return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
+            return await services.topics.change_configs(name, change, validate_only=validate_only)
+        if resource.resource_type == ResourceType.BROKER:
+            reason = wrong_broker(services, name)
+            if reason is not None:
+                return ErrorCode.INVALID_REQUEST, reason
+            return await services.broker_configs.alter(name, change, validate_only=validate_only)
+    except StorageError as error:
+        return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+    return ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}"
+
+
+def _result(resource: Resource, outcome: Outcome) -> AlterConfigsResourceResponse:
+    error, message = outcome
+    return AlterConfigsResourceResponse(
+        error_code=error,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+# ListConfigResources
+
+
+def list_config_resources_failed(
+    request: ListConfigResourcesRequest, error: ErrorCode, version: int
+) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(error_code=error)
+
+
+@api(ListConfigResourcesRequest, ListConfigResourcesResponse, versions="0-1", failed=list_config_resources_failed)
+def handle_list_config_resources(
+    context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """The topics and brokers; of the other kinds there are none. Version 0 asks for client metrics only.
+
+    Refuses: UNSUPPORTED_VERSION (a type that has no configs).
+    """
+    if context.api_version < FIRST_LIST_VERSION_WITH_TYPES:
+        return ListConfigResourcesResponse(config_resources=[])
+    kinds = frozenset(request.resource_types) or frozenset(ResourceType)
+    if not kinds <= frozenset(ResourceType):
+        return list_config_resources_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
+    services = context.services
+    found = []
+    if ResourceType.BROKER in kinds:
+        nodes = [services.node_id, *(other.node_id for other in services.topics.placement.other_nodes())]
+        found += [ConfigResource(resource_name=str(node), resource_type=ResourceType.BROKER) for node in nodes]
+    if ResourceType.TOPIC in kinds:
+        found += [
+            ConfigResource(resource_name=topic.name, resource_type=ResourceType.TOPIC)
+            for topic in services.topics.metadata.all()
+        ]
+    return ListConfigResourcesResponse(config_resources=found)

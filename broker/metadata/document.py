@@ -1,0 +1,57 @@
+"""One JSON document in the metadata store, changed as a whole: configs of brokers, quotas, credentials."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from broker.disk import StorageError
+from broker.metadata.store import MetadataStore
+
+Content = TypeVar("Content")
+
+
+class VersionedDocument(Generic[Content]):
+    """What stands under one key of the store. content: as it was last read or written here.
+
+    read:  makes the content of what JSON gave, of None where nothing has been written yet.
+    write: makes something of it that JSON can hold.
+    """
+
+    def __init__(
+        self, store: MetadataStore, key: str, *, read: Callable[[Any], Content], write: Callable[[Content], Any]
+    ) -> None:
+        self.content = read(None)
+        self._store = store
+        self._key = key
+        self._read = read
+        self._write = write
+
+    async def load(self) -> Content:
+        """Read it anew. Raises StorageError."""
+        await self._load()
+        return self.content
+
+    async def change(self, changed: Callable[[Content], Content | None]) -> Content:
+        """Write what `changed` makes of the content as the store has it; None leaves it as it is.
+
+        Called again when another node was faster. Raises StorageError.
+        """
+        while True:
+            version = await self._load()
+            content = changed(self.content)
+            if content is None:
+                return self.content
+            encoded = json.dumps(self._write(content), sort_keys=True).encode()
+            if await self._store.compare_and_set(self._key, encoded, version):
+                self.content = content
+                return content
+
+    async def _load(self) -> int:
+        encoded, version = await self._store.read_versioned(self._key)
+        try:
+            self.content = self._read(None if encoded is None else json.loads(encoded))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise StorageError(f"{self._key!r} in the metadata store cannot be read: {error}") from error
+        return version
