@@ -113,7 +113,7 @@ class SimulatedBroker:
         self.disk.make_directory(DATA_DIRECTORY)
         self.disk.keep("/")
         self._has_run = False
-        self._world = world
+        self.world = world
         self._placement = placement
         self._node: Node | None = None
 
@@ -159,11 +159,11 @@ class SimulatedBroker:
                 clock=self.clock,
                 disk=self.disk,
                 store=self.store,
-                bind=self._world.network.bind(self.host),
-                randomness=self._world.chance_of(f"{process.name} ids"),
+                bind=self.world.network.bind(self.host),
+                randomness=self.world.chance_of(f"{process.name} ids"),
                 **self._cluster_options(),
             )
-            starting = self._world.loop.create_task(node.start(), name=f"start-{process.name}")
+            starting = self.world.loop.create_task(node.start(), name=f"start-{process.name}")
         if not await self._ends(starting):
             return False
         self._node = node
@@ -173,7 +173,7 @@ class SimulatedBroker:
         """Stop as on SIGTERM; False when it died on the way."""
         node, self._node = self.node, None
         with self.process.running():
-            stopping = self._world.loop.create_task(node.stop(), name=f"stop-{self.process.name}")
+            stopping = self.world.loop.create_task(node.stop(), name=f"stop-{self.process.name}")
         if not await self._ends(stopping):
             return False
         self.died.set()
@@ -194,13 +194,13 @@ class SimulatedBroker:
             return {}
         return {
             "placement": self._placement(),
-            "connect": self._world.network.connector(self.host),
+            "connect": self.world.network.connector(self.host),
         }
 
     async def _ends(self, task: asyncio.Task[None]) -> bool:
         """Wait for a task of the process that runs now, or for the end of that process."""
         process = self.process
-        death = self._world.loop.create_task(self.died.wait())
+        death = self.world.loop.create_task(self.died.wait())
         try:
             await asyncio.wait((task, death), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -225,7 +225,7 @@ class SimulatedBroker:
             self.before(operation)
 
     def _after(self, operation: Operation) -> None:
-        for observer in self._world.disk_observers:
+        for observer in self.world.disk_observers:
             observer(self, operation)
         if self.after is not None:
             self.after(operation)

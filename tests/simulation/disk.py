@@ -228,8 +228,9 @@ class SimulatedDisk:
         return bytes(node.content)
 
     def replace_content(self, path: str, content: bytes) -> None:
-        """Damage a file, or put one there, behind the broker's back."""
+        """Damage a file, or put one there, behind the broker's back; durably, with all that its directory holds."""
         parent, name = self._parent(path)
+        parent.synced(parent.change_count)
         node = _FileNode()
         node.content, node.durable = bytearray(content), content
         parent.entries[name] = parent.durable[name] = node
@@ -243,6 +244,7 @@ class SimulatedDisk:
     def put_directory(self, path: str, files: Mapping[str, bytes]) -> None:
         """Put a directory there in place of another, by the paths of its files, behind the broker's back; durably."""
         parent, name = self._parent(path)
+        parent.synced(parent.change_count)
         parent.entries[name] = parent.durable[name] = _DirectoryNode()
         for file_path, content in files.items():
             self.replace_content(file_path, content)

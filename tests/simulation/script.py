@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.topic_partition import TopicPartition
+from tests.simulation.clients.administrator import administrator
 from tests.simulation.clients.applications import (
     Habits,
     Play,
@@ -28,6 +29,7 @@ OUTPUT: Final = "out"
 KEYED: Final = "keyed"
 SHORT_LIVED: Final = "short-lived"
 SCRATCH: Final = "scratch"
+LAST_EPOCH: Final = 32766
 TRANSFORMERS: Final = "transformers"
 READERS: Final = "readers"
 
@@ -51,7 +53,10 @@ class Topic:
 
 @dataclass
 class Script:
-    """duration_s: how long the applications go about their work before everything is to come to rest."""
+    """duration_s: how long the applications go about their work before everything is to come to rest.
+
+    epochs: that transactional ids have reached before.
+    """
 
     settings: dict[str, str]
     topics: list[Topic]
@@ -62,6 +67,7 @@ class Script:
     fault_pause_s: float
     power_loss_probability: float
     transaction_timeout_ms: int
+    epochs: dict[str, int]
 
     def recorded_partitions(self) -> list[TopicPartition]:
         return [partition for topic in self.topics if topic.is_recorded for partition in topic.partitions()]
@@ -91,7 +97,19 @@ def write_script(chance: random.Random) -> Script:
         fault_pause_s=chance.choice((0.4, 0.8, 1.6)),
         power_loss_probability=chance.choice((0.0, 0.3, 0.8)),
         transaction_timeout_ms=transaction_timeout_ms,
+        epochs=_epochs(chance),
     )
+
+
+def _epochs(chance: random.Random) -> dict[str, int]:
+    if chance.random() < 0.75:
+        return {}
+    transactional_ids = [f"{kind}-{index}" for kind in ("writer", "transformer") for index in range(3)]
+    return {
+        transactional_id: LAST_EPOCH - chance.randint(0, 12)
+        for transactional_id in transactional_ids
+        if chance.random() < 0.7
+    }
 
 
 def _settings(chance: random.Random) -> dict[str, str]:
@@ -188,6 +206,10 @@ def _roles(
             roles[f"reader-{index}-of-group"] = group_reader(READERS, [OUTPUT, INPUT], "read_committed")
     read = [partition for topic in topics if topic.is_recorded for partition in topic.partitions()]
     roles["committed-reader"] = reader(read, "read_committed")
+    if chance.random() < 0.4:
+        roles["administrator"] = administrator(
+            {topic.name: topic.partition_count for topic in topics}, None if SCRATCH not in by_name else SCRATCH
+        )
     if chance.random() < 0.4:
         roles["uncommitted-reader"] = reader(read, "read_uncommitted")
     return roles

@@ -18,6 +18,7 @@ from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, Creat
 from protocol.messages.transaction_admin import ListTransactionsRequest
 from scripts.history.checker import check_history
 from scripts.history.writer import ClientHistory, HistoryWriter, ReadRecord
+from tests.simulation.aging import age
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.actor import Actor, Stage
@@ -125,6 +126,7 @@ class _Teller:
         stage = Stage(world, HistoryWriter(self._outcome.history.append, world.clock.now_ms), [broker.address])
         witness = Cluster(world, "witness", stage.bootstrap)
         await _create_topics(witness, script, stage.history)
+        await age(broker, witness, script.epochs, world.clock.now_ms())
 
         actors = [Actor(stage, name, play) for name, play in script.roles.items()]
         for actor in actors:

@@ -20,6 +20,7 @@ class World:
 
     seed:  the same seed leads to the same world, callback by callback.
     trace: what passed between clients and brokers, and what happened to them.
+    aged: the epochs of transactional ids that are older than the world.
     disk_observers: called with the broker after each operation on its disk, in the order in which they took effect.
     """
 
@@ -32,6 +33,7 @@ class World:
         self.network = SimulatedNetwork(self.chance_of("network"))
         self.trace = Trace(loop.time)
         self.brokers: dict[int, SimulatedBroker] = {}
+        self.aged: dict[str, int] = {}
         self.disk_observers: list[Callable[[SimulatedBroker, Operation], None]] = []
 
     def chance_of(self, name: str) -> random.Random:

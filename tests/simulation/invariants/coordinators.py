@@ -60,6 +60,9 @@ class LegalTransitions(Invariant):
             return
         for record in self.evidence.transactions.of_batch(batch):
             before = self._last.get(record.transactional_id)
+            if before is None and record.transactional_id in self.evidence.world.aged:
+                self._last[record.transactional_id] = record
+                continue
             problem = _problem(None if before is None or before.value is None else before, record)
             if problem is not None:
                 yield self.violation(problem, before, record)

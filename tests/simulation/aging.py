@@ -1,0 +1,61 @@
+"""Transactional ids that have seen tens of thousands of transactions before the world begins.
+
+Epochs end at 32766; nobody could wait for that. So a record like the one that the last of those transactions would have
+left is put into `__transaction_state` while no broker runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker.shard import partition_for_key
+from broker.topic_partition import TRANSACTION_STATE_TOPIC
+from broker.transaction.state_machine import TransactionState
+from protocol.messages.coordinators import FindCoordinatorRequest
+from protocol.messages.transactions import InitProducerIdRequest
+from protocol.record_batch import Record, build_batch
+from protocol.stored.transaction_state import (
+    TransactionLogValue,
+    encode_transaction_log_key,
+    encode_transaction_log_value,
+)
+from tests.simulation.broker import DATA_DIRECTORY, SimulatedBroker
+from tests.simulation.clients.cluster import FIND_COORDINATOR_VERSION, TRANSACTION, Cluster
+
+TRANSACTION_TIMEOUT_MS: Final = 6_000
+
+
+async def age(broker: SimulatedBroker, witness: Cluster, epochs: Mapping[str, int], now_ms: int) -> None:
+    """Give transactional ids the epochs that they have reached; the broker is started anew for it.
+
+    The producer ids come from the broker: those after the one that it hands out are lost to the restart, and so free.
+    """
+    if not epochs:
+        return
+    asked = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=list(epochs))
+    while (await witness.send(broker.address, asked, FIND_COORDINATOR_VERSION)).coordinators[0].error_code:
+        await witness.back_off()
+    identity = await witness.send(broker.address, InitProducerIdRequest(transactional_id=None), 4)
+    broker.crash()
+    broker.world.aged.update(epochs)
+    partition_count = int(broker.settings["transaction.state.log.num.partitions"])
+    records: dict[int, list[Record]] = {}
+    for number, (transactional_id, epoch) in enumerate(epochs.items(), 1):
+        value = TransactionLogValue(
+            producer_id=identity.producer_id + number,
+            producer_epoch=epoch,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            transaction_status=TransactionState.EMPTY,
+            transaction_partitions=None,
+            transaction_last_update_timestamp_ms=now_ms,
+            transaction_start_timestamp_ms=-1,
+        )
+        in_partition = records.setdefault(partition_for_key(transactional_id, partition_count), [])
+        key = encode_transaction_log_key(transactional_id)
+        in_partition.append(Record(len(in_partition), now_ms, key, encode_transaction_log_value(value)))
+    for partition, in_partition in records.items():
+        path = f"{DATA_DIRECTORY}/{TRANSACTION_STATE_TOPIC}-{partition}/{0:020d}.log"
+        broker.disk.replace_content(path, bytes(build_batch(in_partition, partition_leader_epoch=0)))
+    witness.close()
+    await broker.start()
