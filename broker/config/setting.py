@@ -70,6 +70,11 @@ def any_of(*choices: str) -> Bounds:
     return Bounds(f"any of {', '.join(choices)}", lambda value: set(value) <= set(choices))
 
 
+def each_of(*choices: str) -> Bounds:
+    """For lists: at least one entry, and every entry one of the choices."""
+    return Bounds(f"one or more of {', '.join(choices)}", lambda value: bool(value) and set(value) <= set(choices))
+
+
 def only_false() -> Bounds:
     """For a feature that can only be off."""
     return Bounds("false only", lambda value: value is False)

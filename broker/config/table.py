@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.setting import MAX_INT32, MAX_INT64, SettingType, any_of, at_least, between, declare, one_of
+from broker.config.setting import MAX_INT32, MAX_INT64, SettingType, any_of, at_least, between, declare, each_of, one_of
 
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
     SettingType.BOOLEAN,
@@ -366,6 +366,50 @@ class GroupSettings:
         INT, 1_800_000, "The longest session time-out a member may ask for.", at_least(0)
     )
     group_max_size: int = declare(INT, 1_000, "How many members a group has at most.", at_least(1))
+    group_consumer_session_timeout_ms: int = declare(
+        INT, 45_000, "How long a member of the consumer group protocol may be silent.", at_least(1)
+    )
+    group_consumer_min_session_timeout_ms: int = declare(
+        INT, 45_000, "Accepted; no group has a session time-out of its own.", at_least(1), has_effect=False
+    )
+    group_consumer_max_session_timeout_ms: int = declare(
+        INT, 60_000, "Accepted; no group has a session time-out of its own.", at_least(1), has_effect=False
+    )
+    group_consumer_heartbeat_interval_ms: int = declare(
+        INT, 5_000, "How often members of the consumer group protocol are told to send heartbeats.", at_least(1)
+    )
+    group_consumer_min_heartbeat_interval_ms: int = declare(
+        INT, 5_000, "Accepted; no group has a heartbeat interval of its own.", at_least(1), has_effect=False
+    )
+    group_consumer_max_heartbeat_interval_ms: int = declare(
+        INT, 15_000, "Accepted; no group has a heartbeat interval of its own.", at_least(1), has_effect=False
+    )
+    group_consumer_max_size: int = declare(
+        INT, 2_147_483_647, "How many members a group of the consumer group protocol has at most.", at_least(1)
+    )
+    group_consumer_assignors: tuple[str, ...] = declare(
+        LIST,
+        ("uniform", "range"),
+        "The assignors that members may ask for; the first is the one of groups whose members do not.",
+        each_of("uniform", "range"),
+    )
+    group_consumer_migration_policy: str = declare(
+        STRING,
+        "bidirectional",
+        "Whether groups with members change between the classic and the consumer protocol: `upgrade` when the first "
+        "member of the consumer protocol joins, `downgrade` when the last one leaves, both, or neither.",
+        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+    )
+    group_consumer_assignment_interval_ms: int = declare(
+        INT, 1_000, "How long a group of the consumer protocol keeps an assignment at least.", between(0, 15_000)
+    )
+    group_consumer_regex_refresh_interval_ms: int = declare(
+        INT,
+        600_000,
+        "Accepted; topics are matched against subscribed patterns whenever there are other topics.",
+        at_least(10_000),
+        has_effect=False,
+    )
     offset_metadata_max_bytes: int = declare(
         INT, 4_096, "The longest metadata text that may be committed with an offset.", at_least(0)
     )

@@ -62,7 +62,7 @@ class ClassicMembership:
         self, group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, effects: Effects
     ) -> JoinGroupResponse | Parked:
         """A JoinGroup request of a group that exists or has just been made for it. Changes the group."""
-        protocols = _protocols(request)
+        protocols = protocols_of(request)
         member_id = request.member_id
         if not self._has_room(group, member_id):
             if member_id in group.members:
@@ -140,7 +140,7 @@ class ClassicMembership:
             group_instance_id=request.group_instance_id,
             client_id=joiner.client_id,
             client_host=joiner.client_host,
-            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            rebalance_timeout_ms=rebalance_timeout_ms_of(request),
             session_timeout_ms=request.session_timeout_ms,
             protocols=protocols,
             join_token=joiner.token,
@@ -175,7 +175,7 @@ class ClassicMembership:
             member_id=member_id,
             client_id=joiner.client_id,
             client_host=joiner.client_host,
-            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            rebalance_timeout_ms=rebalance_timeout_ms_of(request),
             session_timeout_ms=request.session_timeout_ms,
             protocols=protocols,
             join_token=None,
@@ -236,7 +236,7 @@ class ClassicMembership:
         self, group: ClassicGroup, member: ClassicMember, request: JoinGroupRequest, protocols: Protocols
     ) -> None:
         group.set_protocols(member, protocols)
-        member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+        member.rebalance_timeout_ms = rebalance_timeout_ms_of(request)
         member.session_timeout_ms = request.session_timeout_ms
 
     def _park_join(self, group: ClassicGroup, member: ClassicMember, token: Hashable, effects: Effects) -> None:
@@ -380,10 +380,10 @@ def _assignment_of(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
     )
 
 
-def _protocols(request: JoinGroupRequest) -> Protocols:
+def protocols_of(request: JoinGroupRequest) -> Protocols:
     return tuple({protocol.name: protocol.metadata for protocol in request.protocols}.items())
 
 
-def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+def rebalance_timeout_ms_of(request: JoinGroupRequest) -> int:
     """JoinGroup 0 has none and means the session time-out."""
     return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms

@@ -103,6 +103,17 @@ class ClassicRebalance:
             self.restart_session(group, member, effects)
         self._deadlines.set(_sync(group), effects.now_ms + group.rebalance_timeout_ms)
 
+    def hand_over(self, group: ClassicGroup, effects: Effects) -> None:
+        """The group becomes one of the consumer protocol: who waits has to join again, and only sessions go on."""
+        for member in group.members.values():
+            self.answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, effects)
+            group.stop_waiting_for_join(member)
+            self.restart_session(group, member, effects)
+        for member_id in list(group.pending_member_ids):
+            self.forget_pending(group, member_id)
+        self._deadlines.clear(_join(group))
+        self._deadlines.clear(_sync(group))
+
     # Time
 
     def deadline(self, group: ClassicGroup, key: DeadlineKey, effects: Effects) -> None:
@@ -117,6 +128,8 @@ class ClassicRebalance:
                 self._join_time_over(group, effects)
             case DeadlineKind.SYNC:
                 self._sync_time_over(group, effects)
+            case DeadlineKind.CLASSIC_REBALANCE:
+                self.happen(group, ClassicEvent.MEMBER_REMOVED, effects)
 
     def _session_ended(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
         member = group.members.get(member_id)

@@ -1,15 +1,14 @@
 """The pure state of one partition of `__consumer_offsets`: its groups and their offsets, and every decision about them.
 
-A request that concerns members is passed on to the group's own kind of membership; what concerns all kinds, offsets
-above all, is here.
+A request that concerns members is passed on to the membership of the group's kind; offsets are the matter of
+`offset_decisions`.
 Source: Kafka's GroupCoordinatorShard, GroupMetadataManager and OffsetMetadataManager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -18,20 +17,28 @@ from broker.group.classic import ClassicEvent, ClassicGroup, ClassicState
 from broker.group.classic_membership import ClassicMembership, Joiner
 from broker.group.classic_rebalance import ClassicRebalance, refuse_join, refuse_sync
 from broker.group.classic_records import apply_group, group_tombstone
+from broker.group.consumer_classic_members import ClassicMembersOfConsumerGroups
+from broker.group.consumer_description import described_consumer_group
+from broker.group.consumer_group import JOIN_EPOCH, ConsumerGroup
+from broker.group.consumer_membership import ConsumerMembership, Refusal, Sender, refuse
+from broker.group.consumer_migration import can_become_classic, downgrade, upgraded
+from broker.group.consumer_rebalance import ConsumerRebalance
+from broker.group.consumer_records import apply as apply_consumer_record
+from broker.group.consumer_records import decode_value, group_tombstones
+from broker.group.consumer_subscriptions import TopicCatalogue
 from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
 from broker.group.expiry import expired_offsets
-from broker.group.offset_commits import (
-    Committer,
-    FetchedOffset,
-    OffsetToCommit,
-    check_commit,
-    check_transactional_commit,
-)
-from broker.group.offset_records import OffsetAndMetadata, decode_offset, offset_record, offset_tombstone
+from broker.group.offset_decisions import MAX_RECORDS_PER_DECISION, OffsetDecisions
+from broker.group.offset_records import decode_offset, offset_tombstone
 from broker.group.offsets import OffsetStore
 from broker.shard import CoordinatorRecord, Decision, RecordOrigin
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_groups import (
+    ConsumerGroupDescribedGroup,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from protocol.messages.group_admin import DescribedGroup, DescribedGroupMember, ListedGroup
 from protocol.messages.group_membership import (
     HeartbeatRequest,
@@ -43,36 +50,49 @@ from protocol.messages.group_membership import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from protocol.schema import DecodeError
+from protocol.primitives import DecodeError
+from protocol.stored.consumer_groups import (
+    ConsumerGroupKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    decode_consumer_group_key,
+)
 from protocol.stored.consumer_offsets import OffsetCommitKey, decode_group_metadata_key, decode_offset_commit_key
-
-if TYPE_CHECKING:
-    from broker.log.verification import VerificationGuard
 
 log = structlog.get_logger(__name__)
 
-MAX_RECORDS_PER_DECISION = 1_000  # for work without a natural bound: expiry, and deletion of groups and topics
 MAX_GROUPS_PER_SWEEP_STEP = 1_000
 MAX_DEADLINES_PER_DECISION = 500
 _SWEEP = DeadlineKey(DeadlineKind.SWEEP)
 
+Group = ClassicGroup | ConsumerGroup
+
 
 class GroupCoordinatorShard:
-    """One shard. Implements `broker.coordinator.Shard`."""
+    """One shard. Implements `broker.coordinator.Shard`.
 
-    def __init__(self, config: GroupConfig) -> None:
+    topics:  what there is to subscribe to, as it is at any moment.
+    offsets: the decisions about committed offsets.
+    """
+
+    def __init__(self, config: GroupConfig, topics: TopicCatalogue) -> None:
         self._config = config
-        self._groups: dict[str, ClassicGroup] = {}
+        self._topics = topics
+        self._groups: dict[str, Group] = {}
         self._offsets = OffsetStore()
         self._deadlines: GroupDeadlines = Deadlines()
         self._rebalance = ClassicRebalance(config, self._deadlines)
         self._classic = ClassicMembership(config, self._rebalance)
+        consumer_rebalance = ConsumerRebalance(config, self._deadlines, topics)
+        self._consumer = ConsumerMembership(config, self._deadlines, consumer_rebalance)
+        self._classic_members = ClassicMembersOfConsumerGroups(config, self._deadlines, consumer_rebalance, topics)
+        self.offsets = OffsetDecisions(config, self._offsets, self._group, self._classic)
         self._is_loaded = False
         self._sweep_queue: list[str] = []
 
     # Groups
 
-    def _group(self, group_id: str) -> ClassicGroup | None:
+    def _group(self, group_id: str) -> Group | None:
         """A group that has members or a record, or, when it only has offsets, an empty one made for the occasion."""
         group = self._groups.get(group_id)
         if group is None and self._offsets.contains_group(group_id):
@@ -103,12 +123,16 @@ class GroupCoordinatorShard:
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
             return Decision(refuse_join(ErrorCode.INVALID_SESSION_TIMEOUT, member_id))
         group = self._group(request.group_id)
-        if group is None:
+        effects = Effects(now_ms)
+        if isinstance(group, ConsumerGroup) and group.members:
+            return effects.decision(self._classic_members.join(group, request, joiner, effects))
+        if not isinstance(group, ClassicGroup):
             if member_id:
                 return Decision(refuse_join(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            if group is not None:
+                effects.records.extend(group_tombstones(group))
             group = ClassicGroup(request.group_id)
         self._groups[group.group_id] = group
-        effects = Effects(now_ms)
         reply = self._classic.join(group, request, joiner, effects)
         self._forget_if_abandoned(group)
         return effects.decision(reply)
@@ -126,13 +150,15 @@ class GroupCoordinatorShard:
         if group is None:
             return Decision(refuse_sync(ErrorCode.UNKNOWN_MEMBER_ID))
         effects = Effects(now_ms)
+        if isinstance(group, ConsumerGroup):
+            return effects.decision(self._classic_members.sync(group, request, effects))
         return effects.decision(self._classic.sync(group, request, token, effects))
 
     def assignment_failed(self, group_id: str, generation_id: int, error: ErrorCode, now_ms: int) -> Decision[None]:
         """The record of a leader's assignment was refused by the log."""
         effects = Effects(now_ms)
         group = self._groups.get(group_id)
-        if group is not None:
+        if isinstance(group, ClassicGroup):
             self._classic.assignment_failed(group, generation_id, error, effects)
         return effects.decision(None)
 
@@ -143,6 +169,8 @@ class GroupCoordinatorShard:
         if group is None:
             return Decision(ErrorCode.UNKNOWN_MEMBER_ID)
         effects = Effects(now_ms)
+        if isinstance(group, ConsumerGroup):
+            return effects.decision(self._classic_members.heartbeat(group, request, effects))
         return effects.decision(self._classic.heartbeat(group, request, effects))
 
     def leave_group(self, group_id: str, members: list[MemberIdentity], now_ms: int) -> Decision[LeaveGroupResponse]:
@@ -161,6 +189,8 @@ class GroupCoordinatorShard:
             ]
             return Decision(LeaveGroupResponse(members=unknown))
         effects = Effects(now_ms)
+        if isinstance(group, ConsumerGroup):
+            return effects.decision(self._classic_members.leave(group, members, effects))
         response = self._classic.leave(group, members, effects)
         self._forget_if_abandoned(group)
         return effects.decision(response)
@@ -169,156 +199,50 @@ class GroupCoordinatorShard:
         """The connection of a parked JoinGroup or SyncGroup is gone."""
         effects = Effects(now_ms)
         group = self._groups.get(group_id)
-        if group is not None:
+        if isinstance(group, ClassicGroup):
             self._classic.request_abandoned(group, token, effects)
         return effects.decision(None)
 
-    # Offsets
+    # Membership in groups of the consumer protocol
 
-    def commit_offsets(
-        self,
-        group_id: str,
-        committer: Committer,
-        offsets: Sequence[OffsetToCommit],
-        *,
-        retention_time_ms: int = -1,
-        unknown_group_error: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
-        now_ms: int,
-    ) -> Decision[ErrorCode | list[ErrorCode]]:
-        """One error for the whole request, or one for each offset in order (NONE or OFFSET_METADATA_TOO_LARGE).
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, version: int, sender: Sender, now_ms: int
+    ) -> Decision[ConsumerGroupHeartbeatResponse]:
+        """A member joins, stays or leaves. The first that joins an empty classic group, or one with members that
+        consume, makes it a group of the consumer protocol.
 
-        retention_time_ms:   -1 for the broker's own; OffsetCommit 2 to 4 can ask for another.
-        unknown_group_error: GROUP_ID_NOT_FOUND since OffsetCommit 9.
-        Refuses: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS,
-                 `unknown_group_error`.
+        Refuses: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, and what `ConsumerMembership` does.
         """
-        group = self._group(group_id)
+        refusal = self._consumer.check_request(request, version)
+        if refusal is not None:
+            return Decision(refuse(*refusal))
+        group_id = request.group_id
+        known = self._group(group_id)
+        effects = Effects(now_ms)
+        if request.member_epoch < JOIN_EPOCH:
+            if not isinstance(known, ConsumerGroup):
+                return Decision(refuse(*_no_consumer_group(group_id, known)))
+            return effects.decision(self._consumer.leave(known, request, effects))
+        group = known if isinstance(known, ConsumerGroup) else None
         if group is None:
-            if committer.generation_id >= 0:
-                return Decision(unknown_group_error)
-        else:
-            error = check_commit(group, committer)
-            if error is not ErrorCode.NONE:
-                return Decision(error)
-            if committer.member_id:
-                self._classic.committed(group, committer.member_id, Effects(now_ms))
-        expire_timestamp_ms = -1 if retention_time_ms < 0 else now_ms + retention_time_ms
-        errors, records = self._offset_records(group_id, offsets, now_ms, expire_timestamp_ms)
-        return Decision(errors, records=records)
-
-    def commit_offsets_in_transaction(
-        self,
-        group_id: str,
-        committer: Committer,
-        producer: tuple[int, int],
-        offsets: Sequence[OffsetToCommit],
-        *,
-        guard: VerificationGuard | None = None,
-        now_ms: int,
-    ) -> Decision[ErrorCode | list[ErrorCode]]:
-        """As `commit_offsets`, but pending until the transaction of `producer` (id, epoch) ends.
-
-        Strangers may commit in any state: fencing is the producer epoch's task then. Refuses: INVALID_GROUP_ID,
-        UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION. Source: KIP-447.
-        """
-        if not group_id:
-            return Decision(ErrorCode.INVALID_GROUP_ID)
-        group = self._group(group_id)
-        if group is None:
-            if committer.generation_id >= 0:
-                return Decision(ErrorCode.ILLEGAL_GENERATION)
-        else:
-            error = check_transactional_commit(group, committer)
-            if error is not ErrorCode.NONE:
-                return Decision(error)
-        errors, records = self._offset_records(group_id, offsets, now_ms, -1)
-        return Decision(errors, records=records, producer=producer, guard=guard)
-
-    def _offset_records(
-        self, group_id: str, offsets: Sequence[OffsetToCommit], now_ms: int, expire_timestamp_ms: int
-    ) -> tuple[list[ErrorCode], list[CoordinatorRecord]]:
-        maximum = self._config.offset_metadata_max_bytes
-        errors: list[ErrorCode] = []
-        records: list[CoordinatorRecord] = []
-        for topic_partition, topic_id, offset, leader_epoch, metadata in offsets:
-            metadata = metadata or ""
-            if len(metadata) > maximum:
-                errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-                continue
-            errors.append(ErrorCode.NONE)
-            value = OffsetAndMetadata(offset, leader_epoch, metadata, now_ms, expire_timestamp_ms, topic_id)
-            records.append(offset_record(group_id, topic_partition, value))
-        return errors, records
-
-    def fetch_offsets(
-        self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, *, require_stable: bool
-    ) -> list[FetchedOffset]:
-        """Committed offsets of the partitions asked for, or of all that have one.
-
-        With `require_stable` a partition for which a transaction is open answers UNSTABLE_OFFSET_COMMIT.
-        A group that nobody knows has no offsets; that is no error.
-        """
-        committed = self._offsets.committed(group_id)
-        has_pending = require_stable and self._offsets.has_pending(group_id)
-        fetched = []
-        for topic_partition in committed if topic_partitions is None else topic_partitions:
-            if has_pending and self._offsets.is_pending(group_id, topic_partition):
-                fetched.append(FetchedOffset(topic_partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT))
-                continue
-            value = committed.get(topic_partition)
-            if value is None:
-                fetched.append(FetchedOffset(topic_partition))
+            if request.member_epoch != JOIN_EPOCH:
+                return Decision(refuse(*_no_consumer_group(group_id, known)))
+            if isinstance(known, ClassicGroup) and known.members:
+                converted = upgraded(known, self._topics, self._config, effects)
+                if isinstance(converted, str):
+                    return Decision(refuse(ErrorCode.GROUP_ID_NOT_FOUND, converted))
+                group = converted
             else:
-                fetched.append(FetchedOffset(topic_partition, value.offset, value.leader_epoch, value.metadata))
-        return fetched
-
-    def delete_offsets(
-        self, group_id: str, topic_partitions: Sequence[TopicPartition]
-    ) -> Decision[ErrorCode | list[ErrorCode]]:
-        """One error for the whole request, or NONE or GROUP_SUBSCRIBED_TO_TOPIC for each partition in order.
-
-        Refuses: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members that are no consumers). Source: KIP-496.
-        """
-        if not group_id:
-            return Decision(ErrorCode.INVALID_GROUP_ID)
-        group = self._group(group_id)
-        if group is None:
-            return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
-        error = group.refusal(
-            ClassicEvent.DELETE_CONSUMED_OFFSETS if group.is_consumer_group else ClassicEvent.DELETE_OFFSETS
-        )
-        if error is not ErrorCode.NONE:
-            return Decision(error)
-        subscribed = group.subscribed_topics()
-        committed = self._offsets.committed(group_id)
-        errors: list[ErrorCode] = []
-        records: list[CoordinatorRecord] = []
-        for topic_partition in topic_partitions:
-            is_subscribed = topic_partition.topic in subscribed if subscribed is not None else group.is_consumer_group
-            errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE)
-            if not is_subscribed and (
-                topic_partition in committed or self._offsets.is_pending(group_id, topic_partition)
-            ):
-                records.append(offset_tombstone(group_id, topic_partition))
-        return Decision(errors, records=records)
-
-    def drop_offsets(self, is_gone: Callable[[str, bytes], bool]) -> Decision[bool]:
-        """Remove the offsets of topics of which `is_gone(name, topic id)` says so, a bounded number at a time.
-
-        The id is zero for offsets that were committed without it. The reply says whether there may be more.
-        """
-        records = list(
-            islice(
-                (
-                    offset_tombstone(group_id, topic_partition)
-                    for group_id in self._offsets.group_ids()
-                    for topic_partition, topic_id in self._offsets.partitions(group_id)
-                    if is_gone(topic_partition.topic, topic_id)
-                ),
-                MAX_RECORDS_PER_DECISION,
-            )
-        )
-        return Decision(len(records) == MAX_RECORDS_PER_DECISION, records=records)
+                if isinstance(known, ClassicGroup) and known.is_stored:
+                    effects.records.append(group_tombstone(group_id))
+                group = ConsumerGroup(group_id)
+        response = self._consumer.heartbeat(group, request, sender, effects)
+        if response.error_code:
+            return Decision(response)  # nothing of what led there is done, a conversion least of all
+        if isinstance(known, ClassicGroup):
+            log.info("group_became_consumer_group", group_id=group_id, members=len(known.members))
+            self._rebalance.hand_over(known, effects)
+        return effects.decision(response)
 
     # Administration
 
@@ -334,9 +258,9 @@ class GroupCoordinatorShard:
                 )
 
     def describe_group(self, group_id: str) -> DescribedGroup | None:
-        """None for a group that does not exist. Metadata and assignments are shown for a stable group only."""
+        """None for a classic group that does not exist. Metadata and assignments are shown for a stable group only."""
         group = self._group(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             return None
         is_stable = group.state is ClassicState.STABLE
         return DescribedGroup(
@@ -357,6 +281,14 @@ class GroupCoordinatorShard:
             ],
         )
 
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescribedGroup:
+        """GROUP_ID_NOT_FOUND, with a message, for one that does not exist or is of another kind."""
+        group = self._group(group_id)
+        if isinstance(group, ConsumerGroup):
+            return described_consumer_group(group, self._topics, self._config.consumer_assignors[0])
+        error, message = _no_consumer_group(group_id, group)
+        return ConsumerGroupDescribedGroup(group_id=group_id, error_code=error, error_message=message)
+
     def delete_group(self, group_id: str) -> Decision[ErrorCode | None]:
         """NONE when the group is gone, None when a part of its offsets is and the call has to be repeated.
 
@@ -365,7 +297,10 @@ class GroupCoordinatorShard:
         group = self._group(group_id)
         if group is None:
             return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
-        error = group.refusal(ClassicEvent.DELETE_GROUP)
+        if isinstance(group, ConsumerGroup):
+            error = ErrorCode.NON_EMPTY_GROUP if group.members else ErrorCode.NONE
+        else:
+            error = group.refusal(ClassicEvent.DELETE_GROUP)
         if error is not ErrorCode.NONE:
             return Decision(error)
         records = [
@@ -374,8 +309,7 @@ class GroupCoordinatorShard:
         ]
         if len(records) == MAX_RECORDS_PER_DECISION:
             return Decision(None, records=records)
-        records.append(group_tombstone(group_id))
-        return Decision(ErrorCode.NONE, records=records)
+        return Decision(ErrorCode.NONE, records=records + _tombstones(group))
 
     # Time
 
@@ -384,15 +318,32 @@ class GroupCoordinatorShard:
 
     def decide_deadline(self, now_ms: int) -> Decision[None]:
         effects = Effects(now_ms)
+        # A group of the consumer protocol changes by records alone: what is due of one is one step.
+        due: dict[str, list[DeadlineKey]] = {}
         for key in islice(self._deadlines.due(now_ms), MAX_DEADLINES_PER_DECISION):
             if key.kind is DeadlineKind.SWEEP:
                 self._sweep(effects)
                 continue
             group = self._groups.get(key.group_id)
-            if group is not None:
+            if isinstance(group, ConsumerGroup):
+                due.setdefault(key.group_id, []).append(key)
+            elif group is not None:
                 self._rebalance.deadline(group, key, effects)
                 self._forget_if_abandoned(group)
+        for group_id, keys in due.items():
+            group = self._groups[group_id]
+            if isinstance(group, ConsumerGroup):
+                self._consumer_deadlines(group, keys, effects)
         return effects.decision(None)
+
+    def _consumer_deadlines(self, group: ConsumerGroup, due: list[DeadlineKey], effects: Effects) -> None:
+        members = [key for key in due if key.kind is not DeadlineKind.DOWNGRADE]
+        if members:
+            self._consumer.time_over(group, members, effects)
+        elif can_become_classic(group, self._config):
+            downgrade(group, self._topics, effects)
+            log.info("group_became_classic", group_id=group.group_id, members=len(group.members))
+            self._deadlines.set(DeadlineKey(DeadlineKind.CLASSIC_REBALANCE, group.group_id), effects.now_ms)
 
     def _sweep(self, effects: Effects) -> None:
         """Remove expired offsets and groups of which nothing is left, a bounded number at a time."""
@@ -415,13 +366,11 @@ class GroupCoordinatorShard:
             if len(expired) == room:
                 queue.append(group_id)
             elif (
-                group.is_stored
-                and len(expired) == len(self._offsets.committed(group_id))
+                len(expired) == len(self._offsets.committed(group_id))
                 and not self._offsets.has_pending(group_id)
-                and group.cell(ClassicEvent.EXPIRED) is ClassicState.DEAD
-                and not group.pending_member_ids
+                and _is_over(group)
             ):
-                effects.records.append(group_tombstone(group_id))
+                effects.records.extend(_tombstones(group))
         self._deadlines.set(_SWEEP, effects.now_ms + (1 if queue else self._config.offsets_retention_check_interval_ms))
 
     # The log
@@ -435,6 +384,10 @@ class GroupCoordinatorShard:
             group_key = decode_group_metadata_key(key)
             if group_key is not None:
                 self._apply_group(group_key.group, value, origin)
+                return
+            consumer_key = decode_consumer_group_key(key)
+            if consumer_key is not None:
+                self._apply_consumer_group(consumer_key, value, origin)
                 return
         except DecodeError as error:
             log.warning("group_record_left_out", offset=origin.offset, reason=str(error))
@@ -455,20 +408,42 @@ class GroupCoordinatorShard:
             self._offsets.commit(key.group, topic_partition, offset)
 
     def _apply_group(self, group_id: str, value: bytes | None, origin: RecordOrigin) -> None:
+        group = self._groups.get(group_id)
         if value is None:
-            group = self._groups.get(group_id)
-            if group is None:
+            if not isinstance(group, ClassicGroup):
                 return
             group.is_stored = False
             if group.is_abandoned:
                 group.state = ClassicState.DEAD
                 del self._groups[group_id]
             return
-        group = self._groups.get(group_id) or ClassicGroup(group_id)
+        # A group that has changed its protocol begins anew with what the records say.
+        if not isinstance(group, ClassicGroup):
+            group = ClassicGroup(group_id)
         left = apply_group(group, value)
         self._groups[group_id] = group
         if self._is_loaded:
             self._rebalance.settled(group, left, origin.timestamp_ms)
+
+    def _apply_consumer_group(self, key: ConsumerGroupKey, value: bytes | None, origin: RecordOrigin) -> None:
+        group = self._groups.get(key.group_id)
+        if value is None:
+            if not isinstance(group, ConsumerGroup):
+                return
+            if isinstance(key, ConsumerGroupMetadataKey):
+                del self._groups[key.group_id]
+            else:
+                apply_consumer_record(group, key, None)
+            return
+        decoded = decode_value(key, value)
+        if decoded is None and not isinstance(key, ConsumerGroupPartitionMetadataKey):
+            log.warning("group_record_left_out", offset=origin.offset, reason="a group value of an unknown version")
+            return
+        if not isinstance(group, ConsumerGroup):
+            group = ConsumerGroup(key.group_id)
+        # That Kafka 4.0 wrote its topics down is all that matters about them.
+        apply_consumer_record(group, key, value if decoded is None else decoded)
+        self._groups[key.group_id] = group
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
         self._offsets.end_transaction(producer_id, committed=committed)
@@ -476,5 +451,26 @@ class GroupCoordinatorShard:
     def loaded(self, now_ms: int) -> None:
         self._is_loaded = True
         for group in self._groups.values():
-            self._rebalance.start_sessions(group, now_ms)
+            if isinstance(group, ConsumerGroup):
+                self._consumer.start_sessions(group, now_ms)
+                if can_become_classic(group, self._config):
+                    self._deadlines.set(DeadlineKey(DeadlineKind.DOWNGRADE, group.group_id), now_ms)
+            else:
+                self._rebalance.start_sessions(group, now_ms)
         self._deadlines.set(_SWEEP, now_ms + self._config.offsets_retention_check_interval_ms)
+
+
+def _is_over(group: Group) -> bool:
+    """Whether the log still tells of a group to which nobody belongs."""
+    if isinstance(group, ConsumerGroup):
+        return not group.members
+    return group.is_stored and group.cell(ClassicEvent.EXPIRED) is ClassicState.DEAD and not group.pending_member_ids
+
+
+def _tombstones(group: Group) -> list[CoordinatorRecord]:
+    return group_tombstones(group) if isinstance(group, ConsumerGroup) else [group_tombstone(group.group_id)]
+
+
+def _no_consumer_group(group_id: str, group: Group | None) -> Refusal:
+    reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)

@@ -26,6 +26,12 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 604_800_000
     offsets_retention_check_interval_ms: int = 600_000
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = 2_147_483_647
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_migration_policy: str = "bidirectional"
+    consumer_assignment_interval_ms: int = 1_000
 
 
 class DeadlineKind(IntEnum):
@@ -34,6 +40,11 @@ class DeadlineKind(IntEnum):
     JOIN = 2  # of a group that prepares a rebalance
     SYNC = 3  # of a group whose members have to ask for their assignment
     SWEEP = 4  # of the shard: look for expired offsets
+    REVOCATION = 5  # of a member of the consumer protocol that has to give partitions up
+    CLASSIC_JOIN = 6  # of a classic member of such a group that has to join again
+    CLASSIC_SYNC = 7  # of one that has joined
+    DOWNGRADE = 8  # of a group whose last member of the consumer protocol is gone: it becomes classic at once
+    CLASSIC_REBALANCE = 9  # of a group that has just become classic: its members share anew
 
 
 class DeadlineKey(NamedTuple):

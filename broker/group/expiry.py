@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.group.classic import ClassicGroup, ClassicState
+from broker.group.consumer_group import ConsumerGroup
 from broker.group.offsets import OffsetStore
 from broker.topic_partition import TopicPartition
 
 
 def expired_offsets(
-    group: ClassicGroup, offsets: OffsetStore, *, retention_ms: int, now_ms: int
+    group: ClassicGroup | ConsumerGroup, offsets: OffsetStore, *, retention_ms: int, now_ms: int
 ) -> Iterator[TopicPartition]:
     """Offsets expire after the group has been empty for the retention time; without a group, or a subscription,
     after the commit.
 
-    Source: KIP-211; Kafka's ClassicGroup.offsetExpirationCondition.
+    In a group of the consumer protocol they do after the commit, unless a member is subscribed to the topic.
+    Source: KIP-211; Kafka's ClassicGroup.offsetExpirationCondition and that of ConsumerGroup.
     """
     subscribed: frozenset[str] = frozenset()
     empty_since_ms: int | None = None
-    if group.protocol_type is not None:
+    if isinstance(group, ConsumerGroup):
+        subscribed = group.subscribed_topics()
+    elif group.protocol_type is not None:
         if group.state is ClassicState.EMPTY:
             empty_since_ms = group.state_timestamp_ms
         else:

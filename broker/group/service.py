@@ -24,14 +24,20 @@ from broker.coordinator import (
 )
 from broker.group.classic_membership import Joiner
 from broker.group.classic_rebalance import refuse_join, refuse_sync
+from broker.group.consumer_membership import Sender
 from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import GroupConfig
-from broker.group.offset_commits import Committer, FetchedOffset, OffsetToCommit
+from broker.group.offset_commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from broker.log.partition_log import PartitionLog
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from broker.topics import Topics
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_groups import (
+    ConsumerGroupDescribedGroup,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from protocol.messages.group_admin import DescribedGroup, ListedGroup
 from protocol.messages.group_membership import (
     HeartbeatRequest,
@@ -46,6 +52,7 @@ from protocol.schema import ZERO_UUID
 
 log = structlog.get_logger(__name__)
 
+ANYBODY = Fetcher()
 VerifyTransaction = Callable[[TopicPartition], Awaitable[ErrorCode]]
 
 
@@ -75,9 +82,15 @@ class GroupService:
             offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
             offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
             offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
+            consumer_session_timeout_ms=settings.group_consumer_session_timeout_ms,
+            consumer_heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+            consumer_max_size=settings.group_consumer_max_size,
+            consumer_assignors=settings.group_consumer_assignors,
+            consumer_migration_policy=settings.group_consumer_migration_policy,
+            consumer_assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
         )
         self._runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
-            "group", make_shard=lambda _: GroupCoordinatorShard(config), clock=clock
+            "group", make_shard=lambda _: GroupCoordinatorShard(config, topics.metadata), clock=clock
         )
         self._partition_count = 0
         self._loading: set[asyncio.Task[None]] = set()
@@ -161,7 +174,7 @@ class GroupService:
 
     async def _drop_offsets_of_gone_topics(self, index: int) -> None:
         try:
-            while await self._runtime.execute(index, lambda shard: shard.drop_offsets(self._is_gone)):
+            while await self._runtime.execute(index, lambda shard: shard.offsets.drop(self._is_gone)):
                 pass
         except CoordinatorRefusal as refusal:
             # Loading: it is done at the end of that. Offline: nobody is served these offsets.
@@ -255,6 +268,19 @@ class GroupService:
         except CoordinatorRefusal as refusal:
             log.debug("failed_assignment_not_noted", group_id=request.group_id, error=refusal.error.name)
 
+    async def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, version: int, *, client_id: str, client_host: str
+    ) -> ConsumerGroupHeartbeatResponse:
+        """A member of a group of the consumer protocol joins, stays or leaves."""
+        sender = Sender(client_id, client_host, self._new_member_id_suffix())
+        now_ms = self._clock.now_ms()
+        try:
+            return await self._decide(
+                request.group_id, lambda shard: shard.consumer_heartbeat(request, version, sender, now_ms)
+            )
+        except CoordinatorRefusal as refusal:
+            return ConsumerGroupHeartbeatResponse(error_code=refusal.error)
+
     # Offsets
 
     async def commit_offsets(
@@ -271,7 +297,7 @@ class GroupService:
         try:
             return await self._decide(
                 group_id,
-                lambda shard: shard.commit_offsets(
+                lambda shard: shard.offsets.commit(
                     group_id,
                     committer,
                     offsets,
@@ -317,7 +343,7 @@ class GroupService:
             now_ms = self._clock.now_ms()
             return await self._runtime.execute(
                 index,
-                lambda shard: shard.commit_offsets_in_transaction(
+                lambda shard: shard.offsets.commit_in_transaction(
                     group_id, committer, (producer_id, producer_epoch), offsets, guard=guard, now_ms=now_ms
                 ),
             )
@@ -325,14 +351,23 @@ class GroupService:
             return refusal.error
 
     async def fetch_offsets(
-        self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+        self,
+        group_id: str,
+        topic_partitions: Iterable[TopicPartition] | None,
+        *,
+        fetcher: Fetcher = ANYBODY,
+        require_stable: bool,
     ) -> ErrorCode | list[FetchedOffset]:
         """Committed offsets of these partitions, or of all that have one (None)."""
+
+        def decide(shard: GroupCoordinatorShard) -> Decision[ErrorCode | list[FetchedOffset]]:
+            error = shard.offsets.check_fetch(group_id, fetcher)
+            if error is not ErrorCode.NONE:
+                return Decision(error)
+            return Decision(shard.offsets.fetch(group_id, topic_partitions, require_stable=require_stable))
+
         try:
-            return await self._decide(
-                group_id,
-                lambda shard: Decision(shard.fetch_offsets(group_id, topic_partitions, require_stable=require_stable)),
-            )
+            return await self._decide(group_id, decide)
         except CoordinatorRefusal as refusal:
             return refusal.error
 
@@ -340,7 +375,7 @@ class GroupService:
         self, group_id: str, topic_partitions: Sequence[TopicPartition]
     ) -> ErrorCode | list[ErrorCode]:
         try:
-            return await self._decide(group_id, lambda shard: shard.delete_offsets(group_id, topic_partitions))
+            return await self._decide(group_id, lambda shard: shard.offsets.delete(group_id, topic_partitions))
         except CoordinatorRefusal as refusal:
             return refusal.error
 
@@ -358,11 +393,17 @@ class GroupService:
         return groups
 
     async def describe_group(self, group_id: str) -> ErrorCode | DescribedGroup | None:
-        """None when there is no such group."""
+        """None when there is no such classic group."""
         try:
             return await self._decide(group_id, lambda shard: Decision(shard.describe_group(group_id)))
         except CoordinatorRefusal as refusal:
             return refusal.error
+
+    async def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescribedGroup:
+        try:
+            return await self._decide(group_id, lambda shard: Decision(shard.describe_consumer_group(group_id)))
+        except CoordinatorRefusal as refusal:
+            return ConsumerGroupDescribedGroup(group_id=group_id, error_code=refusal.error)
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         try:

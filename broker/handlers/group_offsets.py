@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Protocol
 
-from broker.group.offset_commits import Committer, FetchedOffset, OffsetToCommit
+from broker.group.offset_commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from broker.handlers.api import RequestContext, api
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import TopicPartition
@@ -39,6 +39,7 @@ from protocol.messages.transactions import (
 
 FIRST_VERSION_WITH_TOPIC_IDS = 10  # of OffsetCommit and OffsetFetch (KIP-848)
 COMMIT_KNOWS_GROUP_NOT_FOUND = 9
+COMMIT_KNOWS_MEMBER_EPOCHS = 9  # KIP-848
 FETCH_HAS_TOP_LEVEL_ERROR = 2
 FIRST_BATCH_FETCH = 8  # KIP-709
 TXN_COMMIT_KNOWS_LOAD_IN_PROGRESS = 2
@@ -137,7 +138,12 @@ async def handle_offset_commit(context: RequestContext, request: OffsetCommitReq
         commit.answer(
             await services.groups.commit_offsets(
                 request.group_id,
-                Committer(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id),
+                Committer(
+                    request.generation_id_or_member_epoch,
+                    request.member_id,
+                    request.group_instance_id,
+                    knows_member_epochs=version >= COMMIT_KNOWS_MEMBER_EPOCHS,
+                ),
                 commit.offsets,
                 retention_time_ms=request.retention_time_ms,
                 unknown_group_error=ErrorCode.GROUP_ID_NOT_FOUND
@@ -316,7 +322,12 @@ async def _fetch_group(
                     continue
                 name = topic.name
             wanted.extend(TopicPartition(name, partition) for partition in requested.partition_indexes)
-    fetched = await context.services.groups.fetch_offsets(group.group_id, wanted, require_stable=require_stable)
+    fetched = await context.services.groups.fetch_offsets(
+        group.group_id,
+        wanted,
+        fetcher=Fetcher(group.member_id, group.member_epoch),
+        require_stable=require_stable,
+    )
     if isinstance(fetched, ErrorCode):
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=fetched)
     answered = []

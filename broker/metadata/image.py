@@ -30,11 +30,12 @@ class TopicMetadata:
 
 
 class MetadataImage:
-    """All topics; changed only by `Topics`, read by everybody."""
+    """All topics; changed only by `Topics`, read by everybody. `version` counts the changes since the start."""
 
-    __slots__ = ("_by_id", "_by_name", "_sorted")
+    __slots__ = ("_by_id", "_by_name", "_sorted", "version")
 
     def __init__(self) -> None:
+        self.version = 0
         self._by_name: dict[str, TopicMetadata] = {}
         self._by_id: dict[bytes, TopicMetadata] = {}
         self._sorted: tuple[TopicMetadata, ...] | None = ()
@@ -67,8 +68,10 @@ class MetadataImage:
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         self._sorted = None
+        self.version += 1
 
     def remove(self, name: str) -> None:
         topic = self._by_name.pop(name)
         del self._by_id[topic.topic_id]
         self._sorted = None
+        self.version += 1

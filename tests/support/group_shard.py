@@ -12,6 +12,7 @@ from broker.group.classic_membership import Joiner
 from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import DeadlineKind, GroupConfig
 from broker.group.offset_commits import Committer, OffsetToCommit
+from broker.metadata.image import MetadataImage
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.group_membership import (
@@ -50,9 +51,12 @@ class Waiting:
 class ShardHarness:
     """Carries decisions out at once: records are appended to `log` and applied, answers are handed to who waits."""
 
-    def __init__(self, config: GroupConfig | None = None, *, now_ms: int = 1_000_000) -> None:
+    def __init__(
+        self, config: GroupConfig | None = None, *, topics: MetadataImage | None = None, now_ms: int = 1_000_000
+    ) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
-        self.shard = GroupCoordinatorShard(self.config)
+        self.topics = MetadataImage() if topics is None else topics
+        self.shard = GroupCoordinatorShard(self.config, self.topics)
         self.now_ms = now_ms
         self.log: list[tuple[str, Any]] = []
         self.waiting: dict[Hashable, Waiting] = {}
@@ -100,7 +104,8 @@ class ShardHarness:
     def replayed(self) -> ShardHarness:
         """Another shard, loaded from the same log now."""
         other = ShardHarness.__new__(ShardHarness)
-        other.config, other.shard, other.now_ms = self.config, GroupCoordinatorShard(self.config), self.now_ms
+        other.config, other.topics, other.now_ms = self.config, self.topics, self.now_ms
+        other.shard = GroupCoordinatorShard(self.config, self.topics)
         other.log, other.waiting, other.is_log_refusing = list(self.log), {}, False
         other._tokens, other._suffixes = self._tokens, self._suffixes
         for offset, (kind, entry) in enumerate(self.log):
@@ -210,11 +215,11 @@ class ShardHarness:
         """The error of the offset, or of the whole request."""
         offsets = [OffsetToCommit(topic_partition, topic_id, offset, leader_epoch, metadata)]
         if producer_id is None:
-            decision = self.shard.commit_offsets(
+            decision = self.shard.offsets.commit(
                 group_id, committer, offsets, retention_time_ms=retention_time_ms, now_ms=self.now_ms
             )
         else:
-            decision = self.shard.commit_offsets_in_transaction(
+            decision = self.shard.offsets.commit_in_transaction(
                 group_id, committer, (producer_id, 0), offsets, now_ms=self.now_ms
             )
         reply = self.run(decision)
@@ -222,7 +227,7 @@ class ShardHarness:
 
     def committed(self, *, group_id: str = "g", topic_partition: TopicPartition = ORDERS) -> int | ErrorCode:
         """The committed offset, -1 when there is none, or the error, with require_stable."""
-        (fetched,) = self.shard.fetch_offsets(group_id, [topic_partition], require_stable=True)
+        (fetched,) = self.shard.offsets.fetch(group_id, [topic_partition], require_stable=True)
         return fetched.offset if fetched.error is ErrorCode.NONE else fetched.error
 
     # Shortcuts
@@ -231,12 +236,18 @@ class ShardHarness:
     def next_deadline_is_only_the_sweep(self) -> bool:
         return {key.kind for key in self.shard._deadlines._deadline_ms} == {DeadlineKind.SWEEP}
 
+    @property
+    def classic_groups(self) -> dict[str, ClassicGroup]:
+        return {name: group for name, group in self.shard._groups.items() if isinstance(group, ClassicGroup)}
+
     def group(self, group_id: str = "g") -> ClassicGroup:
-        return self.shard._groups[group_id]
+        group = self.shard._groups[group_id]
+        assert isinstance(group, ClassicGroup)
+        return group
 
     def state(self, group_id: str = "g") -> ClassicState | None:
         group = self.shard._group(group_id)
-        return None if group is None else group.state
+        return group.state if isinstance(group, ClassicGroup) else None
 
     def join_known(self, group_id: str = "g", **options: Any) -> tuple[str, Any]:
         """Ask for a member id, then join with it: the id, and what the second request led to."""

@@ -8,9 +8,9 @@ import pytest
 
 from broker.coordinator import RecordOrigin
 from broker.group.classic import ClassicState
-from broker.group.coordinator import MAX_RECORDS_PER_DECISION
 from broker.group.effects import GroupConfig
 from broker.group.offset_commits import Committer
+from broker.group.offset_decisions import MAX_RECORDS_PER_DECISION
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from tests.support.group_shard import ShardHarness
@@ -36,21 +36,21 @@ def subscription(*topics: str) -> dict[str, bytes]:
 
 def test_a_group_without_members_can_commit(shard: ShardHarness) -> None:
     assert shard.commit(5, metadata="note", leader_epoch=3) is ErrorCode.NONE
-    (fetched,) = shard.shard.fetch_offsets("g", [ORDERS], require_stable=False)
+    (fetched,) = shard.shard.offsets.fetch("g", [ORDERS], require_stable=False)
     assert fetched == (ORDERS, 5, 3, "note", ErrorCode.NONE)
     assert shard.state() is ClassicState.EMPTY
 
 
 def test_missing_metadata_is_stored_as_empty(shard: ShardHarness) -> None:
     shard.commit(5, metadata=None)
-    (fetched,) = shard.shard.fetch_offsets("g", None, require_stable=False)
+    (fetched,) = shard.shard.offsets.fetch("g", None, require_stable=False)
     assert fetched.metadata == ""
 
 
 def test_a_group_nobody_knows_has_no_offsets(shard: ShardHarness) -> None:
-    (fetched,) = shard.shard.fetch_offsets("g", [ORDERS], require_stable=True)
+    (fetched,) = shard.shard.offsets.fetch("g", [ORDERS], require_stable=True)
     assert fetched == (ORDERS, -1, -1, "", ErrorCode.NONE)
-    assert shard.shard.fetch_offsets("g", None, require_stable=True) == []
+    assert shard.shard.offsets.fetch("g", None, require_stable=True) == []
 
 
 def test_too_long_metadata_is_refused(shard: ShardHarness) -> None:
@@ -110,7 +110,7 @@ def test_an_offset_in_a_transaction_counts_once_it_has_committed(shard: ShardHar
     shard.commit(5)
     shard.commit(9, producer_id=7)
     assert shard.committed() is UNSTABLE
-    assert shard.shard.fetch_offsets("g", [ORDERS], require_stable=False)[0].offset == 5
+    assert shard.shard.offsets.fetch("g", [ORDERS], require_stable=False)[0].offset == 5
     shard.end_transaction(7, committed=True)
     assert shard.committed() == 9
     assert shard.replayed().committed() == 9
@@ -169,9 +169,9 @@ def test_a_marker_of_a_producer_without_offsets_changes_nothing(shard: ShardHarn
 def test_a_transaction_makes_only_its_own_partitions_unstable(shard: ShardHarness) -> None:
     shard.commit(5)
     shard.commit(9, producer_id=7, topic_partition=PAYMENTS)
-    fetched = shard.shard.fetch_offsets("g", [ORDERS, PAYMENTS], require_stable=True)
+    fetched = shard.shard.offsets.fetch("g", [ORDERS, PAYMENTS], require_stable=True)
     assert [(offset.offset, offset.error) for offset in fetched] == [(5, ErrorCode.NONE), (-1, UNSTABLE)]
-    assert [offset.topic_partition for offset in shard.shard.fetch_offsets("g", None, require_stable=True)] == [ORDERS]
+    assert [offset.topic_partition for offset in shard.shard.offsets.fetch("g", None, require_stable=True)] == [ORDERS]
 
 
 def test_a_transactional_commit_needs_a_group_id(shard: ShardHarness) -> None:
@@ -185,7 +185,7 @@ def test_a_transactional_commit_needs_a_group_id(shard: ShardHarness) -> None:
 def test_deleted_offsets_are_gone_also_those_of_open_transactions(shard: ShardHarness) -> None:
     shard.commit(5)
     shard.commit(9, producer_id=7)
-    assert shard.run(shard.shard.delete_offsets("g", [ORDERS, PAYMENTS])) == [ErrorCode.NONE, ErrorCode.NONE]
+    assert shard.run(shard.shard.offsets.delete("g", [ORDERS, PAYMENTS])) == [ErrorCode.NONE, ErrorCode.NONE]
     shard.end_transaction(7, committed=True)
     assert shard.committed() == -1
     assert shard.state() is None
@@ -196,7 +196,7 @@ def test_offsets_of_consumed_topics_are_not_deleted(shard: ShardHarness) -> None
     leader = shard.stable_group(protocols=subscription("orders"))[0]
     shard.commit(5, committer=Committer(1, leader))
     shard.commit(6, committer=Committer(1, leader), topic_partition=PAYMENTS)
-    errors = shard.run(shard.shard.delete_offsets("g", [ORDERS, PAYMENTS]))
+    errors = shard.run(shard.shard.offsets.delete("g", [ORDERS, PAYMENTS]))
     assert errors == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
     assert shard.committed() == 5
     assert shard.committed(topic_partition=PAYMENTS) == -1
@@ -204,9 +204,9 @@ def test_offsets_of_consumed_topics_are_not_deleted(shard: ShardHarness) -> None
 
 def test_offsets_of_other_members_than_consumers_are_not_deleted(shard: ShardHarness) -> None:
     shard.stable_group(protocol_type="connect")
-    assert shard.run(shard.shard.delete_offsets("g", [ORDERS])) is ErrorCode.NON_EMPTY_GROUP
-    assert shard.run(shard.shard.delete_offsets("unknown", [ORDERS])) is ErrorCode.GROUP_ID_NOT_FOUND
-    assert shard.run(shard.shard.delete_offsets("", [ORDERS])) is ErrorCode.INVALID_GROUP_ID
+    assert shard.run(shard.shard.offsets.delete("g", [ORDERS])) is ErrorCode.NON_EMPTY_GROUP
+    assert shard.run(shard.shard.offsets.delete("unknown", [ORDERS])) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert shard.run(shard.shard.offsets.delete("", [ORDERS])) is ErrorCode.INVALID_GROUP_ID
 
 
 def test_offsets_of_a_deleted_topic_are_dropped_in_every_group(shard: ShardHarness) -> None:
@@ -215,7 +215,7 @@ def test_offsets_of_a_deleted_topic_are_dropped_in_every_group(shard: ShardHarne
     shard.commit(6, topic_id=new_id, group_id="other")
     shard.commit(7, producer_id=7, topic_partition=TopicPartition("orders", 1), topic_id=old_id)
     shard.commit(8, topic_partition=PAYMENTS)
-    assert shard.run(shard.shard.drop_offsets(lambda topic, topic_id: topic_id == old_id)) is False
+    assert shard.run(shard.shard.offsets.drop(lambda topic, topic_id: topic_id == old_id)) is False
     assert shard.committed() == -1
     assert shard.committed(group_id="other") == 6
     assert shard.committed(topic_partition=TopicPartition("orders", 1)) == -1
@@ -225,10 +225,10 @@ def test_offsets_of_a_deleted_topic_are_dropped_in_every_group(shard: ShardHarne
 def test_offsets_of_a_deleted_topic_are_dropped_a_bounded_number_at_a_time(shard: ShardHarness) -> None:
     for partition in range(MAX_RECORDS_PER_DECISION + 1):
         shard.commit(1, topic_partition=TopicPartition("orders", partition))
-    decision = shard.shard.drop_offsets(lambda topic, topic_id: True)
+    decision = shard.shard.offsets.drop(lambda topic, topic_id: True)
     assert len(decision.records) == MAX_RECORDS_PER_DECISION
     assert shard.run(decision) is True
-    assert shard.run(shard.shard.drop_offsets(lambda topic, topic_id: True)) is False
+    assert shard.run(shard.shard.offsets.drop(lambda topic, topic_id: True)) is False
     assert shard.state() is None
 
 

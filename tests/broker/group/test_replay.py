@@ -54,14 +54,14 @@ class Clients:
         getattr(self, action)(group_id, which, how)
 
     def member(self, group_id: str, which: int) -> tuple[str, str | None]:
-        group = self.harness.shard._groups.get(group_id)
+        group = self.harness.classic_groups.get(group_id)
         if group is None or not group.members:
             return "made-up", None
         member = list(group.members.values())[which % len(group.members)]
         return member.member_id, member.group_instance_id
 
     def generation(self, group_id: str) -> int:
-        group = self.harness.shard._groups.get(group_id)
+        group = self.harness.classic_groups.get(group_id)
         return 0 if group is None else group.generation_id
 
     def keep(self, group_id: str, reply: Any) -> Any:
@@ -90,7 +90,7 @@ class Clients:
         self.keep(group_id, reply)
 
     def rejoin_all(self, group_id: str, which: int, how: int) -> None:
-        group = self.harness.shard._groups.get(group_id)
+        group = self.harness.classic_groups.get(group_id)
         for member in list(group.members.values()) if group is not None else ():
             reply = self.harness.join(
                 group_id, member.member_id, instance_id=member.group_instance_id, protocols=dict(member.protocols)
@@ -105,7 +105,7 @@ class Clients:
         self.keep(group_id, reply)
 
     def sync_all(self, group_id: str, which: int, how: int) -> None:
-        group = self.harness.shard._groups.get(group_id)
+        group = self.harness.classic_groups.get(group_id)
         for index in range(len(group.members) if group is not None else 0):
             self.sync(group_id, index, 1 + how)
 
@@ -137,7 +137,7 @@ class Clients:
         self.harness.end_transaction(which % 3, committed=how > 2)
 
     def delete_offsets(self, group_id: str, which: int, how: int) -> None:
-        self.harness.run(self.harness.shard.delete_offsets(group_id, PARTITIONS[: 1 + how % 3]))
+        self.harness.run(self.harness.shard.offsets.delete(group_id, PARTITIONS[: 1 + how % 3]))
 
     def delete_group(self, group_id: str, which: int, how: int) -> None:
         self.harness.run(self.harness.shard.delete_group(group_id))
@@ -177,16 +177,16 @@ def offsets(harness: ShardHarness) -> tuple[Any, Any, Any]:
 def check_replay(harness: ShardHarness) -> None:
     again = harness.replayed()
     assert offsets(again) == offsets(harness)
-    for group_id, group in again.shard._groups.items():
-        live = harness.shard._groups[group_id]
+    for group_id, group in again.classic_groups.items():
+        live = harness.classic_groups[group_id]
         assert group.state in SETTLED
         if live.state in SETTLED:
             assert stored_group(group) == stored_group(live)
             assert group.static_members == live.static_members
         else:
             assert group.generation_id <= live.generation_id
-    for group_id, live in harness.shard._groups.items():
-        assert live.is_stored == (group_id in again.shard._groups)
+    for group_id, live in harness.classic_groups.items():
+        assert live.is_stored == (group_id in again.classic_groups)
 
 
 def check_waiting(clients: Clients) -> None:
@@ -195,7 +195,7 @@ def check_waiting(clients: Clients) -> None:
     """
     held = {
         token
-        for group in clients.harness.shard._groups.values()
+        for group in clients.harness.classic_groups.values()
         for member in group.members.values()
         for token in (member.join_token, member.sync_token)
         if token is not None
@@ -204,9 +204,9 @@ def check_waiting(clients: Clients) -> None:
     deadlines = clients.harness.shard._deadlines
     sessions = {(key.group_id, key.member_id) for key in deadlines._deadline_ms if key.kind is DeadlineKind.SESSION}
     assert sessions <= {
-        (name, member) for name, group in clients.harness.shard._groups.items() for member in group.members
+        (name, member) for name, group in clients.harness.classic_groups.items() for member in group.members
     }
-    for group_id, group in clients.harness.shard._groups.items():
+    for group_id, group in clients.harness.classic_groups.items():
         assert group.awaiting_join_count == sum(m.join_token is not None for m in group.members.values())
         if group.state is ClassicState.PREPARING_REBALANCE:
             assert deadlines.get(DeadlineKey(DeadlineKind.JOIN, group_id)) is not None
@@ -244,7 +244,7 @@ def test_a_group_that_nobody_serves_any_more_becomes_empty(sequence: list[Any]) 
     clients = run(sequence)
     clients.harness.advance(1_800_000)
     assert all(request.is_answered for _, request in clients.all_waiting)
-    for group in clients.harness.shard._groups.values():
+    for group in clients.harness.classic_groups.values():
         assert group.state is ClassicState.EMPTY
         assert not group.members
 

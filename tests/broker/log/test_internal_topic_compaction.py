@@ -11,6 +11,7 @@ from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import GroupConfig
 from broker.group.offset_records import OffsetAndMetadata, offset_record, offset_tombstone
 from broker.log.results import AppendOrigin
+from broker.metadata.image import MetadataImage
 from broker.shard import CoordinatorRecord, RecordOrigin, Shard
 from broker.topic_partition import TopicPartition
 from broker.transaction.coordinator import TransactionLimits, TransactionShard, metadata_record
@@ -54,10 +55,10 @@ def load(world: LogWorld, shard: Shard) -> None:
 
 
 def known_offsets(world: LogWorld) -> dict[tuple[str, bool], list[tuple[object, ...]]]:
-    shard = GroupCoordinatorShard(GroupConfig())
+    shard = GroupCoordinatorShard(GroupConfig(), MetadataImage())
     load(world, shard)
     return {
-        (group_id, require_stable): sorted(shard.fetch_offsets(group_id, PARTITIONS, require_stable=require_stable))
+        (group_id, require_stable): sorted(shard.offsets.fetch(group_id, PARTITIONS, require_stable=require_stable))
         for group_id in GROUPS
         for require_stable in (False, True)
     }

@@ -1,0 +1,76 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups whose members the broker assigns partitions to (KIP-848)."""
+
+from __future__ import annotations
+
+from broker.handlers.api import RequestContext, api
+from broker.handlers.group_admin import GROUP_OPERATIONS
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_groups import (
+    ConsumerGroupDescribedGroup,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+# ConsumerGroupHeartbeat
+
+
+def consumer_group_heartbeat_failed(
+    request: ConsumerGroupHeartbeatRequest, error: ErrorCode, version: int
+) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error)
+
+
+@api(
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    versions="0-1",
+    failed=consumer_group_heartbeat_failed,
+)
+async def handle_consumer_group_heartbeat(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse:
+    """A member joins, stays or leaves, and learns what it may use. Refuses: see `ConsumerGroupHeartbeatResponse`."""
+    return await context.services.groups.consumer_heartbeat(
+        request,
+        context.api_version,
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",  # as Java prints an address
+    )
+
+
+# ConsumerGroupDescribe
+
+
+def consumer_group_describe_failed(
+    request: ConsumerGroupDescribeRequest, error: ErrorCode, version: int
+) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(
+        groups=[ConsumerGroupDescribedGroup(group_id=group_id, error_code=error) for group_id in request.group_ids]
+    )
+
+
+@api(
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    versions="0-1",
+    failed=consumer_group_describe_failed,
+)
+async def handle_consumer_group_describe(
+    context: RequestContext, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
+    """State, epochs, members and assignments of each group of the consumer protocol.
+
+    Refuses, per group: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (also for groups of other kinds), the coordinator's errors.
+    """
+    groups = []
+    for group_id in request.group_ids:
+        if group_id:
+            described = await context.services.groups.describe_consumer_group(group_id)
+        else:
+            described = ConsumerGroupDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+        if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
+            described.authorized_operations = GROUP_OPERATIONS
+        groups.append(described)
+    return ConsumerGroupDescribeResponse(groups=groups)
