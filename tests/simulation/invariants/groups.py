@@ -100,7 +100,7 @@ class CommittedOffsets(Invariant):
             if shard is None:
                 continue
             for require_stable in (False, True):
-                (fetched,) = shard.fetch_offsets(key.group_id, [key.topic_partition], require_stable=require_stable)
+                (fetched,) = shard.offsets.fetch(key.group_id, [key.topic_partition], require_stable=require_stable)
                 commit = self.evidence.offsets.current(key)
                 is_pending = require_stable and self.evidence.offsets.is_pending(key)
                 expected = NO_OFFSET if commit is None or is_pending else commit.offset
