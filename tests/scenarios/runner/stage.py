@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ class Machine:
     """A broker of the scenario, and what is to go wrong with it.
 
     has_lost_power: since it ran last.
+    starting:       held by whoever brings it up: two processes on one disk would be no broker.
     """
 
     def __init__(self, stage: Stage, broker: SimulatedBroker) -> None:
@@ -46,6 +48,7 @@ class Machine:
         self._stage = stage
         self.fate = Fate(0)
         self.has_lost_power = False
+        self.starting = asyncio.Lock()
         broker.before, broker.after = self.faults.before, self.faults.after
         broker.disk._chance = self.fate
         broker.sync_latency_s = stage.usual_sync_latency_s
@@ -212,12 +215,13 @@ class Stage:
 
     async def bring_up(self, machine: Machine) -> None:
         """Start a broker that is down, as often as it takes."""
-        for _ in range(STARTS):
-            try:
-                if machine.broker.is_running or await machine.start():
-                    return
-            except (StorageError, StartError):
-                machine.kill()
+        async with machine.starting:
+            for _ in range(STARTS):
+                try:
+                    if machine.broker.is_running or await machine.start():
+                        return
+                except (StorageError, StartError):
+                    machine.kill()
         raise AssertionError(f"broker {machine.broker.node_id} cannot be started")
 
     async def wait(self, duration_s: float) -> None:
