@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterable
 
 HASH_SEED = "0"
+FAILURES_SHOWN = 20
 
 
 def main() -> int:
@@ -67,11 +68,13 @@ def search(seeds: Iterable[int], deadline_s: float | None, *, insists: bool) -> 
     from tests.simulation.story import Outcome
 
     done = itertools.count(1)
+    shown: set[int] = set()
     started_s = time.monotonic()
 
     def note(outcome: Outcome) -> None:
         count = next(done)
-        if outcome.reason:
+        if outcome.reason and len(shown) < FAILURES_SHOWN:
+            shown.add(outcome.seed)
             print(f"seed {outcome.seed} failed: {outcome.headline}", flush=True)
         if count % 100 == 0:
             print(f"{count} seeds in {time.monotonic() - started_s:.0f} s", flush=True)
@@ -79,7 +82,7 @@ def search(seeds: Iterable[int], deadline_s: float | None, *, insists: bool) -> 
     total = live_through(seeds, note, deadline_s=deadline_s)
     print(total.table())
     print(total.text())
-    for outcome in total.failures:
+    for outcome in total.failures[:FAILURES_SHOWN]:
         print(f"  python -m tests.simulation --seed {outcome.seed}   # {outcome.headline}")
     missing = total.missing()
     if insists and missing:

@@ -186,6 +186,7 @@ class SimulatedDisk:
 
     before, after: called around every operation that changes something; they may raise StorageError (only before: the
                    operation fails and has done nothing) or kill the process and raise Crash.
+    read_paths:    what was read as a whole file.
     A process that was killed can do nothing more here; `restarted` is the disk for the next one.
     """
 
@@ -199,6 +200,7 @@ class SimulatedDisk:
         self.before: Callable[[Operation], None] | None = None
         self.after: Callable[[Operation], None] | None = None
         self.operation_count = 0
+        self.read_paths: set[str] = set()
         self._chance = chance
         self._process = process
         self.sync_latency_s = sync_latency_s
@@ -293,6 +295,7 @@ class SimulatedDisk:
 
     def read_file(self, path: str) -> bytes | None:
         self.insist_on_life()
+        self.read_paths.add(path)
         node = self._find(path)
         if isinstance(node, _DirectoryNode):
             raise _error(errno.EISDIR, "read", path)

@@ -89,6 +89,7 @@ class Nemesis:
             if loop.time() >= end_s:
                 break
             fault = self._chance.choice(self._faults)
+            self._world.reached[fault.value] += 1
             self._tasks.append(loop.create_task(self._acts[fault]()))
         self._is_over = True
         async with asyncio.timeout(LONGEST_FAULT_S):
@@ -242,7 +243,7 @@ class Nemesis:
             await asyncio.sleep(self._chance.uniform(0.0, 3.0))
             if not self._is_over:
                 self._happened(f"{actor.start().name} starts")
-        await asyncio.sleep(self._chance.uniform(0.1, 8.0))
+        await asyncio.sleep(self._chance.uniform(0.1, 10.0))
         self._happened(f"{old.name} goes on")
         old.process.resume()
 

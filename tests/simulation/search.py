@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.simulation.situations import SITUATIONS
+from tests.simulation.lookout import SITUATIONS
 from tests.simulation.story import Outcome, tell
 
 SEEDS_PATH: Final = Path(__file__).with_name("seeds.txt")

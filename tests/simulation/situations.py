@@ -1,70 +1,18 @@
-"""What must come up somewhere in enough worlds, or they prove less than they seem to.
-
-A situation is recognised in what passed over the wire, in what brokers logged, or by whoever brought it about.
-"""
+"""Situations that are recognised where they come up, in words; `tests.simulation.lookout` has all that must come up."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from tests.simulation.trace import Exchange
-
-_CODES: Final = {
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (ApiKey.PRODUCE,),
-    ErrorCode.INVALID_PRODUCER_EPOCH: (ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT),
-    ErrorCode.INVALID_TXN_STATE: (ApiKey.END_TXN,),
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: (ApiKey.END_TXN,),
-    ErrorCode.CONCURRENT_TRANSACTIONS: (ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN),
-    ErrorCode.PRODUCER_FENCED: (ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.ADD_PARTITIONS_TO_TXN),
-    ErrorCode.TRANSACTION_ABORTABLE: (ApiKey.PRODUCE,),
-    ErrorCode.UNSTABLE_OFFSET_COMMIT: (ApiKey.OFFSET_FETCH,),
-    ErrorCode.ILLEGAL_GENERATION: (ApiKey.TXN_OFFSET_COMMIT,),
-    ErrorCode.UNKNOWN_MEMBER_ID: (ApiKey.TXN_OFFSET_COMMIT,),
-    ErrorCode.KAFKA_STORAGE_ERROR: (ApiKey.PRODUCE,),
-}
-
-
-def answered(api: ApiKey, error: ErrorCode) -> str:
-    """The situation that a request of this kind is answered with this error."""
-    return f"{api.name} is answered {error.name}"
-
-
-SITUATIONS: Final = (*(answered(api, error) for error, apis in _CODES.items() for api in apis),)
-
-
-def situations(exchanges: Iterable[Exchange]) -> Counter[str]:
-    """Which of them come up in what passed over the wire."""
-    wanted = {(api, error) for error, apis in _CODES.items() for api in apis}
-    reached: Counter[str] = Counter()
-    for exchange in exchanges:
-        api = ApiKey(exchange.request.api_key)
-        for code in set(_error_codes(exchange.response)):
-            error = ErrorCode(code)
-            if (api, error) in wanted:
-                reached[answered(api, error)] += 1
-    return reached
-
-
-def _error_codes(message: Any) -> Iterator[int]:
-    """All of them, at any depth."""
-    for name in ("error_code", "partition_error_code"):
-        code = getattr(message, name, 0)
-        if code:
-            yield code
-    for name in _LISTS:
-        for part in getattr(message, name, None) or ():
-            yield from _error_codes(part)
-
-
-_LISTS: Final = (
-    "responses",
-    "partition_responses",
-    "topics",
-    "partitions",
-    "results_by_topic_v3_and_below",
-    "results_by_partition",
-)
+A_DUPLICATE_IS_ACKNOWLEDGED: Final = "a batch that is sent again is acknowledged where it was"
+A_GROUP_MOVES_ON_IN_A_TRANSACTION: Final = "a group is rebalanced while a member's transaction is open"
+A_ZOMBIE_IS_FENCED: Final = "a producer that was replaced comes back and is refused"
+A_COMMIT_IS_IN_DOUBT: Final = "a commit goes unanswered and is tried again"
+A_MARKER_IS_WRITTEN_AGAIN: Final = "a marker is written again"
+AN_EPOCH_IS_EXHAUSTED: Final = "a transaction ends in the reserved last epoch"
+A_PRODUCER_ID_IS_REPLACED: Final = "a transactional id gets another producer id"
+AN_ID_EXPIRES: Final = "a transactional id is forgotten"
+A_SEGMENT_ROLLS: Final = "a segment is rolled"
+A_LATER_SEGMENT_HAS_ABORTS: Final = "a transaction is aborted in a rolled segment"
+A_SNAPSHOT_IS_READ: Final = "a broker starts from a snapshot of its producers"
+A_PREPARED_TRANSACTION_IS_LOADED: Final = "a broker dies between Prepare and Complete"

@@ -27,10 +27,10 @@ from tests.simulation.clients.consumer import READ_COMMITTED, Consumer
 from tests.simulation.clients.group import GroupMember
 from tests.simulation.events import BrokerEvents
 from tests.simulation.invariants.invariant import Invariants
+from tests.simulation.lookout import Lookout
 from tests.simulation.loop import Stuck, run
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.script import Script, write_script
-from tests.simulation.situations import situations
 from tests.simulation.world import World
 
 LONGEST_FAREWELL_S: Final = 150.0
@@ -96,6 +96,7 @@ class _Teller:
         self._outcome = outcome
         self._keeps_trace = keeps_trace
         self._world: World | None = None
+        self._lookout: Lookout | None = None
         self._is_over = False
         self._brokers: list[SimulatedBroker] = []
 
@@ -103,7 +104,8 @@ class _Teller:
         """Something that a broker has logged."""
         if self._is_over:
             return
-        self._outcome.reached[event] += 1
+        if self._lookout is not None:
+            self._lookout.logged(event)
         if self._keeps_trace and self._world is not None:
             details = " ".join(f"{name}={value}" for name, value in sorted(fields.items()) if name not in MEASURED)
             self._world.trace.happened(f"  log: {event} {details}")
@@ -119,6 +121,7 @@ class _Teller:
         world = self._world = World(seed)
         script = write_script(world.chance_of("script"))
         invariants = Invariants(world)
+        self._lookout = Lookout(world, invariants.evidence)
         watch = world.loop.create_task(invariants.watch())
         broker = world.add_broker(settings=script.settings)
         self._brokers.append(broker)
@@ -260,7 +263,9 @@ class _Teller:
         outcome.virtual_s = world.loop.time()
         outcome.crash_count = sum(broker.crash_count for broker in self._brokers)
         outcome.request_count = len(world.trace.exchanges)
-        outcome.reached.update(situations(world.trace.exchanges))
+        if self._lookout is not None:
+            self._lookout.look_back()
+        outcome.reached = world.reached
         if self._keeps_trace:
             outcome.lines = [str(entry) for entry in world.trace.entries]
             digest = hashlib.sha256()

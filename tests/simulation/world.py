@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ class World:
     seed:  the same seed leads to the same world, callback by callback.
     trace: what passed between clients and brokers, and what happened to them.
     aged: the epochs of transactional ids that are older than the world.
+    reached: the situations that came up, and how often, see `tests.simulation.situations`.
     disk_observers: called with the broker after each operation on its disk, in the order in which they took effect.
     """
 
@@ -33,6 +35,7 @@ class World:
         self.network = SimulatedNetwork(self.chance_of("network"))
         self.trace = Trace(loop.time)
         self.brokers: dict[int, SimulatedBroker] = {}
+        self.reached: Counter[str] = Counter()
         self.aged: dict[str, int] = {}
         self.disk_observers: list[Callable[[SimulatedBroker, Operation], None]] = []
 

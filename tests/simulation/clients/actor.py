@@ -11,6 +11,7 @@ from broker.placement import NodeAddress
 from scripts.history.writer import HistoryWriter
 from tests.simulation.clients.cluster import Cluster
 from tests.simulation.loop import Process
+from tests.simulation.situations import A_ZOMBIE_IS_FENCED
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -69,6 +70,15 @@ class Life:
         """One that is sent nowhere else."""
         self._value_count += 1
         return f"{self.name}:{self._value_count}"
+
+    def reached(self, situation: str) -> None:
+        """A situation has come up, see `tests.simulation.situations`."""
+        self.stage.world.reached[situation] += 1
+
+    def note_failure(self) -> None:
+        """Its producer can do nothing any more."""
+        if not self.is_newest:
+            self.reached(A_ZOMBIE_IS_FENCED)
 
     async def think(self, shortest_s: float, longest_s: float) -> None:
         """What applications do most of the time."""

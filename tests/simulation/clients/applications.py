@@ -15,6 +15,7 @@ from tests.simulation.clients.consumer import FETCH_VERSIONS, READ_COMMITTED, RE
 from tests.simulation.clients.group import GroupMember, NotMember
 from tests.simulation.clients.libraries import Library
 from tests.simulation.clients.producer import Abortable, Fatal, Producer, TransactionalProducer
+from tests.simulation.situations import A_GROUP_MOVES_ON_IN_A_TRANSACTION
 
 FETCH_SIZES_BYTES: Final = (250, 1_000, 65_536)
 
@@ -72,6 +73,7 @@ def transactional_writer(
                     await _write_transaction(life, producer, habits)
                     await life.think(*habits.pause_s)
             except Fatal:
+                life.note_failure()
                 await life.think(0.1, 1.0)
             finally:
                 producer.close()
@@ -204,6 +206,7 @@ def transformer(
                 await transforming.work()
                 await transforming.leave()
             except Fatal:
+                life.note_failure()
                 await life.think(0.1, 1.0)
             finally:
                 transforming.close()
@@ -286,9 +289,13 @@ class _Transformer:
             if life.chance.random() < 0.1:
                 await life.think(0.5, 4.0)
             await producer.flush()
+            if self._member.must_rejoin:
+                life.reached(A_GROUP_MOVES_ON_IN_A_TRANSACTION)
             await producer.send_offsets(
                 self._member.membership, list(flattened(self._consumer.positions)), inputs=unanswered
             )
+            if life.chance.random() < 0.15:
+                await life.think(0.2, 6.0)
             if life.chance.random() < 0.1:
                 await producer.abort()
                 return False
