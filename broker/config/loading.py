@@ -44,7 +44,6 @@ IGNORED_PREFIXES = (
     "controlled.shutdown.",
     "controller.",
     "create.topic.policy.",
-    "group.consumer.",
     "group.share.",
     "group.streams.",
     "inter.broker.",

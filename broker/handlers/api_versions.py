@@ -27,6 +27,9 @@ FIRST_VERSION_WITH_FEATURES_FROM_ZERO = 4
 TRANSACTION_VERSION_FEATURE = "transaction.version"
 MINIMUM_TRANSACTION_VERSION = 0
 MAXIMUM_TRANSACTION_VERSION = 2
+GROUP_VERSION_FEATURE = "group.version"
+MINIMUM_GROUP_VERSION = 0
+MAXIMUM_GROUP_VERSION = 1  # the consumer group protocol (KIP-848)
 # Clients apply features only when the epoch is larger than what they knew, and never below 0.
 FINALIZED_FEATURES_EPOCH = 0
 
@@ -42,24 +45,28 @@ def api_versions_failed(request: ApiVersionsRequest, error: ErrorCode, version: 
 
 @api(ApiVersionsRequest, ApiVersionsResponse, versions="0-4", failed=api_versions_failed)
 def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """All served APIs, with the feature level of transactions. INVALID_REQUEST for an unusable client software name."""
+    """All served APIs, with the feature levels. INVALID_REQUEST for an unusable client software name."""
     version = context.api_version
     if version >= FIRST_VERSION_WITH_SOFTWARE_NAME and not (
         _SOFTWARE_NAME.fullmatch(request.client_software_name)
         and _SOFTWARE_NAME.fullmatch(request.client_software_version)
     ):
         return api_versions_failed(request, ErrorCode.INVALID_REQUEST, version)
-    level = context.services.settings.fencepost_transaction_version
+    levels = {
+        GROUP_VERSION_FEATURE: MAXIMUM_GROUP_VERSION,
+        TRANSACTION_VERSION_FEATURE: context.services.settings.fencepost_transaction_version,
+    }
     return ApiVersionsResponse(
         api_keys=advertised_versions(with_unstable=context.services.settings.unstable_api_versions_enable),
         # Older Java clients refuse a supported feature that starts at 0 (KAFKA-17492).
         supported_features=[
-            SupportedFeatureKey(TRANSACTION_VERSION_FEATURE, MINIMUM_TRANSACTION_VERSION, MAXIMUM_TRANSACTION_VERSION)
+            SupportedFeatureKey(GROUP_VERSION_FEATURE, MINIMUM_GROUP_VERSION, MAXIMUM_GROUP_VERSION),
+            SupportedFeatureKey(TRANSACTION_VERSION_FEATURE, MINIMUM_TRANSACTION_VERSION, MAXIMUM_TRANSACTION_VERSION),
         ]
         if version >= FIRST_VERSION_WITH_FEATURES_FROM_ZERO
         else [],
         finalized_features_epoch=FINALIZED_FEATURES_EPOCH,
-        finalized_features=[FinalizedFeatureKey(TRANSACTION_VERSION_FEATURE, level, level)] if level > 0 else [],
+        finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in levels.items() if level > 0],
     )
 
 

@@ -18,6 +18,12 @@ from protocol.messages.cluster import (
     DescribeTopicPartitionsResponse,
 )
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
+from protocol.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from protocol.messages.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.group_admin import (
@@ -116,6 +122,8 @@ REQUESTS: dict[int, type[Any]] = {
         DescribeProducersRequest,
         DescribeTransactionsRequest,
         ListTransactionsRequest,
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupDescribeRequest,
         ListConfigResourcesRequest,
         DescribeTopicPartitionsRequest,
     )
@@ -158,6 +166,8 @@ RESPONSES: dict[int, type[Any]] = {
         DescribeProducersResponse,
         DescribeTransactionsResponse,
         ListTransactionsResponse,
+        ConsumerGroupHeartbeatResponse,
+        ConsumerGroupDescribeResponse,
         ListConfigResourcesResponse,
         DescribeTopicPartitionsResponse,
     )

@@ -100,7 +100,10 @@ async def test_a_node_answers_api_versions_and_metadata(tmp_path: Path) -> None:
         ranges = {key.api_key: (key.min_version, key.max_version) for key in versions.api_keys}
         assert ranges[0][0] == 0, "librdkafka switches compression off when Produce does not begin at 0"
         assert ranges[24] == (0, 3), "higher versions are for brokers only"
-        assert [(f.name, f.max_version_level) for f in versions.finalized_features] == [("transaction.version", 2)]
+        assert {f.name: f.max_version_level for f in versions.finalized_features} == {
+            "group.version": 1,
+            "transaction.version": 2,
+        }
         metadata = await client.call(MetadataRequest(topics=[]), MetadataResponse, 12)
         assert [(broker.node_id, broker.host, broker.port) for broker in metadata.brokers] == [
             (7, "127.0.0.1", node.address.port)
@@ -109,7 +112,9 @@ async def test_a_node_answers_api_versions_and_metadata(tmp_path: Path) -> None:
         assert metadata.controller_id == 7
 
 
-@pytest.mark.parametrize(("version", "supported"), [(0, []), (2, []), (3, []), (4, ["transaction.version"])])
+@pytest.mark.parametrize(
+    ("version", "supported"), [(0, []), (2, []), (3, []), (4, ["group.version", "transaction.version"])]
+)
 async def test_features_that_start_at_0_are_shown_from_api_versions_4_on(
     tmp_path: Path, version: int, supported: list[str]
 ) -> None:
@@ -129,7 +134,7 @@ async def test_an_unusable_client_name_is_refused(tmp_path: Path, name: str) -> 
 async def test_level_0_of_a_feature_is_not_shown(tmp_path: Path) -> None:
     async with running(tmp_path, fencepost_transaction_version=0) as node, connected(node) as client:
         response = await client.call(ApiVersionsRequest("test", "1.0"), ApiVersionsResponse, 4)
-        assert response.finalized_features == []
+        assert [feature.name for feature in response.finalized_features] == ["group.version"]
 
 
 @pytest.mark.parametrize(

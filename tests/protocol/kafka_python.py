@@ -24,5 +24,10 @@ def definition_of(message_name: str) -> dict[str, Any]:
     return definition
 
 
+def knows(message_name: str) -> bool:
+    """Whether kafka-python has the message: it lacks the APIs of the newer group protocols, which only kio has."""
+    return any(hasattr(package, message_name) for package in PACKAGES)
+
+
 def message_class(message_name: str) -> Any:
     return next(found for package in PACKAGES if (found := getattr(package, message_name, None)))

@@ -17,7 +17,7 @@ from kio.serial import entity_reader, entity_writer
 
 from protocol.declaration import SCHEMA_ATTRIBUTE, struct_schema_of
 from protocol.schema import ZERO_UUID, decode, encode
-from tests.protocol.kafka_python import message_class
+from tests.protocol.kafka_python import knows, message_class
 from tests.protocol.message_strategies import LONG, SHORT, Case, for_every_version, messages, snake_case
 
 
@@ -71,7 +71,8 @@ def check(case: Case, data: st.DataObject) -> None:
     if case.schema.name == "ApiVersionsResponse":
         message.error_code = 0  # kafka-python reads a refusal as version 0, whatever it asked for
         encoded = bytes(encode(message, case.version))
-    assert written_again_by_kafka_python(case, encoded, message) == encoded
+    if knows(case.schema.name):
+        assert written_again_by_kafka_python(case, encoded, message) == encoded
     assert decode(case.message_type, encoded, case.version) == message
 
 
@@ -94,5 +95,6 @@ def test_any_message_is_the_same_bytes_elsewhere_over_many_values(case: Case, da
 def test_a_message_of_defaults_is_the_same_bytes_elsewhere(case: Case) -> None:
     message = case.message_type()
     encoded = bytes(encode(message, case.version))
-    assert written_again_by_kafka_python(case, encoded, message) == encoded
+    if knows(case.schema.name):
+        assert written_again_by_kafka_python(case, encoded, message) == encoded
     assert written_again_by_kio(case, encoded) == encoded

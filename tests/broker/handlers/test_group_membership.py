@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from broker.group.classic import ClassicGroup
 from protocol.errors import ErrorCode
 from protocol.messages.group_membership import (
     HeartbeatRequest,
@@ -87,7 +88,9 @@ async def test_new_members_are_first_told_their_id(broker: GroupBroker, version:
 async def test_version_0_has_no_rebalance_timeout_and_means_the_session_timeout(broker: GroupBroker) -> None:
     await broker.call(join_request(), 0)
     shard = next(p.shard for p in broker.groups._runtime.partitions() if p.shard._groups)
-    assert shard._groups["g"].rebalance_timeout_ms == 10_000
+    group = shard._groups["g"]
+    assert isinstance(group, ClassicGroup)
+    assert group.rebalance_timeout_ms == 10_000
 
 
 async def test_a_static_leader_skips_the_assignment_since_version_9(broker: GroupBroker) -> None:

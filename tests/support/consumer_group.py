@@ -1,0 +1,155 @@
+"""Members of a group of the consumer protocol on a shard with a log in memory, as clients behave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from broker.group.consumer_group import ConsumerGroup, ConsumerGroupState
+from broker.group.consumer_membership import Sender
+from broker.group.effects import GroupConfig
+from broker.metadata.image import MetadataImage, TopicMetadata
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatResponse,
+)
+from tests.support.group_shard import ShardHarness
+
+Partitions = set[tuple[str, int]]
+
+
+def topic_id(name: str) -> bytes:
+    return name.encode().ljust(16, b"-")[:16]
+
+
+def image(**partition_counts: int) -> MetadataImage:
+    topics = MetadataImage()
+    for name, partition_count in partition_counts.items():
+        topics.put(TopicMetadata(name, topic_id(name), partition_count))
+    return topics
+
+
+class GroupWorld(ShardHarness):
+    """A shard whose groups assign at every change, unless the configuration says otherwise."""
+
+    def __init__(self, *, config: GroupConfig | None = None, **partition_counts: int) -> None:
+        super().__init__(
+            config or GroupConfig(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=0),
+            topics=image(**partition_counts),
+        )
+
+    def grow(self, name: str, partition_count: int) -> None:
+        """Create a topic, or give it more partitions."""
+        self.topics.put(TopicMetadata(name, topic_id(name), partition_count))
+
+    def send(self, version: int = 1, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        request = ConsumerGroupHeartbeatRequest(**{"group_id": "g", **fields})
+        sender = Sender("client", "/127.0.0.1", f"made-{next(self._suffixes)}")
+        response: ConsumerGroupHeartbeatResponse = self.run(
+            self.shard.consumer_heartbeat(request, version, sender, self.now_ms)
+        )
+        return response
+
+    def member(self, member_id: str, *topics: str, **options: Any) -> ModelMember:
+        return ModelMember(self, member_id, topics, **options)
+
+    def consumer_group(self, group_id: str = "g") -> ConsumerGroup:
+        group = self.shard._groups[group_id]
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    def settle(self, members: Iterable[ModelMember], limit: int = 30) -> int:
+        """Let members send heartbeats in turn until the group is stable; how many rounds that took."""
+        members = list(members)
+        for round_number in range(limit):
+            if self.consumer_group(members[0].group_id).state is ConsumerGroupState.STABLE:
+                return round_number
+            for member in members:
+                member.heartbeat()
+                owners = [owned for other in members for owned in other.owned]
+                assert len(owners) == len(set(owners)), "a partition has two owners"
+        raise AssertionError("the group did not settle")
+
+
+class ModelMember:
+    """A member that takes and gives up what it is told to, at once, and says so with its next heartbeat."""
+
+    def __init__(
+        self,
+        world: GroupWorld,
+        member_id: str,
+        topics: Iterable[str],
+        *,
+        group_id: str = "g",
+        regex: str | None = None,
+        instance_id: str | None = None,
+        assignor: str | None = None,
+    ) -> None:
+        self.world = world
+        self.group_id = group_id
+        self.member_id = member_id
+        self.topics = list(topics)
+        self.regex = regex
+        self.instance_id = instance_id
+        self.assignor = assignor
+        self.epoch = 0
+        self.owned: Partitions = set()
+        self._has_news = False
+
+    def join(self) -> ConsumerGroupHeartbeatResponse:
+        self.epoch = 0
+        self.owned = set()
+        return self._take(
+            self._send(
+                rebalance_timeout_ms=60_000,
+                subscribed_topic_names=self.topics,
+                subscribed_topic_regex=self.regex,
+                server_assignor=self.assignor,
+                topic_partitions=[],
+            )
+        )
+
+    def heartbeat(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        if self._has_news:
+            fields.setdefault("topic_partitions", self.reported())
+            self._has_news = False
+        return self._take(self._send(**fields))
+
+    def leave(self, epoch: int = -1) -> ConsumerGroupHeartbeatResponse:
+        self.epoch = epoch
+        self.owned = set()
+        return self._send()
+
+    def reported(self) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
+        return [
+            ConsumerGroupHeartbeatRequestTopicPartitions(
+                topic_id=topic_id(name), partitions=sorted(index for topic, index in self.owned if topic == name)
+            )
+            for name in sorted({name for name, _ in self.owned})
+        ]
+
+    def _send(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        return self.world.send(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            instance_id=self.instance_id,
+            **fields,
+        )
+
+    def _take(self, response: ConsumerGroupHeartbeatResponse) -> ConsumerGroupHeartbeatResponse:
+        if response.error_code == ErrorCode.NONE:
+            self.epoch = response.member_epoch
+            if response.assignment is not None:
+                names = {topic.topic_id: topic.name for topic in self.world.topics.all()}
+                assigned = {
+                    (names[topic.topic_id], partition)
+                    for topic in response.assignment.topic_partitions
+                    if topic.topic_id in names
+                    for partition in topic.partitions
+                }
+                self._has_news = True
+                self.owned = assigned
+        return response
