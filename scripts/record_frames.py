@@ -68,6 +68,8 @@ RECORDED = frozenset(
         "DescribeGroups",
         "ListGroups",
         "DeleteGroups",
+        "ConsumerGroupHeartbeat",
+        "ConsumerGroupDescribe",
         "AlterConfigs",
         "IncrementalAlterConfigs",
         "ListConfigResources",

@@ -15,6 +15,7 @@ import org.apache.kafka.clients.admin.ProducerState;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
@@ -43,6 +44,7 @@ public class JavaClient {
                 }
             }
             copy(common, topic, copies, group);
+            share(common, admin, topic);
 
             admin.listTransactions().all().get();
             admin.describeTransactions(List.of("java-transactions")).all().get();
@@ -122,6 +124,26 @@ public class JavaClient {
                 }
             }
             producer.abortTransaction();
+        }
+    }
+
+    /** A static member of the consumer protocol with a pattern, which leaves and comes back. */
+    static void share(Map<String, Object> common, Admin admin, String topic) throws Exception {
+        Map<String, Object> settings = new HashMap<>(common);
+        settings.put("group.id", "java-members");
+        settings.put("group.protocol", "consumer");
+        settings.put("group.remote.assignor", "range");
+        settings.put("group.instance.id", "first");
+        settings.put("enable.auto.commit", false);
+        for (int turn = 0; turn < 2; turn++) {
+            try (var consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
+                consumer.subscribe(new SubscriptionPattern(topic + ".*"));
+                while (consumer.assignment().isEmpty()) {
+                    consumer.poll(Duration.ofMillis(200));
+                }
+                consumer.commitSync(Map.of(new TopicPartition(topic, 0), new OffsetAndMetadata(1)));
+                admin.describeConsumerGroups(List.of("java-members")).all().get();
+            }
         }
     }
 }

@@ -142,6 +142,33 @@ def confluent(bootstrap_servers: str) -> None:
         deleted.result(TIMEOUT_S)
 
 
+def confluent_members(bootstrap_servers: str) -> None:
+    """Two members of a group of the consumer protocol, by name and by pattern: rebalance, commit, leave."""
+    topic, group_id = "confluent-shared", "confluent-members"
+    configuration = {"bootstrap.servers": bootstrap_servers}
+    administration = confluent_kafka.admin.AdminClient(configuration)
+    for created in administration.create_topics([confluent_kafka.admin.NewTopic(topic, 4, 1)]).values():
+        created.result(TIMEOUT_S)
+    members = []
+    for subscription in (topic, "^confluent-sh.*"):
+        consumer = confluent_kafka.Consumer(
+            {**configuration, "group.id": group_id, "group.protocol": "consumer", "enable.auto.commit": False}
+        )
+        consumer.subscribe([subscription])
+        members.append(consumer)
+        while not all(member.assignment() for member in members):
+            for member in members:
+                member.poll(0.2)
+    for member in members:
+        offsets = [confluent_kafka.TopicPartition(topic, owned.partition, 1) for owned in member.assignment()]
+        member.commit(offsets=offsets, asynchronous=False)
+        member.committed(offsets, TIMEOUT_S)
+    for group in administration.describe_consumer_groups([group_id]).values():
+        group.result(TIMEOUT_S)
+    for member in members:
+        member.close()
+
+
 def aiokafka_(bootstrap_servers: str) -> None:
     asyncio.run(_aiokafka(bootstrap_servers))
 
@@ -199,5 +226,6 @@ async def _aiokafka(bootstrap_servers: str) -> None:
 CLIENTS: list[tuple[str, Callable[[str], None]]] = [
     (f"kafka-python {kafka.__version__}", kafka_python),
     (f"confluent-kafka {confluent_kafka.__version__}", confluent),
+    (f"confluent-kafka {confluent_kafka.__version__}", confluent_members),
     (f"aiokafka {aiokafka.__version__}", aiokafka_),
 ]
