@@ -4,6 +4,7 @@
     python -m tests.simulation --seed 17 --trace    with its trace in any case
     python -m tests.simulation --minutes 60         look for seeds that fail
     python -m tests.simulation --seeds 1-500        these seeds
+    python -m tests.simulation --known              those that ever failed, see seeds.txt
     ... --insist-on-situations                      fail when something that matters never came up
 
 Exit code 0: all is well; 1: a seed failed, or a situation is missing.
@@ -29,6 +30,7 @@ def main() -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--seed", type=int, help="live through one world again")
     what.add_argument("--seeds", metavar="A-B", help="live through these, both included")
+    what.add_argument("--known", action="store_true", help="live through those that ever failed")
     what.add_argument("--minutes", type=float, help="look for seeds that fail, for so long")
     parser.add_argument("--trace", action="store_true", help="print the trace of --seed in any case")
     parser.add_argument("--digest", action="store_true", help="print only a digest of all that happened in --seed")
@@ -39,7 +41,11 @@ def main() -> int:
     if options.seed is not None:
         return replay(options.seed, is_trace_wanted=options.trace, is_digest_wanted=options.digest)
     seeds: Iterable[int]
-    if options.seeds is not None:
+    if options.known:
+        from tests.simulation.search import known_seeds
+
+        seeds, deadline_s = list(known_seeds()), None
+    elif options.seeds is not None:
         first, _, last = options.seeds.partition("-")
         seeds, deadline_s = range(int(first), int(last or first) + 1), None
     else:
