@@ -88,6 +88,15 @@ RECORDED = frozenset(
         "AlterClientQuotas",
         "DescribeClientQuotas",
         "DeleteRecords",
+        "SaslHandshake",
+        "SaslAuthenticate",
+        "CreateDelegationToken",
+        "RenewDelegationToken",
+        "ExpireDelegationToken",
+        "DescribeDelegationToken",
+        "UnregisterBroker",
+        "AddRaftVoter",
+        "RemoveRaftVoter",
     ]
 )
 

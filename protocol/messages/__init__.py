@@ -2,6 +2,14 @@
 
 from typing import Any
 
+from protocol.messages.acls import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -11,6 +19,12 @@ from protocol.messages.alter_configs import (
     ListConfigResourcesResponse,
 )
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
 from protocol.messages.cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -25,6 +39,18 @@ from protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
 )
 from protocol.messages.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+from protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from protocol.messages.features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.group_admin import (
     DeleteGroupsRequest,
@@ -54,10 +80,46 @@ from protocol.messages.group_offsets import (
 )
 from protocol.messages.leader_epochs import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from protocol.messages.log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from protocol.messages.markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.messages.producers import DescribeProducersRequest, DescribeProducersResponse
+from protocol.messages.quorum import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from protocol.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from protocol.messages.scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
 from protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -102,9 +164,11 @@ REQUESTS: dict[int, type[Any]] = {
         SyncGroupRequest,
         DescribeGroupsRequest,
         ListGroupsRequest,
+        SaslHandshakeRequest,
         ApiVersionsRequest,
         CreateTopicsRequest,
         DeleteTopicsRequest,
+        DeleteRecordsRequest,
         InitProducerIdRequest,
         OffsetForLeaderEpochRequest,
         AddPartitionsToTxnRequest,
@@ -112,20 +176,42 @@ REQUESTS: dict[int, type[Any]] = {
         EndTxnRequest,
         WriteTxnMarkersRequest,
         TxnOffsetCommitRequest,
+        DescribeAclsRequest,
+        CreateAclsRequest,
+        DeleteAclsRequest,
         DescribeConfigsRequest,
         AlterConfigsRequest,
+        AlterReplicaLogDirsRequest,
+        DescribeLogDirsRequest,
+        SaslAuthenticateRequest,
         CreatePartitionsRequest,
+        CreateDelegationTokenRequest,
+        RenewDelegationTokenRequest,
+        ExpireDelegationTokenRequest,
+        DescribeDelegationTokenRequest,
         DeleteGroupsRequest,
+        ElectLeadersRequest,
         IncrementalAlterConfigsRequest,
+        AlterPartitionReassignmentsRequest,
+        ListPartitionReassignmentsRequest,
         OffsetDeleteRequest,
+        DescribeClientQuotasRequest,
+        AlterClientQuotasRequest,
+        DescribeUserScramCredentialsRequest,
+        AlterUserScramCredentialsRequest,
+        DescribeQuorumRequest,
+        UpdateFeaturesRequest,
         DescribeClusterRequest,
         DescribeProducersRequest,
+        UnregisterBrokerRequest,
         DescribeTransactionsRequest,
         ListTransactionsRequest,
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupDescribeRequest,
         ListConfigResourcesRequest,
         DescribeTopicPartitionsRequest,
+        AddRaftVoterRequest,
+        RemoveRaftVoterRequest,
     )
 }
 """The declared requests by API key."""
@@ -146,9 +232,11 @@ RESPONSES: dict[int, type[Any]] = {
         SyncGroupResponse,
         DescribeGroupsResponse,
         ListGroupsResponse,
+        SaslHandshakeResponse,
         ApiVersionsResponse,
         CreateTopicsResponse,
         DeleteTopicsResponse,
+        DeleteRecordsResponse,
         InitProducerIdResponse,
         OffsetForLeaderEpochResponse,
         AddPartitionsToTxnResponse,
@@ -156,20 +244,42 @@ RESPONSES: dict[int, type[Any]] = {
         EndTxnResponse,
         WriteTxnMarkersResponse,
         TxnOffsetCommitResponse,
+        DescribeAclsResponse,
+        CreateAclsResponse,
+        DeleteAclsResponse,
         DescribeConfigsResponse,
         AlterConfigsResponse,
+        AlterReplicaLogDirsResponse,
+        DescribeLogDirsResponse,
+        SaslAuthenticateResponse,
         CreatePartitionsResponse,
+        CreateDelegationTokenResponse,
+        RenewDelegationTokenResponse,
+        ExpireDelegationTokenResponse,
+        DescribeDelegationTokenResponse,
         DeleteGroupsResponse,
+        ElectLeadersResponse,
         IncrementalAlterConfigsResponse,
+        AlterPartitionReassignmentsResponse,
+        ListPartitionReassignmentsResponse,
         OffsetDeleteResponse,
+        DescribeClientQuotasResponse,
+        AlterClientQuotasResponse,
+        DescribeUserScramCredentialsResponse,
+        AlterUserScramCredentialsResponse,
+        DescribeQuorumResponse,
+        UpdateFeaturesResponse,
         DescribeClusterResponse,
         DescribeProducersResponse,
+        UnregisterBrokerResponse,
         DescribeTransactionsResponse,
         ListTransactionsResponse,
         ConsumerGroupHeartbeatResponse,
         ConsumerGroupDescribeResponse,
         ListConfigResourcesResponse,
         DescribeTopicPartitionsResponse,
+        AddRaftVoterResponse,
+        RemoveRaftVoterResponse,
     )
 }
 """The declared replies by API key."""

@@ -8,6 +8,16 @@ from typing import Any
 
 from kafka.protocol import admin
 
+from protocol.messages.delegation_tokens import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenOwner,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
+from protocol.messages.quorum import AddRaftVoterRequest, Listener, RemoveRaftVoterRequest, UnregisterBrokerRequest
+from protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from scripts.recording.raw_session import Session
 
 TOPIC, BROKER, GROUP = 2, 4, 32
@@ -189,3 +199,53 @@ def describe_client_quotas(session: Session, version: int) -> None:
     for kind, match_type, match in (("user", EXACT, "alice"), ("client-id", ANY, None), ("planet", DEFAULT, None)):
         components = [{"entity_type": kind, "match_type": match_type, "match": match}]
         session.send(admin.DescribeClientQuotasRequest, version, components=components, strict=False)
+
+
+def unregister_broker(session: Session, version: int) -> None:
+    for broker_id in (99, -1):
+        session.send_own(UnregisterBrokerRequest(broker_id=broker_id), version)
+
+
+def add_raft_voter(session: Session, version: int) -> None:
+    listeners = [Listener(name="CONTROLLER", host="127.0.0.1", port=9093)]
+    for cluster_id in (None, "elsewhere"):
+        request = AddRaftVoterRequest(
+            cluster_id=cluster_id, timeout_ms=5000, voter_id=2, voter_directory_id=b"v" * 16, listeners=listeners
+        )
+        session.send_own(request, version)
+
+
+def remove_raft_voter(session: Session, version: int) -> None:
+    for cluster_id in (None, "elsewhere"):
+        request = RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=2, voter_directory_id=b"v" * 16)
+        session.send_own(request, version)
+
+
+def create_delegation_token(session: Session, version: int) -> None:
+    renewers = [CreatableRenewers(principal_type="User", principal_name="alice")]
+    request = CreateDelegationTokenRequest(
+        owner_principal_type=None, owner_principal_name=None, renewers=renewers, max_lifetime_ms=-1
+    )
+    session.send_own(request, version)
+
+
+def renew_delegation_token(session: Session, version: int) -> None:
+    session.send_own(RenewDelegationTokenRequest(hmac=b"hmac", renew_period_ms=-1), version)
+
+
+def expire_delegation_token(session: Session, version: int) -> None:
+    session.send_own(ExpireDelegationTokenRequest(hmac=b"hmac", expiry_time_period_ms=-1), version)
+
+
+def describe_delegation_token(session: Session, version: int) -> None:
+    owner = DescribeDelegationTokenOwner(principal_type="User", principal_name="alice")
+    for owners in (None, [owner]):
+        session.send_own(DescribeDelegationTokenRequest(owners=owners), version)
+
+
+def sasl_handshake(session: Session, version: int) -> None:
+    session.send_own(SaslHandshakeRequest(mechanism="PLAIN"), version)
+
+
+def sasl_authenticate(session: Session, version: int) -> None:
+    session.send_own(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), version)

@@ -13,6 +13,14 @@ from typing import Any
 
 from kafka.protocol import admin, consumer, metadata, producer
 
+from protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
+from protocol.messages.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest, UnregisterBrokerRequest
+from protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from scripts.recording import raw_admin_requests as administration
 from scripts.recording import raw_data_requests as data
 from scripts.recording import raw_group_requests as groups
@@ -72,7 +80,22 @@ SCENARIOS: list[tuple[type[Any], Callable[[Session, int], None]]] = [
     (admin.AlterClientQuotasRequest, administration.alter_client_quotas),
     (admin.DescribeClientQuotasRequest, administration.describe_client_quotas),
     (admin.DeleteRecordsRequest, administration.delete_records),
+    (SaslHandshakeRequest, administration.sasl_handshake),
+    (SaslAuthenticateRequest, administration.sasl_authenticate),
+    (CreateDelegationTokenRequest, administration.create_delegation_token),
+    (RenewDelegationTokenRequest, administration.renew_delegation_token),
+    (ExpireDelegationTokenRequest, administration.expire_delegation_token),
+    (DescribeDelegationTokenRequest, administration.describe_delegation_token),
+    (UnregisterBrokerRequest, administration.unregister_broker),
+    (AddRaftVoterRequest, administration.add_raft_voter),
+    (RemoveRaftVoterRequest, administration.remove_raft_voter),
 ]
+
+
+def api_key_of(request_class: type[Any]) -> int:
+    """Of a class of kafka-python, or of ours."""
+    key: int = request_class.API_KEY if hasattr(request_class, "API_KEY") else request_class.api_key
+    return key
 
 
 def run(port: int) -> list[str]:
@@ -85,7 +108,7 @@ def run(port: int) -> list[str]:
         data.prepare(session)
         topic_id = session.topic_id
         for request_class, scenario in SCENARIOS:
-            minimum_version, maximum_version = session.served[request_class.API_KEY]
+            minimum_version, maximum_version = session.served[api_key_of(request_class)]
             for version in range(minimum_version, maximum_version + 1):
                 try:
                     scenario(session, version)

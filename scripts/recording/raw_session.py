@@ -1,6 +1,7 @@
 """One plain connection to a broker that sends any request at any version, encoded by kafka-python's protocol classes.
 
-Those carry Kafka's own schemas, so they say what Kafka itself would say.
+Those carry Kafka's own schemas, so they say what Kafka itself would say. The few APIs that they lack are sent in our
+own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from typing import Any
 
 from kafka.protocol import admin, consumer, metadata, producer
 from kafka.record.memory_records import MemoryRecordsBuilder
+
+from protocol.headers import encode_request_header, request_header_version, response_header_version
+from protocol.messages import RESPONSES as OWN_RESPONSES
+from protocol.schema import decode, encode
 
 CLIENT_ID = "frames"
 NO_PRODUCER_ID = -1
@@ -51,6 +56,17 @@ class Session:
         frame = self._receive(length)
         response_class = RESPONSES[request_class.API_KEY]
         return response_class.decode(frame, version=version, header=True)
+
+    def send_own(self, request: Any, version: int) -> Any:
+        """The same for one of our own messages: kafka-python does not know every API."""
+        self._correlation_id += 1
+        header_version = request_header_version(request.api_key, version)
+        header = encode_request_header(request.api_key, version, self._correlation_id, CLIENT_ID, header_version)
+        frame = bytes(header) + bytes(encode(request, version))
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        (length,) = struct.unpack(">i", self._receive(4))
+        position = 4 + response_header_version(request.api_key, version)
+        return decode(OWN_RESPONSES[request.api_key], self._receive(length), version, position)
 
     def send_until_settled(self, request_class: type[Any], version: int, **values: Any) -> Any:
         """The same, repeated while the reply's error says that the coordinator is busy or still loading."""

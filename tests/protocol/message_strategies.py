@@ -93,6 +93,10 @@ def wire_values(wire_type: WireType, version: int) -> st.SearchStrategy[Any]:
             return st.booleans()
         if wire_type.name == "uuid":
             return st.just(bytes(16)) | st.binary(min_size=16, max_size=16)
+        if wire_type.name == "uint16":
+            return st.integers(0, 2**16 - 1)
+        if wire_type.name == "float64":
+            return st.floats(allow_nan=False)  # which is not even equal to itself
         edge = 2 ** (INTEGER_BITS[wire_type.name] - 1)
         return st.integers(-edge, edge - 1)
     if wire_type is STRING:
