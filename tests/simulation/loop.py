@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import selectors
 import sys
 import warnings
@@ -126,7 +127,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self.failures: list[Mapping[str, Any]] = []
         self.set_exception_handler(self._note_failure)
         self._is_over = False
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.set_task_factory(self._new_task)
 
     def time(self) -> float:
@@ -139,10 +140,18 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
+                self._close_what_never_began()
                 self._tasks.clear()
                 gc.collect(0)  # the youngest generation holds all that was made since collecting was disabled
         finally:
             sys.unraisablehook = hook
+
+    def _close_what_never_began(self) -> None:
+        """The tasks that a process was about to begin when it died: nobody will ever await their coroutines."""
+        for task in self._tasks:
+            coroutine = task.get_coro()
+            if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                coroutine.close()
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 import pytest
 
@@ -97,3 +98,22 @@ def test_a_timer_that_is_cancelled_after_a_pause_does_not_fire() -> None:
         return fired
 
     assert run(cancel_late()) == []
+
+
+def test_a_task_that_a_killed_process_never_began_is_closed_with_its_world() -> None:
+    never_begun: list[asyncio.Task[None]] = []
+
+    async def work() -> None:
+        raise AssertionError("it was killed before")
+
+    async def begin_and_die() -> None:
+        process = Process("worker")
+        with process.running():
+            never_begun.append(asyncio.get_running_loop().create_task(work()))
+        process.kill()
+        await asyncio.sleep(1)
+
+    run(begin_and_die())
+    coroutine = never_begun[0].get_coro()
+    assert inspect.iscoroutine(coroutine)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED

@@ -214,7 +214,7 @@ class Stage:
         return self.placement.leader(topic_partition).node_id or 1
 
     async def bring_up(self, machine: Machine) -> None:
-        """Start a broker that is down, as often as it takes."""
+        """Start a broker that is down, as often as it takes; where the disk is full, room is made first."""
         async with machine.starting:
             for _ in range(STARTS):
                 try:
@@ -222,6 +222,7 @@ class Stage:
                         return
                 except (StorageError, StartError):
                     machine.kill()
+                    machine.faults.is_disk_full = False  # its operator makes room
         raise AssertionError(f"broker {machine.broker.node_id} cannot be started")
 
     async def wait(self, duration_s: float) -> None:

@@ -19,6 +19,7 @@ class PartitionTransaction:
 
     producer_epoch: of the data; the marker's is one higher in transaction version 2.
     marker:         the control batch that ended it; None while it is open.
+    marker_before:  the producer's last marker in the partition when it began, which ended another; None without one.
     first_open_after: the first offset of the earliest other transaction that was open when this one ended, or None.
     """
 
@@ -26,6 +27,7 @@ class PartitionTransaction:
     producer_epoch: int
     batches: list[StoredBatch] = field(default_factory=list)
     marker: StoredBatch | None = None
+    marker_before: StoredBatch | None = None
     first_open_after: int | None = None
 
     @property
@@ -68,6 +70,7 @@ class PartitionHistory:
         self.open: dict[int, PartitionTransaction] = {}
         self.transaction_of: dict[int, PartitionTransaction] = {}  # by the base offset of a batch of data
         self.ended_by: dict[int, PartitionTransaction] = {}  # by the offset of a marker
+        self._last_markers: dict[int, StoredBatch] = {}  # by producer id
         self.is_whole = True
         self.is_deleted = False
 
@@ -84,6 +87,7 @@ class PartitionHistory:
             marker = batch.marker
             if marker is None:
                 return
+            self._last_markers[batch.producer_id] = batch
             transaction = self.open.pop(batch.producer_id, None)
             if transaction is not None:
                 transaction.marker = batch
@@ -92,7 +96,11 @@ class PartitionHistory:
         elif batch.is_transactional:
             transaction = self.open.get(batch.producer_id)
             if transaction is None:
-                transaction = PartitionTransaction(batch.producer_id, batch.producer_epoch)
+                transaction = PartitionTransaction(
+                    batch.producer_id,
+                    batch.producer_epoch,
+                    marker_before=self._last_markers.get(batch.producer_id),
+                )
                 self.open[batch.producer_id] = transaction
                 self.transactions.append(transaction)
             transaction.batches.append(batch)
@@ -106,6 +114,7 @@ class PartitionHistory:
         self.open = {}
         self.transaction_of = {}
         self.ended_by = {}
+        self._last_markers = {}
         for batch in kept:
             self.append(batch)
 

@@ -131,8 +131,7 @@ class AtomicVisibility(Invariant):
         parts: dict[Transaction, list[tuple[PartitionHistory, PartitionTransaction]]] = {}
         for history in self.evidence.histories.values():
             for part in history.transactions:
-                transaction = self.evidence.transactions.of_data(part.batches[0])
-                if transaction is not None:
+                for transaction in self.evidence.transactions.of_part(part):
                     parts.setdefault(transaction, []).append((history, part))
         return parts
 

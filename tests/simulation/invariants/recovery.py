@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from crc32c import crc32c
 
@@ -112,7 +112,8 @@ class _Producer:
     """One producer as a replay of the log makes it.
 
     recent:        last sequence, last offset and offset delta of its last batches.
-    first_at_s, last_at_s: when it first and last wrote.
+    first_at_s, last_at_s: when it first wrote, and when it or its coordinator last did.
+    last_data_at_s: when it last wrote.
     """
 
     producer_epoch: int = -1
@@ -121,6 +122,7 @@ class _Producer:
     recent: list[tuple[int, int, int]] = field(default_factory=list)
     first_at_s: float = 0.0
     last_at_s: float = 0.0
+    last_data_at_s: float = 0.0
 
     def move_to(self, producer_epoch: int) -> None:
         if producer_epoch != self.producer_epoch:
@@ -141,6 +143,7 @@ def replayed(batches: Iterable[StoredBatch], end_offset: int) -> dict[int, _Prod
             producer.coordinator_epoch = batch.marker.coordinator_epoch
             producer.first_offset = -1
             continue
+        producer.last_data_at_s = batch.at_s
         last_sequence = batch.last_sequence if batch.base_sequence >= 0 else -1
         recent = (last_sequence, batch.last_offset, batch.last_offset - batch.base_offset)
         producer.recent = [*producer.recent, recent][-REMEMBERED_BATCHES:]
@@ -203,6 +206,10 @@ class ReplayedProducers(Invariant):
                 # have written since.
                 is_forgotten = self.evidence.now_s - mine.first_at_s >= self.evidence.producer_expiration_s
                 if _is_equal(mine, theirs, is_tail_enough=is_forgotten or not history.is_whole):
+                    continue
+                # A marker that comes after that is all that is known of the producer.
+                is_silent = self.evidence.now_s - mine.last_data_at_s >= self.evidence.producer_expiration_s
+                if is_silent and not theirs.recent and _is_equal(replace(mine, recent=[]), theirs, is_tail_enough=True):
                     continue
             yield self.violation(
                 f"{what} of {history} has another idea of producer {producer_id} than its log",

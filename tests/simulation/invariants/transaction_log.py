@@ -12,7 +12,7 @@ from protocol.stored.transaction_state import (
     decode_transaction_log_key,
     decode_transaction_log_value,
 )
-from tests.simulation.invariants.history import PartitionHistory
+from tests.simulation.invariants.history import PartitionHistory, PartitionTransaction
 from tests.simulation.invariants.stored_log import StoredBatch
 
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
@@ -168,6 +168,22 @@ class TransactionLog:
             if transaction.opened.order < batch.order and producer == (batch.producer_id, batch.producer_epoch):
                 return transaction
         return None
+
+    def of_part(self, part: PartitionTransaction) -> list[Transaction]:
+        """The transactions that what a partition has between two markers was written in; usually one.
+
+        Version 1 has many transactions in one epoch. What came when the partition had the marker of the last one
+        already, as a write does that nobody verified, belongs to none: nobody ever decides on it.
+        """
+        found: dict[Transaction, None] = {}
+        for batch in part.batches:
+            transaction = self.of_data(batch)
+            if transaction is None:
+                continue
+            prepared, ended = transaction.prepared, part.marker_before
+            if prepared is None or ended is None or ended.order < prepared.order:
+                found[transaction] = None
+        return list(found)
 
     def of_marker(self, batch: StoredBatch) -> Transaction | None:
         """The transaction that a marker ends: the last one decided before with its producer."""
