@@ -134,6 +134,11 @@ class Topics:
         topic = self.metadata.get(name)
         return None if topic is None else describe_topic_configs(topic.configs, self._settings)
 
+    def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
+        """Let nothing below an offset be read any more, in partitions hosted here; see `LogDirectory`. Raises
+        StorageError."""
+        return self._logs.delete_records(before_offsets)
+
     # Creating
 
     def check_create(

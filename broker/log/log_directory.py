@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -30,6 +30,7 @@ from broker.log.producer_state import ProducerState
 from broker.log.recovery import GIVING_UP, LoadedLog, LogLoader
 from broker.log.segment import Segment
 from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
@@ -330,6 +331,24 @@ class LogDirectory:
         self._disk.delete(doomed)
         self._disk.rename(self._join(str(topic_partition)), doomed)
         self._doomed.append(doomed)
+
+    def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
+        """Let nothing below an offset be read any more, in many partitions at once; durable when this returns.
+
+        Per partition: see `PartitionLog.move_log_start`; UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises
+        StorageError where it could not be noted for any.
+        """
+        errors = {}
+        for name, before_offset in before_offsets.items():
+            partition_log = self._logs.get(name)
+            if partition_log is None:
+                errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif partition_log.is_offline:
+                errors[name] = ErrorCode.KAFKA_STORAGE_ERROR
+            else:
+                errors[name] = partition_log.move_log_start(before_offset)
+        self._write_log_starts()
+        return errors
 
     # Partitions that move between nodes
 

@@ -26,9 +26,18 @@ class SweptLog(DurableLog):
     # Housekeeping
 
     def delete_records(self, before_offset: int) -> ErrorCode:
+        """Let nothing below `before_offset` be read any more, even after a crash; see `move_log_start`."""
+        start_offset = self.log_start_offset
+        error = self.move_log_start(before_offset)
+        if self.log_start_offset > start_offset and self.log_start_moved is not None:
+            self.log_start_moved()
+        return error
+
+    def move_log_start(self, before_offset: int) -> ErrorCode:
         """Let nothing below `before_offset` be read any more; TO_HIGH_WATERMARK (-1) for all that is durable.
 
-        The files go with the next sweep. OFFSET_OUT_OF_RANGE above the high watermark. Raises StorageError.
+        Whoever waits for the log is told. The files go with the next sweep; durable when `log_start_moved` has run.
+        OFFSET_OUT_OF_RANGE above the high watermark. Raises StorageError.
         """
         self._insist_on_online()
         if before_offset == TO_HIGH_WATERMARK:
@@ -36,9 +45,8 @@ class SweptLog(DurableLog):
         if not 0 <= before_offset <= self.high_watermark:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if before_offset > self.log_start_offset:
-            self._move_log_start(before_offset)
-            if self.log_start_moved is not None:
-                self.log_start_moved()
+            self._begin_at(before_offset)
+            self._watchers.notify()  # who waits below it waits in vain
         return ErrorCode.NONE
 
     def sweep(self, now_ms: int) -> None:
@@ -91,7 +99,7 @@ class SweptLog(DurableLog):
             segment = self.segments.remove_first()
             deleted_bytes += segment.size_bytes
             segment.delete()
-        self._move_log_start(max(self.log_start_offset, self.segments.first.base_offset))
+        self._begin_at(max(self.log_start_offset, self.segments.first.base_offset))
         self.files.keep_snapshots([segment.base_offset for segment in self.segments])
         log.info(
             "segments_deleted",
@@ -102,7 +110,7 @@ class SweptLog(DurableLog):
             log_start_offset=self.log_start_offset,
         )
 
-    def _move_log_start(self, offset: int) -> None:
+    def _begin_at(self, offset: int) -> None:
         self.log_start_offset = offset
         self._epochs.truncate_from_start(offset)
         before = self.last_stable_offset

@@ -12,6 +12,7 @@ from typing import Any, cast
 import broker.handlers.alter_configs
 import broker.handlers.cluster
 import broker.handlers.configs
+import broker.handlers.delete_records
 import broker.handlers.fetch
 import broker.handlers.leader_epochs
 import broker.handlers.list_offsets
