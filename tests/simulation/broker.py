@@ -83,6 +83,7 @@ class SimulatedBroker:
     store:     for the nodes of a cluster a handle each, `for_another_node`; one of its own, unless given.
     placement: makes what the node knows of the cluster, anew for each start.
     before, after: see `SimulatedDisk`; they stay over restarts.
+    fence:     called before each operation; raises StorageError for what this node may not change.
     crash_count, start_count: what has happened so far.
     sync_latency_s: how long a sync takes, chosen evenly between the two.
     """
@@ -102,6 +103,7 @@ class SimulatedBroker:
         self.port = PORT
         self.before: Callable[[Operation], None] | None = None
         self.after: Callable[[Operation], None] | None = None
+        self.fence: Callable[[Operation], None] | None = None
         self.crash_count = 0
         self.start_count = 0
         self.store = SimulatedStore() if store is None else store
@@ -221,6 +223,8 @@ class SimulatedBroker:
         self.died.set()
 
     def _before(self, operation: Operation) -> None:
+        if self.fence is not None:
+            self.fence(operation)
         if self.before is not None:
             self.before(operation)
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from broker.topic_partition import TopicPartition
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.client import SimulatedClient
 from tests.simulation.disk import Operation
@@ -23,6 +24,7 @@ class World:
     trace: what passed between clients and brokers, and what happened to them.
     aged: the epochs of transactional ids that are older than the world.
     reached: the situations that came up, and how often, see `tests.simulation.situations`.
+    placement_observers: called with a partition and the nodes that it went from and to, once its files are there.
     disk_observers: called with the broker after each operation on its disk, in the order in which they took effect.
     """
 
@@ -37,6 +39,7 @@ class World:
         self.brokers: dict[int, SimulatedBroker] = {}
         self.reached: Counter[str] = Counter()
         self.aged: dict[str, int] = {}
+        self.placement_observers: list[Callable[[TopicPartition, int, int], None]] = []
         self.disk_observers: list[Callable[[SimulatedBroker, Operation], None]] = []
 
     def chance_of(self, name: str) -> random.Random:

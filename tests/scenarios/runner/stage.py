@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from broker.disk import StorageError
-from broker.placement import PlacementTable, PlacementView
+from broker.placement import PlacementView
 from broker.server import StartError
-from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from broker.topic_partition import TopicPartition
 from tests.scenarios.runner.faults import Fate, Faults, Survival
 from tests.scenarios.runner.sweep_point import Plant
-from tests.simulation.broker import DATA_DIRECTORY, SimulatedBroker, SimulatedStore
+from tests.simulation.broker import SimulatedBroker
+from tests.simulation.broker_cluster import BrokerCluster
 from tests.simulation.disk import Operation
 from tests.simulation.world import World
 
@@ -28,9 +29,6 @@ STARTS = 10
 
 TRANSITIONS = 11
 """The invariant that states follow one another as the table says."""
-
-OF_ONE_LOG = frozenset({2, 3, 10, TRANSITIONS, 12, 13, 14})
-"""Those that read the log of the coordinators as one; a partition of it that moves is copied from its first record."""
 
 SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
 
@@ -97,26 +95,21 @@ class Stage:
         self.parties: dict[str, Party] = {}
         self.topics: dict[str, int] = {}
         self.settings: dict[str, str] = dict(SETTINGS)
-        self.placement: PlacementTable | None = None
+        self.cluster: BrokerCluster | None = None
         self.longest_timeout_ms = 0
         self.broken_by_hand: set[int] = set()
         self.is_forgiving = False
         self.plant: Plant | None = None
         self.usual_sync_latency_s = (SYNC_S, SYNC_S)
-        self._views: dict[int, PlacementView] = {}
-        self._holders: dict[TopicPartition, int] = {}
-        self._store: SimulatedStore | None = None
 
     def machine(self, node_id: int = 1) -> Machine:
         """The broker of that number, made when it is first spoken of."""
         machine = self.machines.get(node_id)
         if machine is None:
-            broker = self.world.add_broker(
-                node_id,
-                self.settings,
-                store=None if self._store is None else self._store.for_another_node(),
-                placement=None if self.placement is None else lambda: self._new_view(node_id),
-            )
+            if self.cluster is None:
+                broker = self.world.add_broker(node_id, self.settings)
+            else:
+                broker = self.cluster.add_broker(node_id, self.settings)
             machine = self.machines[node_id] = Machine(self, broker)
         return machine
 
@@ -130,88 +123,35 @@ class Stage:
 
     def make_cluster(self) -> None:
         """Several brokers share metadata and placement; broker 1 leads what nobody else was given."""
-        self.placement = PlacementTable(lambda _: 1)
-        self._store = SimulatedStore()
+        self.cluster = BrokerCluster(self.world, lambda _: 1)
 
     def forget_the_dead(self) -> None:
         """The placement tells a process that is not running nothing any more."""
-        for node_id, machine in self.machines.items():
-            if self.placement is not None and not machine.broker.is_running:
-                view = self._views.pop(node_id, None)
-                if view is not None:
-                    self.placement.forget(view)
+        if self.cluster is not None:
+            self.cluster.forget_the_dead()
 
     def move(self, topic_partition: TopicPartition, node_id: int | None) -> None:
         """Have another broker lead a partition, with what the one before has on its disk; None: nobody leads it."""
-        assert self.placement is not None
-        source_id = self.holder_id(topic_partition)
-        if topic_partition.topic == TRANSACTION_STATE_TOPIC and node_id != source_id:
-            self.broken_by_hand |= OF_ONE_LOG
-        self._holders[topic_partition] = source_id
-        self.placement.place(topic_partition, None)
-        if node_id is None:
-            return
-        if node_id != source_id:
-            self._copy(topic_partition, self.machine(source_id), self.machine(node_id))
-            self._holders[topic_partition] = node_id
-        self.placement.place(topic_partition, node_id)
-
-    def holder_id(self, topic_partition: TopicPartition) -> int:
-        """The broker on whose disk a partition is, whether anybody leads it or not."""
-        return self._holders.get(topic_partition, 1)
-
-    def _copy(self, topic_partition: TopicPartition, source: Machine, target: Machine) -> None:
-        directory = f"{DATA_DIRECTORY}/{topic_partition}"
-        files = {
-            path: source.broker.disk.content(path)
-            for path in source.broker.disk.paths()
-            if path.startswith(f"{directory}/")
-        }
-        target.broker.disk.put_directory(directory, files)
+        assert self.cluster is not None
+        self.cluster.move(topic_partition, node_id)
 
     def heal_cluster(self) -> None:
         """Everybody reaches everybody, hears of everything, and every partition has a leader."""
-        if self.placement is None:
+        if self.cluster is None:
             return
         for machine in self.machines.values():
             for other in self.machines.values():
                 self.world.network.join(machine.broker.host, other.broker.host)
         self.world.network.latency_between_s.clear()
-        for view in self._views.values():
-            view.catch_up()
-        for topic_partition, node_id in self._holders.items():
-            if self.placement.leader(topic_partition).node_id is None:
-                self.placement.place(topic_partition, node_id)
+        self.cluster.heal()
 
     def view(self, node_id: int) -> PlacementView | None:
         """What a broker knows of who leads what; None while it is down."""
-        return self._views.get(node_id)
-
-    def _new_view(self, node_id: int) -> PlacementView:
-        assert self.placement is not None
-        old = self._views.get(node_id)
-        if old is not None:
-            self.placement.forget(old)
-        self.placement.register(self.machines[node_id].broker.address)
-        for topic_partition in self._all_partitions() if self.machines[node_id].broker.start_count > 1 else ():
-            if self.placement.leader(topic_partition).node_id == node_id:
-                self.placement.place(topic_partition, node_id)  # after a crash it leads in a higher epoch
-        view = self._views[node_id] = self.placement.view(node_id)
-        return view
-
-    def _all_partitions(self) -> list[TopicPartition]:
-        assert self._store is not None
-        return [
-            TopicPartition(topic.name, partition)
-            for topic in self._store._topics.values()
-            for partition in range(topic.partition_count)
-        ]
+        return None if self.cluster is None else self.cluster.view(node_id)
 
     def leader_id(self, topic_partition: TopicPartition) -> int:
         """The broker that leads a partition; 1 when there is only one broker, or no leader."""
-        if self.placement is None:
-            return 1
-        return self.placement.leader(topic_partition).node_id or 1
+        return 1 if self.cluster is None else self.cluster.leader_id(topic_partition) or 1
 
     async def bring_up(self, machine: Machine) -> None:
         """Start a broker that is down, as often as it takes; where the disk is full, room is made first."""

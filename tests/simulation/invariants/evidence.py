@@ -62,6 +62,7 @@ class Evidence:
         self.sent_order: dict[int, int] = {}
         self.served_since_s: dict[int, float] = {}
         self._skews_ms: list[int] = [0, 0]
+        self._homes: dict[TopicPartition, int] = {}
         self._files: dict[tuple[int, str], _File] = {}
         self._compacted: dict[str, bool] = {}
         self._unsure: dict[Key, None] = {}
@@ -70,6 +71,7 @@ class Evidence:
         self._waiting: list[Exchange] = []
         self._seen_entries = 0
         world.disk_observers.append(self._disk_changed)
+        world.placement_observers.append(self._moved)
 
     # Questions
 
@@ -167,6 +169,8 @@ class Evidence:
             if match is not None:
                 self._take_answers()
                 key = broker.node_id, _name(match["directory"])
+                if self._is_left_behind(*key):
+                    return
                 if key in self._unsure:
                     self._read_again(key)
                 else:
@@ -174,8 +178,27 @@ class Evidence:
             return
         self._removed(broker.node_id, operation.path)
         directory = operation.path.rpartition("/")[0]
-        if _DIRECTORY.fullmatch(directory) is not None:
+        if _DIRECTORY.fullmatch(directory) is not None and not self._is_left_behind(broker.node_id, _name(directory)):
             self._unsure[broker.node_id, _name(directory)] = None
+
+    def _moved(self, topic_partition: TopicPartition, source_id: int, target_id: int) -> None:
+        """What was one node's log is another's from now on; what is left of it with the first is of no account."""
+        source, target = (source_id, topic_partition), (target_id, topic_partition)
+        if source in self._unsure:
+            self._read_again(source)
+        self._homes[topic_partition] = target_id
+        inside = f"/{topic_partition}/"
+        for stale in [known for known in self._files if known[0] == target_id and inside in known[1]]:
+            del self._files[stale]
+        for known in [known for known in self._files if known[0] == source_id and inside in known[1]]:
+            self._files[target_id, known[1]] = self._files.pop(known)
+        history = self.histories.pop(source, None)
+        if history is not None:
+            history.node_id = target_id
+            self.histories[target] = history
+
+    def _is_left_behind(self, node_id: int, topic_partition: TopicPartition) -> bool:
+        return self._homes.get(topic_partition, node_id) != node_id
 
     def _removed(self, node_id: int, path: str) -> None:
         """A directory, if that is what it is, was renamed for its deletion, or deleted."""
@@ -200,7 +223,9 @@ class Evidence:
         self.served_since_s.pop(broker.node_id, None)
         self._take_answers()
         found = [match for path in broker.disk.paths() if (match := _LOG_FILE.fullmatch(path))]
-        names = dict.fromkeys(_name(match["directory"]) for match in found)
+        names = dict.fromkeys(
+            name for match in found if not self._is_left_behind(broker.node_id, name := _name(match["directory"]))
+        )
         for key in [key for key in self.histories if key[0] == broker.node_id and key[1] not in names]:
             self._rewind(self.histories[key], 0)
         for topic_partition in names:
