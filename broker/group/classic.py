@@ -143,7 +143,7 @@ class ClassicGroup:
     had begun another one join again.
     """
 
-    group_type = "Classic"
+    group_type = "classic"
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id

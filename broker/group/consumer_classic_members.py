@@ -66,10 +66,10 @@ class ClassicMembersOfConsumerGroups:
         member_id = f"{prefix}-{joiner.member_id_suffix}" if is_new else request.member_id
         protocols = protocols_of(request)
         if len(group.members) >= self._config.consumer_max_size and member_id not in group.members:
-            return refuse_join(ErrorCode.GROUP_MAX_SIZE_REACHED)
+            return refuse_join(ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id)
         subscription = _subscription(group, request.protocol_type, protocols)
         if subscription is None:
-            return refuse_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+            return refuse_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         if is_new and instance_id is None and joiner.requires_known_member_id:
             return refuse_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         found = group.members.get(member_id) if instance_id is None else group.static_member(instance_id)

@@ -21,6 +21,8 @@ LEAVE_FOR_A_WHILE_EPOCH = -2
 """Of a static member that will be back under its instance id."""
 
 TARGET_DELETED_EPOCH = -1
+FIRST_GROUP_EPOCH = 1
+"""Of a group of which no record says otherwise: a target assignment is due for its first member in any case."""
 
 Assignment = Mapping[bytes, frozenset[int]]
 """Partitions by topic id."""
@@ -111,12 +113,12 @@ class ConsumerGroup:
     checked_regexes_ms:      and when that was found. All three live in memory only.
     """
 
-    group_type = "Consumer"
+    group_type = "consumer"
     protocol_type = CONSUMER_PROTOCOL_TYPE
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.group_epoch = 0
+        self.group_epoch = FIRST_GROUP_EPOCH
         self.metadata_hash = 0
         self.assignment_epoch = 0
         self.assignment_timestamp_ms = 0

@@ -48,7 +48,7 @@ class Refusal(NamedTuple):
     """Why a request is not done; the message is for people."""
 
     error: ErrorCode
-    message: str
+    message: str | None
 
 
 class Sender(NamedTuple):

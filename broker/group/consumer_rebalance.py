@@ -78,7 +78,9 @@ class ConsumerRebalance:
         if previous == member:
             return False
         draft.write(_member(draft, member.member_id), member_value(member))
-        return previous is None or previous.subscribed_topic_names != member.subscribed_topic_names
+        # A member that joins without any topic changes nothing for the others.
+        known_names = frozenset() if previous is None else previous.subscribed_topic_names
+        return known_names != member.subscribed_topic_names
 
     def replace_member(self, draft: Draft, previous: ConsumerMember, member_id: str) -> None:
         """Another process takes over a static member: what it had, and is to have, under a new member id."""

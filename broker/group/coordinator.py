@@ -226,6 +226,8 @@ class GroupCoordinatorShard:
         group = known if isinstance(known, ConsumerGroup) else None
         if group is None:
             if request.member_epoch != JOIN_EPOCH:
+                if known is None:
+                    return Decision(refuse(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found."))
                 return Decision(refuse(*_no_consumer_group(group_id, known)))
             if isinstance(known, ClassicGroup) and known.members:
                 converted = upgraded(known, self._topics, self._config, effects)
@@ -257,11 +259,15 @@ class GroupCoordinatorShard:
                     group_type=group.group_type,
                 )
 
-    def describe_group(self, group_id: str) -> DescribedGroup | None:
-        """None for a classic group that does not exist. Metadata and assignments are shown for a stable group only."""
+    def describe_group(self, group_id: str) -> DescribedGroup | Refusal:
+        """Metadata and assignments are shown for a stable group only.
+
+        Refuses: GROUP_ID_NOT_FOUND, also for a group that is not a classic one.
+        """
         group = self._group(group_id)
         if not isinstance(group, ClassicGroup):
-            return None
+            reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)
         is_stable = group.state is ClassicState.STABLE
         return DescribedGroup(
             group_id=group_id,

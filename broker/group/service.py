@@ -24,7 +24,7 @@ from broker.coordinator import (
 )
 from broker.group.classic_membership import Joiner
 from broker.group.classic_rebalance import refuse_join, refuse_sync
-from broker.group.consumer_membership import Sender
+from broker.group.consumer_membership import Refusal, Sender
 from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import GroupConfig
 from broker.group.offset_commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
@@ -392,12 +392,12 @@ class GroupService:
         groups.sort(key=lambda group: group.group_id)
         return groups
 
-    async def describe_group(self, group_id: str) -> ErrorCode | DescribedGroup | None:
-        """None when there is no such classic group."""
+    async def describe_group(self, group_id: str) -> DescribedGroup | Refusal:
+        """A classic group. Refuses: GROUP_ID_NOT_FOUND, and the coordinator's errors."""
         try:
             return await self._decide(group_id, lambda shard: Decision(shard.describe_group(group_id)))
         except CoordinatorRefusal as refusal:
-            return refusal.error
+            return Refusal(refusal.error, None)
 
     async def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescribedGroup:
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from broker.group.consumer_membership import Refusal
 from broker.handlers.api import RequestContext, api
+from broker.handlers.authorized_operations import AclOperation
 from protocol.errors import ErrorCode
 from protocol.messages.group_admin import (
     DeletableGroupResult,
@@ -18,8 +20,17 @@ from protocol.messages.group_admin import (
 DESCRIBE_KNOWS_GROUP_NOT_FOUND = 6  # KIP-1043
 DEAD = "Dead"
 
-# READ, DELETE and DESCRIBE as bits: every operation on a group, because nobody is refused any.
-GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+# Every operation on a group as bits, because nobody is refused any.
+GROUP_OPERATIONS = sum(
+    1 << operation
+    for operation in (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    )
+)
 
 
 # DescribeGroups
@@ -41,17 +52,21 @@ async def handle_describe_groups(context: RequestContext, request: DescribeGroup
     groups = []
     for group_id in request.groups:
         described = await context.services.groups.describe_group(group_id)
-        if described is None:
-            described = DescribedGroup(group_id=group_id, group_state=DEAD)
-            if context.api_version >= DESCRIBE_KNOWS_GROUP_NOT_FOUND:
-                described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                described.error_message = f"Group {group_id} not found."
-        elif isinstance(described, ErrorCode):
-            described = DescribedGroup(group_id=group_id, error_code=described)
+        if isinstance(described, Refusal):
+            described = _refused(group_id, described, context.api_version)
         if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
             described.authorized_operations = GROUP_OPERATIONS
         groups.append(described)
     return DescribeGroupsResponse(groups=groups)
+
+
+def _refused(group_id: str, refusal: Refusal, version: int) -> DescribedGroup:
+    if refusal.error is not ErrorCode.GROUP_ID_NOT_FOUND:
+        return DescribedGroup(group_id=group_id, error_code=refusal.error)
+    described = DescribedGroup(group_id=group_id, group_state=DEAD)
+    if version >= DESCRIBE_KNOWS_GROUP_NOT_FOUND:
+        described.error_code, described.error_message = refusal
+    return described
 
 
 # ListGroups

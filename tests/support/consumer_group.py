@@ -9,13 +9,23 @@ from broker.group.consumer_group import ConsumerGroup, ConsumerGroupState
 from broker.group.consumer_membership import Sender
 from broker.group.effects import GroupConfig
 from broker.metadata.image import MetadataImage, TopicMetadata
+from protocol.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolTopicPartitions,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+)
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
-from tests.support.group_shard import ShardHarness
+from protocol.messages.group_membership import JoinGroupResponse
+from protocol.schema import encode
+from tests.support.group_shard import ShardHarness, Waiting
 
 Partitions = set[tuple[str, int]]
 
@@ -59,6 +69,11 @@ class GroupWorld(ShardHarness):
         group = self.shard._groups[group_id]
         assert isinstance(group, ConsumerGroup)
         return group
+
+    def crash(self) -> None:
+        """Go on with a shard that is loaded from the log; whoever waits for an answer gets none."""
+        self.shard = self.replayed().shard
+        self.waiting.clear()
 
     def settle(self, members: Iterable[ModelMember], limit: int = 30) -> int:
         """Let members send heartbeats in turn until the group is stable; how many rounds that took."""
@@ -117,6 +132,15 @@ class ModelMember:
             self._has_news = False
         return self._take(self._send(**fields))
 
+    def step(self) -> None:
+        """What a client does next: join, or show that it is alive; one that was fenced joins again."""
+        if self.epoch <= 0:
+            self.join()
+            return
+        if self.heartbeat().error_code:
+            self.epoch = 0
+            self.owned = set()
+
     def leave(self, epoch: int = -1) -> ConsumerGroupHeartbeatResponse:
         self.epoch = epoch
         self.owned = set()
@@ -153,3 +177,110 @@ class ModelMember:
                 self._has_news = True
                 self.owned = assigned
         return response
+
+
+class ClassicModelMember:
+    """A member of the classic protocol that rebalances the cooperative way: it joins again to give something up, and
+    keeps the rest meanwhile. As a leader it shares in turns.
+    """
+
+    def __init__(self, world: GroupWorld, *topics: str, group_id: str = "g") -> None:
+        self.world = world
+        self.group_id = group_id
+        self.topics = list(topics)
+        self.member_id = ""
+        self.owned: Partitions = set()
+        self.generation_id = -1
+        self._waiting: Waiting | None = None
+        self._has_to_join = True
+        self._joined: JoinGroupResponse | None = None
+
+    def step(self) -> None:
+        """The next request of a client, or the answer to the last one."""
+        if self._waiting is not None and self._waiting.token in self.world.waiting:
+            return
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and waiting.is_answered:
+            self._take(waiting.answer)
+        elif waiting is not None or self._has_to_join:
+            self._joined = None
+            self._take(self.world.join(self.group_id, self.member_id, protocols={"range": self._subscription()}))
+        elif self._joined is not None:
+            self._take(self.world.sync(self.member_id, self.generation_id, self._shares(), group_id=self.group_id))
+        else:
+            self._heed(self.world.heartbeat(self.member_id, self.generation_id, group_id=self.group_id))
+
+    def leave(self) -> None:
+        self.world.leave(self.member_id, group_id=self.group_id)
+        self._reset()
+
+    def _take(self, answer: Any) -> None:
+        if isinstance(answer, Waiting):
+            self._waiting = answer
+        elif answer.error_code:
+            if isinstance(answer, JoinGroupResponse) and answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                self.member_id = answer.member_id
+            else:
+                self._heed(answer.error_code)
+        elif isinstance(answer, JoinGroupResponse):
+            self.member_id, self.generation_id = answer.member_id, answer.generation_id
+            self._joined, self._has_to_join = answer, False
+        else:
+            self._joined = None
+            assigned = {
+                (topic.topic, partition)
+                for topic in decode_assignment(answer.assignment).assigned_partitions
+                for partition in topic.partitions
+            }
+            # Whoever is to give something up says so by joining again.
+            self._has_to_join = not self.owned <= assigned
+            self.owned = assigned
+
+    def _heed(self, error: int) -> None:
+        if error == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._joined, self._has_to_join = None, True
+        elif error:
+            self._reset()
+
+    def _reset(self) -> None:
+        self.member_id, self.generation_id, self.owned = "", -1, set()
+        self._waiting = self._joined = None
+        self._has_to_join = True
+
+    def _subscription(self) -> bytes:
+        names = sorted({name for name, _ in self.owned})
+        subscription = ConsumerProtocolSubscription(
+            topics=self.topics,
+            owned_partitions=[
+                ConsumerProtocolTopicPartitions(
+                    topic=name, partitions=sorted(index for topic, index in self.owned if topic == name)
+                )
+                for name in names
+            ],
+        )
+        return b"\0\1" + bytes(encode(subscription, 1))
+
+    def _shares(self) -> dict[str, bytes]:
+        """What a leader gives to everybody: only what nobody else still owns."""
+        assert self._joined is not None
+        subscriptions = {member.member_id: decode_subscription(member.metadata) for member in self._joined.members}
+        owners = {
+            (topic.topic, partition): member_id
+            for member_id, subscription in subscriptions.items()
+            for topic in subscription.owned_partitions
+            for partition in topic.partitions
+        }
+        shares: dict[str, list[ConsumerProtocolTopicPartitions]] = {member_id: [] for member_id in subscriptions}
+        for topic in self.world.topics.all():
+            wanting = sorted(member_id for member_id, wanted in subscriptions.items() if topic.name in wanted.topics)
+            for index, member_id in enumerate(wanting):
+                partitions = [
+                    partition
+                    for partition in range(index, topic.partition_count, len(wanting))
+                    if owners.get((topic.name, partition), member_id) == member_id
+                ]
+                shares[member_id].append(ConsumerProtocolTopicPartitions(topic=topic.name, partitions=partitions))
+        return {
+            member_id: encode_assignment(ConsumerProtocolAssignment(assigned_partitions=owned), 1)
+            for member_id, owned in shares.items()
+        }

@@ -24,7 +24,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
     world = GroupWorld(orders=4)
     first = world.member("a", "orders")
     response = first.join()
-    assert (response.member_id, response.member_epoch, response.heartbeat_interval_ms) == ("a", 1, 5_000)
+    assert (response.member_id, response.member_epoch, response.heartbeat_interval_ms) == ("a", 2, 5_000)
     assert first.owned == ORDERS_OF_FOUR
     assert world.consumer_group().state is ConsumerGroupState.STABLE
     quiet = first.heartbeat()
@@ -38,15 +38,15 @@ def test_partitions_change_hands_only_when_their_owner_has_given_them_up() -> No
     first.join()
     first.heartbeat()
     second.join()
-    assert (second.epoch, second.owned) == (2, set())
+    assert (second.epoch, second.owned) == (3, set())
     assert world.consumer_group().members["b"].state is MemberState.UNRELEASED_PARTITIONS
     first.heartbeat()
-    assert (first.epoch, len(first.owned)) == (1, 2), "told to give up, and still in its epoch"
+    assert (first.epoch, len(first.owned)) == (2, 2), "told to give up, and still in its epoch"
     assert world.consumer_group().members["a"].state is MemberState.UNREVOKED_PARTITIONS
     second.heartbeat()
     assert second.owned == set()
     first.heartbeat()
-    assert (first.epoch, world.consumer_group().members["a"].state) == (2, MemberState.STABLE)
+    assert (first.epoch, world.consumer_group().members["a"].state) == (3, MemberState.STABLE)
     second.heartbeat()
     assert second.owned | first.owned == ORDERS_OF_FOUR
     assert not second.owned & first.owned
@@ -112,17 +112,17 @@ def test_wrong_epochs_are_fenced_and_a_lost_answer_is_not() -> None:
     world = GroupWorld(orders=2)
     member = world.member("a", "orders")
     member.join()
-    for epoch in (2, 0x7FFFFFFF):
+    for epoch in (3, 0x7FFFFFFF):
         assert world.send(member_id="a", member_epoch=epoch).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     assert world.send(member_id="b", member_epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     world.grow("orders", 3)
     member.heartbeat()
-    assert member.epoch == 2
-    stale: dict[str, Any] = {"member_id": "a", "member_epoch": 1}
+    assert member.epoch == 3
+    stale: dict[str, Any] = {"member_id": "a", "member_epoch": 2}
     assert world.send(**stale).error_code == ErrorCode.FENCED_MEMBER_EPOCH, "it does not say what it owns"
     owned = ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=topic_id("orders"), partitions=[0, 1])
     response = world.send(**stale, topic_partitions=[owned])
-    assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 2)
+    assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 3)
     owned.partitions.append(9)
     assert world.send(**stale, topic_partitions=[owned]).error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
@@ -133,7 +133,7 @@ def test_a_fenced_member_joins_again_with_epoch_0_and_gets_what_it_had() -> None
     member.join()
     before = len(world.log)
     member.join()
-    assert (member.epoch, len(member.owned)) == (1, 2)
+    assert (member.epoch, len(member.owned)) == (2, 2)
     assert len(world.log) == before
 
 
@@ -239,7 +239,7 @@ def test_a_target_is_not_made_anew_within_the_assignment_interval() -> None:
     first.join()
     second.join()
     assert world.consumer_group().state is ConsumerGroupState.ASSIGNING
-    assert (second.epoch, second.owned) == (1, set())
+    assert (second.epoch, second.owned) == (2, set())
     world.advance(1_000)
     world.settle([first, second])
     assert (len(first.owned), len(second.owned)) == (2, 2)
@@ -291,7 +291,7 @@ def test_a_static_member_that_was_replaced_is_fenced() -> None:
     first.leave(-2)
     second = world.member("b", "orders", instance_id="i")
     second.join()
-    first.epoch = 1
+    first.epoch = 2
     assert first.heartbeat().error_code == ErrorCode.FENCED_INSTANCE_ID
     assert first.leave(-2).error_code == ErrorCode.FENCED_INSTANCE_ID
     assert world.send(member_id="b", member_epoch=1, instance_id="x").error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -349,3 +349,24 @@ def test_names_and_a_pattern_of_one_member_add_up() -> None:
     member = world.member("a", "payments", regex="ord.*")
     member.join()
     assert member.owned == {("orders", 0), ("payments", 0)}
+
+
+def test_a_member_without_topics_changes_nothing_for_the_others() -> None:
+    world = GroupWorld(orders=2)
+    member = world.member("a", "orders")
+    epoch = member.join().member_epoch
+    assert world.member("b").join().member_epoch == epoch
+    assert member.heartbeat().member_epoch == epoch
+
+
+def test_the_first_member_has_an_epoch_even_without_topics() -> None:
+    world = GroupWorld(orders=2)
+    assert world.member("a").join().member_epoch == 1
+    world.crash()
+    assert world.member("b", "orders").join().member_epoch == 2
+
+
+def test_the_classic_way_to_describe_does_not_know_the_group() -> None:
+    world = GroupWorld(orders=2)
+    world.member("a", "orders").join()
+    assert world.shard.describe_group("g") == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")

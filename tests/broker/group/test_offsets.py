@@ -13,6 +13,7 @@ from broker.group.offset_commits import Committer
 from broker.group.offset_decisions import MAX_RECORDS_PER_DECISION
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
+from protocol.messages.group_admin import DescribedGroup
 from tests.support.group_shard import ShardHarness
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -312,17 +313,17 @@ def test_groups_are_listed_with_state_and_type(shard: ShardHarness) -> None:
         for group in shard.shard.list_groups()
     }
     assert listed == {
-        "consumers": ("Stable", "consumer", "Classic"),
-        "workers": ("Stable", "connect", "Classic"),
-        "simple": ("Empty", "", "Classic"),
-        "pending": ("Empty", "", "Classic"),
+        "consumers": ("Stable", "consumer", "classic"),
+        "workers": ("Stable", "connect", "classic"),
+        "simple": ("Empty", "", "classic"),
+        "pending": ("Empty", "", "classic"),
     }
 
 
 def test_a_stable_group_is_described_with_what_its_members_do(shard: ShardHarness) -> None:
     leader, follower = shard.stable_group(2, client_id="app")
     described = shard.shard.describe_group("g")
-    assert described is not None
+    assert isinstance(described, DescribedGroup)
     assert (described.group_state, described.protocol_type, described.protocol_data) == ("Stable", "consumer", "range")
     assert [
         (m.member_id, m.client_id, m.client_host, m.member_metadata, m.member_assignment) for m in described.members
@@ -333,10 +334,11 @@ def test_a_group_that_rebalances_is_described_without_assignments(shard: ShardHa
     shard.stable_group()
     shard.join(version=3)
     described = shard.shard.describe_group("g")
-    assert described is not None
+    assert isinstance(described, DescribedGroup)
     assert (described.group_state, described.protocol_data) == ("PreparingRebalance", "")
     assert all(member.member_assignment == b"" for member in described.members)
-    assert shard.shard.describe_group("unknown") is None
+    unknown = shard.shard.describe_group("unknown")
+    assert unknown == (ErrorCode.GROUP_ID_NOT_FOUND, "Group unknown not found.")
 
 
 def test_an_empty_group_is_deleted_with_its_offsets(shard: ShardHarness) -> None:

@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.coordinator import partition_for_key
+from broker.group.consumer_membership import Refusal
 from broker.group.offset_commits import Committer, OffsetToCommit
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from protocol.errors import ErrorCode
+from protocol.messages.group_admin import DescribedGroup
 from protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -359,9 +361,10 @@ async def test_a_group_is_described_listed_and_deleted(broker: GroupBroker) -> N
     assert isinstance(listed, list)
     assert [group.group_id for group in listed] == ["g"]
     described = await broker.groups.describe_group("g")
-    assert not isinstance(described, ErrorCode)
-    assert described is not None
+    assert isinstance(described, DescribedGroup)
     assert described.group_state == "Empty"
-    assert await broker.groups.describe_group("unknown") is None
+    unknown = await broker.groups.describe_group("unknown")
+    assert isinstance(unknown, Refusal)
+    assert unknown.error is ErrorCode.GROUP_ID_NOT_FOUND
     assert await broker.groups.delete_group("g") is ErrorCode.NONE
     assert await broker.groups.delete_group("g") is ErrorCode.GROUP_ID_NOT_FOUND

@@ -66,7 +66,7 @@ async def test_groups_are_listed_in_every_version(broker: GroupBroker, version: 
         ("simple", ""),
     ]
     assert [group.group_state for group in response.groups] == (["Stable", "Empty"] if version >= 4 else ["", ""])
-    assert [group.group_type for group in response.groups] == (["Classic"] * 2 if version >= 5 else ["", ""])
+    assert [group.group_type for group in response.groups] == (["classic"] * 2 if version >= 5 else ["", ""])
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from broker.group.classic import ClassicGroup
 from protocol.errors import ErrorCode
+from protocol.messages.group_admin import DescribedGroup
 from protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -110,8 +111,7 @@ async def test_a_static_leader_skips_the_assignment_since_version_9(broker: Grou
 async def test_members_are_shown_the_way_java_prints_addresses(broker: GroupBroker) -> None:
     await broker.stable_member()
     described = await broker.groups.describe_group("g")
-    assert described is not None
-    assert not isinstance(described, ErrorCode)
+    assert isinstance(described, DescribedGroup)
     assert described.members[0].client_host == "/127.0.0.1"
 
 
