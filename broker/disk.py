@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class StorageError(OSError):
@@ -40,6 +40,13 @@ def remedy(error: OSError) -> str:
     if error.errno in _WRONG_KIND:
         return "a file stands where a directory belongs, or the other way round: move it away"
     return "check the disk and the file"
+
+
+class Volume(NamedTuple):
+    """The file system that a directory is on. usable_bytes: what a broker may still write."""
+
+    total_bytes: int
+    usable_bytes: int
 
 
 class LogFile(Protocol):
@@ -99,6 +106,10 @@ class Disk(Protocol):
 
     def delete(self, path: str) -> None:
         """Remove a file, or a directory with all it holds; nothing happens when it is missing."""
+        ...
+
+    def volume(self, path: str) -> Volume:
+        """The file system that a directory is on."""
         ...
 
     def lock(self, path: str) -> bool:

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from queue import SimpleQueue
 
-from broker.disk import LogFile, StorageError
+from broker.disk import LogFile, StorageError, Volume
 
 FILE_MODE = 0o644
 # Syncs that run together share one commit of the file system's journal: 32 files took 4.3 ms with 4 threads, 19 with 1.
@@ -294,6 +294,13 @@ class LocalDisk:
             return ()
         except OSError as error:
             raise storage_error("list", path, error) from error
+
+    def volume(self, path: str) -> Volume:
+        try:
+            found = os.statvfs(path)
+        except OSError as error:
+            raise storage_error("measure the file system of", path, error) from error
+        return Volume(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def make_directory(self, path: str) -> None:
         try:

@@ -155,6 +155,11 @@ class Topics:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
         if self.metadata.get(name) is not None:
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
+    @property
+    def directory(self) -> LogDirectory:
+        """Where all that is hosted here lies."""
+        return self._logs
+
         if name in INTERNAL_TOPICS and not is_own:
             return (
                 ErrorCode.INVALID_TOPIC_EXCEPTION,

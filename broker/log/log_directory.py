@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import structlog
 
 from broker.clock import Clock
-from broker.disk import Disk, LogFile, StorageError
+from broker.disk import Disk, LogFile, StorageError, Volume, remedy
 from broker.log.checkpoints import ZERO_TOPIC_ID, CorruptCheckpointError, decode_offsets, encode_offsets
 from broker.log.cleaner import Cleaner
 from broker.log.flusher import Flusher
@@ -107,6 +107,14 @@ class LogDirectory:
 
     async def open(
         self,
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def volume(self) -> Volume:
+        """The file system that the directory is on. Raises StorageError."""
+        return self._disk.volume(self._path)
+
         config_for_topic: Callable[[str], LogConfig],
         leader_epoch_of: Callable[[TopicPartition], int | None] = _every_log_has_its_own,
     ) -> None:

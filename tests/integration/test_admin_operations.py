@@ -6,8 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import ElectionType, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+)
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.admin import KafkaAdminClient
 
@@ -76,3 +85,52 @@ def test_kafka_python_deletes_records(
     produce(broker, topic, 10)
     kafka_python.delete_records({KafkaPythonPartition(topic, 0): 7})
     assert earliest(confluent, topic) == 7
+
+
+# Directories, leaders, quorum
+
+
+def test_kafka_python_sees_directories_leaders_and_the_quorum(
+    broker: BrokerProcess, kafka_python: KafkaAdminClient, confluent: AdminClient, unique: Callable[[str], str]
+) -> None:
+    topic = unique("placed")
+    create(confluent, topic, 2)
+    produce(broker, topic, 10)
+    (directory,) = (found for described in kafka_python.describe_log_dirs() for found in described["log_dirs"])
+    assert directory["total_bytes"] > directory["usable_bytes"] > 0
+    sizes = {
+        (found["name"], partition["partition_index"]): partition["partition_size"]
+        for found in directory["topics"]
+        for partition in found["partitions"]
+    }
+    assert sizes[topic, 0] > sizes[topic, 1] == 0
+    assert kafka_python.list_partition_reassignments() == {}
+    quorum = kafka_python.describe_metadata_quorum()
+    assert "1" in str(quorum)
+
+
+def test_nobody_else_can_be_elected(confluent: AdminClient, unique: Callable[[str], str]) -> None:
+    topic = unique("placed")
+    create(confluent, topic)
+    partition = TopicPartition(topic, 0)
+    elected = confluent.elect_leaders(ElectionType.PREFERRED, [partition]).result(TIMEOUT_S)
+    assert elected[partition].code() == KafkaError.ELECTION_NOT_NEEDED
+
+
+# Access
+
+
+def test_there_is_no_authorizer(confluent: AdminClient) -> None:
+    rule = AclBinding(
+        ResourceType.TOPIC,
+        "orders",
+        ResourcePatternType.LITERAL,
+        "User:alice",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    (created,) = confluent.create_acls([rule]).values()
+    with pytest.raises(KafkaException, match="No Authorizer is configured") as raised:
+        created.result(TIMEOUT_S)
+    assert raised.value.args[0].code() == KafkaError.SECURITY_DISABLED

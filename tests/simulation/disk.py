@@ -22,7 +22,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from broker.disk import LogFile, StorageError
+from broker.disk import LogFile, StorageError, Volume
 from tests.simulation.loop import Crash, Process, current_process
 
 TORN_APPEND_PROBABILITY = 0.5
@@ -215,6 +215,9 @@ class SimulatedDisk:
         if power_loss:
             disk._root.lose_power(self._chance)
         return disk
+
+    def volume(self, path: str) -> Volume:
+        return Volume(total_bytes=2**40, usable_bytes=2**40)
 
     # What tests look at
 

@@ -9,16 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import broker.handlers.acls
 import broker.handlers.alter_configs
 import broker.handlers.cluster
 import broker.handlers.configs
+import broker.handlers.delegation_tokens
 import broker.handlers.delete_records
 import broker.handlers.fetch
 import broker.handlers.leader_epochs
 import broker.handlers.list_offsets
+import broker.handlers.log_dirs
 import broker.handlers.metadata
 import broker.handlers.produce
 import broker.handlers.producers
+import broker.handlers.quorum
+import broker.handlers.reassignments
+import broker.handlers.sasl
 import broker.handlers.topics  # noqa: F401  # all for what they put into APIS
 from broker.broker_configs import BrokerConfigs
 from broker.config import Settings

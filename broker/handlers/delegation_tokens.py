@@ -1,0 +1,94 @@
+"""The APIs of delegation tokens: who comes in without having said who they are gets none.
+
+Source: KIP-48; Kafka's KafkaApis.allowTokenRequests, which refuses plain connections before anything else.
+"""
+
+from __future__ import annotations
+
+from broker.handlers.api import RequestContext, api
+from protocol.errors import ErrorCode
+from protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+
+ANONYMOUS_TYPE, ANONYMOUS = "User", "ANONYMOUS"
+NO_TIMESTAMP_MS = -1
+
+
+def create_delegation_token_failed(
+    request: CreateDelegationTokenRequest, error: ErrorCode, version: int
+) -> CreateDelegationTokenResponse:
+    return CreateDelegationTokenResponse(
+        error_code=error,
+        principal_type=ANONYMOUS_TYPE,
+        principal_name=ANONYMOUS,
+        token_requester_principal_type=ANONYMOUS_TYPE,
+        token_requester_principal_name=ANONYMOUS,
+        issue_timestamp_ms=NO_TIMESTAMP_MS,
+        expiry_timestamp_ms=NO_TIMESTAMP_MS,
+        max_timestamp_ms=NO_TIMESTAMP_MS,
+    )
+
+
+@api(CreateDelegationTokenRequest, CreateDelegationTokenResponse, versions="1-3", failed=create_delegation_token_failed)
+def handle_create_delegation_token(
+    context: RequestContext, request: CreateDelegationTokenRequest
+) -> CreateDelegationTokenResponse:
+    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is not authenticated."""
+    return create_delegation_token_failed(request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version)
+
+
+def renew_delegation_token_failed(
+    request: RenewDelegationTokenRequest, error: ErrorCode, version: int
+) -> RenewDelegationTokenResponse:
+    return RenewDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NO_TIMESTAMP_MS)
+
+
+@api(RenewDelegationTokenRequest, RenewDelegationTokenResponse, versions="1-2", failed=renew_delegation_token_failed)
+def handle_renew_delegation_token(
+    context: RequestContext, request: RenewDelegationTokenRequest
+) -> RenewDelegationTokenResponse:
+    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is not authenticated."""
+    return renew_delegation_token_failed(request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version)
+
+
+def expire_delegation_token_failed(
+    request: ExpireDelegationTokenRequest, error: ErrorCode, version: int
+) -> ExpireDelegationTokenResponse:
+    return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NO_TIMESTAMP_MS)
+
+
+@api(ExpireDelegationTokenRequest, ExpireDelegationTokenResponse, versions="1-2", failed=expire_delegation_token_failed)
+def handle_expire_delegation_token(
+    context: RequestContext, request: ExpireDelegationTokenRequest
+) -> ExpireDelegationTokenResponse:
+    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is not authenticated."""
+    return expire_delegation_token_failed(request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version)
+
+
+def describe_delegation_token_failed(
+    request: DescribeDelegationTokenRequest, error: ErrorCode, version: int
+) -> DescribeDelegationTokenResponse:
+    return DescribeDelegationTokenResponse(error_code=error)
+
+
+@api(
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+    versions="1-3",
+    failed=describe_delegation_token_failed,
+)
+def handle_describe_delegation_token(
+    context: RequestContext, request: DescribeDelegationTokenRequest
+) -> DescribeDelegationTokenResponse:
+    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is not authenticated."""
+    return describe_delegation_token_failed(
+        request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version
+    )

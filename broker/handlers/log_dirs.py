@@ -1,0 +1,126 @@
+"""DescribeLogDirs and AlterReplicaLogDirs: what lies in the data directory, and that there is no other one.
+
+Source: KIP-113, KIP-827; Kafka's ReplicaManager.describeLogDirs and alterReplicaLogDirs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from broker.disk import StorageError, Volume
+from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.partition_lookup import find_log
+from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+NOT_KNOWN = Volume(total_bytes=-1, usable_bytes=-1)
+LONGEST_DIRECTORY_NAME_BYTES = 255
+FUTURE_ENDING_BYTES = len(".-future") + 32
+"""What Kafka appends to the name of a partition's directory while it moves."""
+
+
+# DescribeLogDirs
+
+
+def describe_log_dirs_failed(
+    request: DescribeLogDirsRequest, error: ErrorCode, version: int
+) -> DescribeLogDirsResponse:
+    return DescribeLogDirsResponse(error_code=error)
+
+
+@api(DescribeLogDirsRequest, DescribeLogDirsResponse, versions="1-5", failed=describe_log_dirs_failed)
+def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """The data directory with the sizes of the partitions asked for; `topics` null for all of them.
+
+    Partitions that are not here are left out.
+    """
+    directory = context.services.topics.directory
+    wanted: dict[str, frozenset[int]] | None = None
+    if request.topics is not None:
+        wanted = {topic.topic: frozenset(topic.partitions) for topic in request.topics}
+    sizes: defaultdict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
+    for log in directory.logs():
+        topic, partition = log.topic_partition
+        if wanted is None or partition in wanted.get(topic, ()):
+            sizes[topic].append(DescribeLogDirsPartition(partition_index=partition, partition_size=log.size_bytes))
+    try:
+        volume, error = directory.volume(), ErrorCode.NONE
+    except StorageError:
+        volume, error = NOT_KNOWN, ErrorCode.KAFKA_STORAGE_ERROR
+    found = DescribeLogDirsResult(
+        error_code=error,
+        log_dir=directory.path,
+        topics=[DescribeLogDirsTopic(name=topic, partitions=partitions) for topic, partitions in sizes.items()],
+        total_bytes=volume.total_bytes,
+        usable_bytes=volume.usable_bytes,
+    )
+    return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=[found])
+
+
+# AlterReplicaLogDirs
+
+
+def alter_replica_log_dirs_failed(
+    request: AlterReplicaLogDirsRequest, error: ErrorCode, version: int
+) -> AlterReplicaLogDirsResponse:
+    """Every partition of the request fails with the same error."""
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=error)
+                    for partition in topic.partitions
+                ],
+            )
+            for directory in request.dirs
+            for topic in directory.topics
+        ]
+    )
+
+
+@api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, versions="1-2", failed=alter_replica_log_dirs_failed)
+def handle_alter_replica_log_dirs(
+    context: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """Partitions lie in the one data directory: that they are to be there is true already, elsewhere they cannot be.
+
+    Refuses, per partition: LOG_DIR_NOT_FOUND, INVALID_TOPIC_EXCEPTION (a name too long), and what `find_log` refuses.
+    """
+    services = context.services
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(
+                        partition_index=partition,
+                        error_code=_move(services, TopicPartition(topic.name, partition), directory.path),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for directory in request.dirs
+            for topic in directory.topics
+        ]
+    )
+
+
+def _move(services: Services, name: TopicPartition, path: str) -> ErrorCode:
+    if len(str(name)) + FUTURE_ENDING_BYTES > LONGEST_DIRECTORY_NAME_BYTES:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if path != services.topics.directory.path:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    log = find_log(services.topics, *name)
+    return log if isinstance(log, ErrorCode) else ErrorCode.NONE

@@ -1,0 +1,214 @@
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments: what they mean where each partition has one
+replica, its leader.
+
+There is nobody else to elect, and nowhere to move to; what asks for the state of things is granted.
+Source: KIP-183, KIP-455, KIP-460; Kafka's ReplicationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.partition_lookup import leadership
+from broker.metadata.image import TopicMetadata
+from protocol.errors import ErrorCode
+from protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    PartitionResult,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+    ReplicaElectionResult,
+)
+
+PREFERRED, UNCLEAN = 0, 1
+Outcome = tuple[ErrorCode, str | None]
+_DONE: Outcome = (ErrorCode.NONE, None)
+
+# ElectLeaders
+
+
+def elect_leaders_failed(
+    request: ElectLeadersRequest, error: ErrorCode, version: int, message: str | None = None
+) -> ElectLeadersResponse:
+    """The request and every partition that it names fail with the same error."""
+    return ElectLeadersResponse(
+        error_code=error,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[_elected(partition, (error, message)) for partition in topic.partitions],
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )
+
+
+def _elected(partition: int, outcome: Outcome) -> PartitionResult:
+    error, message = outcome
+    return PartitionResult(partition_id=partition, error_code=error, error_message=message)
+
+
+@api(ElectLeadersRequest, ElectLeadersResponse, versions="0-2", failed=elect_leaders_failed)
+def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """The one replica of a partition leads it, or nobody can. `topic_partitions` null for all, which only shows what
+    failed.
+
+    Refuses, per partition: ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION, PREFERRED_LEADER_NOT_AVAILABLE and
+    ELIGIBLE_LEADERS_NOT_AVAILABLE (its log is offline). As a whole: INVALID_REQUEST (unknown election type).
+    """
+    services, election_type = context.services, request.election_type
+    if election_type not in (PREFERRED, UNCLEAN):
+        message = f"Unknown election type {election_type}"
+        return elect_leaders_failed(request, ErrorCode.INVALID_REQUEST, context.api_version, message)
+    results = []
+    if request.topic_partitions is None:
+        for topic in services.topics.metadata.all():
+            outcomes = [
+                (partition, _elect(services, topic.name, partition, election_type))
+                for partition in range(topic.partition_count)
+            ]
+            failed = [
+                _elected(partition, outcome)
+                for partition, outcome in outcomes
+                if outcome[0] is not ErrorCode.ELECTION_NOT_NEEDED
+            ]
+            results.append(ReplicaElectionResult(topic=topic.name, partition_result=failed))
+    else:
+        for wanted in request.topic_partitions:
+            elected = [
+                _elected(partition, _elect(services, wanted.topic, partition, election_type))
+                for partition in wanted.partitions
+            ]
+            results.append(ReplicaElectionResult(topic=wanted.topic, partition_result=elected))
+    return ElectLeadersResponse(error_code=ErrorCode.NONE, replica_election_results=results)
+
+
+def _elect(services: Services, topic: str, partition: int, election_type: int) -> Outcome:
+    metadata = services.topics.metadata.get(topic)
+    if metadata is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}"
+    if not 0 <= partition < metadata.partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{partition}"
+    if leadership(services, topic, partition).error is ErrorCode.NONE:
+        return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+    if election_type == PREFERRED:
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."
+    return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
+
+
+# AlterPartitionReassignments
+
+
+def alter_partition_reassignments_failed(
+    request: AlterPartitionReassignmentsRequest, error: ErrorCode, version: int
+) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, error_code=error, error_message=None
+    )
+
+
+@api(
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    versions="0-1",
+    failed=alter_partition_reassignments_failed,
+)
+def handle_alter_partition_reassignments(
+    context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """A partition stays on the one node that it is on: only that is granted.
+
+    Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
+    NO_REASSIGNMENT_IN_PROGRESS (nothing to cancel).
+    """
+    services = context.services
+    may_change_factor = request.allow_replication_factor_change
+    responses = []
+    for topic in request.topics:
+        metadata = services.topics.metadata.get(topic.name)
+        answers = []
+        for wanted in topic.partitions:
+            error, message = _reassign(services, topic.name, metadata, wanted, may_change_factor=may_change_factor)
+            answers.append(
+                ReassignablePartitionResponse(
+                    partition_index=wanted.partition_index, error_code=error, error_message=message
+                )
+            )
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=answers))
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=may_change_factor,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        responses=responses,
+    )
+
+
+def _reassign(
+    services: Services,
+    topic: str,
+    metadata: TopicMetadata | None,
+    wanted: ReassignablePartition,
+    *,
+    may_change_factor: bool,
+) -> Outcome:
+    partition, replicas = wanted.partition_index, wanted.replicas
+    if metadata is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}."
+    if not 0 <= partition < metadata.partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{partition}."
+    if replicas is None:
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
+    reason = _impossible(services, replicas)
+    if reason is not None:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}"
+    current = leadership(services, topic, partition).replicas
+    if len(replicas) != len(current) and not may_change_factor:
+        return (
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor is changed from {len(current)} to {len(replicas)}",
+        )
+    if list(replicas) != current:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The partition has one replica, and that stays on {current}."
+    return _DONE
+
+
+def _impossible(services: Services, replicas: Sequence[int]) -> str | None:
+    """Why no partition can have these replicas, in words; None when one could. Source: Kafka's PartitionAssignment."""
+    if not replicas:
+        return "an empty replica list."
+    known = {services.node_id, *(other.node_id for other in services.topics.placement.other_nodes())}
+    for position, replica in enumerate(replicas):
+        if replica not in known:
+            return f"broker {replica}, but no such broker is registered."
+        if replica in replicas[:position]:
+            return f"the broker {replica} more than once."
+    return None
+
+
+# ListPartitionReassignments
+
+
+def list_partition_reassignments_failed(
+    request: ListPartitionReassignmentsRequest, error: ErrorCode, version: int
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_code=error, error_message=None)
+
+
+@api(
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    versions="0-0",
+    failed=list_partition_reassignments_failed,
+)
+def handle_list_partition_reassignments(
+    context: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """No partition is ever under way."""
+    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])

@@ -1,0 +1,39 @@
+"""SaslHandshake and SaslAuthenticate where nobody is asked who they are: on a PLAINTEXT listener, as all here are.
+
+Source: KIP-152; Kafka's KafkaApis.handleSaslHandshakeRequest and handleSaslAuthenticateRequest.
+"""
+
+from __future__ import annotations
+
+from broker.handlers.api import RequestContext, api
+from protocol.errors import ErrorCode
+from protocol.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+TOO_LATE = "SaslAuthenticate request received after successful authentication"
+
+
+def sasl_handshake_failed(request: SaslHandshakeRequest, error: ErrorCode, version: int) -> SaslHandshakeResponse:
+    return SaslHandshakeResponse(error_code=error)
+
+
+@api(SaslHandshakeRequest, SaslHandshakeResponse, versions="0-1", failed=sasl_handshake_failed)
+def handle_sasl_handshake(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    """ILLEGAL_SASL_STATE: this connection needs no authentication."""
+    return sasl_handshake_failed(request, ErrorCode.ILLEGAL_SASL_STATE, context.api_version)
+
+
+def sasl_authenticate_failed(
+    request: SaslAuthenticateRequest, error: ErrorCode, version: int, message: str | None = None
+) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(error_code=error, error_message=message)
+
+
+@api(SaslAuthenticateRequest, SaslAuthenticateResponse, versions="0-2", failed=sasl_authenticate_failed)
+def handle_sasl_authenticate(context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    """ILLEGAL_SASL_STATE: this connection needs no authentication."""
+    return sasl_authenticate_failed(request, ErrorCode.ILLEGAL_SASL_STATE, context.api_version, message=TOO_LATE)
