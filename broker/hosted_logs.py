@@ -30,6 +30,7 @@ class HostedLogs:
         self._logs = logs
         self._placement = placement
         self._settings = settings
+        self._configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int | None:
         """For the log directory: the epoch that this node leads a partition in, None if another one leads it."""
@@ -37,7 +38,18 @@ class HostedLogs:
         return placement.leader_epoch(topic_partition) if placement.is_local(topic_partition) else None
 
     def config(self, name: str, configs: Mapping[str, str]) -> LogConfig:
-        """The settings of a topic's logs."""
+        """The settings of a topic's logs; one object for all topics that set the same."""
+        key = frozenset(configs.items())
+        config = self._configs.get(key)
+        if config is None:
+            config = self._configs[key] = self._read_config(name, configs)
+        return config
+
+    def take_over_settings(self) -> None:
+        """The broker's defaults have changed."""
+        self._configs.clear()
+
+    def _read_config(self, name: str, configs: Mapping[str, str]) -> LogConfig:
         try:
             return log_config(configs, self._settings)
         except ValueError as error:
@@ -48,10 +60,16 @@ class HostedLogs:
     # Coming
 
     async def host(self, topic: TopicMetadata) -> None:
-        """Have a log for each partition of a topic that is led here. Raises StorageError."""
+        """Have a log for each partition of a topic that is led here, but for those that are opened later.
+
+        Raises StorageError.
+        """
         config: LogConfig | None = None
+        unopened = self._logs.unopened
         for topic_partition in topic.partitions():
-            if topic_partition not in self.by_partition and self._placement.is_local(topic_partition):
+            if topic_partition in self.by_partition or topic_partition in unopened:
+                continue
+            if self._placement.is_local(topic_partition):
                 config = config or self.config(topic.name, topic.configs)
                 await self.lead(topic_partition, topic, config)
 
@@ -90,6 +108,20 @@ class HostedLogs:
                     reason="it has been led before, but there are no files of it here; it begins anew, empty",
                 )
             return self._serve(self._create(topic_partition, topic, config))
+        return self._serve_found(partition_log, topic)
+
+    def serve_opened(self, topic_partition: TopicPartition, topic: TopicMetadata | None) -> PartitionLog | None:
+        """Serve a log that was opened after the start; None when it belongs to no known topic. Raises StorageError."""
+        partition_log = self._logs.get(topic_partition)
+        if topic is None or topic_partition.partition >= topic.partition_count:
+            self._report_stray(topic_partition)
+            return None
+        if partition_log is None:  # nothing was in its directory yet
+            return self._serve(self._create(topic_partition, topic, self.config(topic.name, topic.configs)))
+        return self._serve_found(partition_log, topic)
+
+    def _serve_found(self, partition_log: PartitionLog, topic: TopicMetadata) -> PartitionLog | None:
+        topic_partition = partition_log.topic_partition
         if partition_log.topic_id == ZERO_TOPIC_ID:
             self._logs.adopt(partition_log, topic.topic_id)
         if partition_log.topic_id != topic.topic_id:
@@ -144,7 +176,10 @@ class HostedLogs:
 
     def stray(self, topic: TopicMetadata) -> TopicPartition | None:
         """A log that has the name of a partition of a topic which is only about to be created."""
-        return next((name for name in topic.partitions() if self._logs.get(name) is not None), None)
+        return next((name for name in topic.partitions() if self._has_directory(name)), None)
+
+    def _has_directory(self, topic_partition: TopicPartition) -> bool:
+        return topic_partition in self._logs.unopened or self._logs.get(topic_partition) is not None
 
     def make_way(self, topic: TopicMetadata, first_partition: int = 0) -> None:
         """Before new partitions are made, from `first_partition` on: nothing of earlier ones may be left in the
@@ -156,7 +191,7 @@ class HostedLogs:
         missing = [
             name.partition
             for name in topic.partitions()
-            if self._logs.get(name) is None and self._placement.is_local(name)
+            if not self._has_directory(name) and self._placement.is_local(name)
         ]
         if missing:
             log.warning(
@@ -167,13 +202,16 @@ class HostedLogs:
             )
 
     def report_strays(self) -> None:
-        """Say which logs belong to no topic that is known."""
+        """Say which of the logs that are open belong to no topic that is known."""
         for partition_log in self._logs.logs():
             topic_partition = partition_log.topic_partition
             if self.by_partition.get(topic_partition) is not partition_log:
-                log.warning(
-                    "stray_partition_found",
-                    topic=topic_partition.topic,
-                    partition=topic_partition.partition,
-                    reason="it belongs to no known topic; it is neither served nor deleted",
-                )
+                self._report_stray(topic_partition)
+
+    def _report_stray(self, topic_partition: TopicPartition) -> None:
+        log.warning(
+            "stray_partition_found",
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
+            reason="it belongs to no known topic; it is neither served nor deleted",
+        )

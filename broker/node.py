@@ -125,7 +125,8 @@ class Node:
         self.start_duration_s = time.perf_counter() - started_s
 
     async def ensure_loaded(self) -> None:
-        """Wait until both coordinators have loaded all that they coordinate, or could not."""
+        """Wait until all logs are open and both coordinators have loaded all that they coordinate, or could not."""
+        await self.services.topics.ensure_opened()
         await self.services.transactions.ensure_loaded()
         await self.services.groups.ensure_loaded()
 

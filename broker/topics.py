@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from broker.config import AlterationRefusal, ConfigValue, Settings, check_topic_configs, describe_topic_configs
-from broker.disk import StorageError
+from broker.disk import StorageError, remedy
 from broker.hosted_logs import HostedLogs
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import LogDirectory
@@ -77,6 +77,8 @@ class Topics:
         self._changing = asyncio.Lock()
         self._is_outdated = False
         self._refreshing: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._is_closing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._context = contextvars.copy_context()
 
@@ -88,7 +90,7 @@ class Topics:
             topics = await self._store.load_topics()
             for topic in topics:
                 self.metadata.put(topic)
-            await self._logs.open(self.log_config, self._hosted.leader_epoch)
+            await self._logs.open(self.log_config, self._hosted.leader_epoch, patience_s=self._patience_s())
             for topic in await self._store.load_deletions():
                 # Only what a start finds is on the disk for sure: the record goes when nothing is found any more. What
                 # the other nodes of a cluster have on theirs cannot be told from here.
@@ -99,9 +101,19 @@ class Topics:
                 self._collisions[collision_key(topic.name)] = topic.name
                 await self._hosted.host(topic)
             self._hosted.report_strays()
+        self._begin_opening()
+
+    def _patience_s(self) -> float | None:
+        """How long a start opens logs before it serves clients. Where partitions move, all of them: who leads one has
+        to know at once what is in it."""
+        is_alone = isinstance(self.placement, SingleNodePlacement)
+        return self._settings.fencepost_start_opening_logs_ms / 1000 if is_alone else None
 
     async def close(self) -> None:
         """Follow neither the store nor the placement any more. The logs stay open."""
+        self._is_closing = True
+        if self._opening is not None:
+            await self._opening  # what it is at takes milliseconds, and is not to be left half done
         if self._placement_changed in self.placement.on_changed:
             self.placement.on_changed.remove(self._placement_changed)
             self._store.on_topics_changed.remove(self._topics_changed)
@@ -110,16 +122,25 @@ class Topics:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def log(self, topic_partition: TopicPartition) -> PartitionLog | None:
-        """The log of a partition hosted here."""
-        return self._partition_logs.get(topic_partition)
+        """The log of a partition hosted here. One that the start has left is opened now, or as the next."""
+        found = self._partition_logs.get(topic_partition)
+        if found is None and topic_partition in self._logs.unopened:
+            return self._open_log(topic_partition)
+        return found
+
+    def is_unopened(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is led here whose log the start has left for later."""
+        return topic_partition in self._logs.unopened
 
     def absence(self, topic_partition: TopicPartition) -> ErrorCode:
         """Why there is no log of a partition here: UNKNOWN_TOPIC_OR_PARTITION, or NOT_LEADER_OR_FOLLOWER when another
-        node leads it, or this one does not yet."""
+        node leads it, or this one does not yet: it is on its way here, or still to be opened."""
         topic = self.metadata.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < topic.partition_count:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic_partition in self._arriving or not self.placement.is_local(topic_partition):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if topic_partition in self._logs.unopened:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -134,10 +155,17 @@ class Topics:
         topic = self.metadata.get(name)
         return None if topic is None else describe_topic_configs(topic.configs, self._settings)
 
+    @property
+    def directory(self) -> LogDirectory:
+        """Where all that is hosted here lies."""
+        return self._logs
+
     def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
         """Let nothing below an offset be read any more, in partitions hosted here; see `LogDirectory`. Raises
         StorageError."""
-        return self._logs.delete_records(before_offsets)
+        known = {name: offset for name, offset in before_offsets.items() if self.log(name) is not None}
+        absent = {name: self.absence(name) for name in before_offsets if name not in known}
+        return self._logs.delete_records(known) | absent
 
     # Creating
 
@@ -155,11 +183,6 @@ class Topics:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
         if self.metadata.get(name) is not None:
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
-    @property
-    def directory(self) -> LogDirectory:
-        """Where all that is hosted here lies."""
-        return self._logs
-
         if name in INTERNAL_TOPICS and not is_own:
             return (
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -331,6 +354,7 @@ class Topics:
 
     def take_over_settings(self) -> None:
         """Give all logs the defaults that the broker has by now, where their topics set nothing."""
+        self._hosted.take_over_settings()
         for topic in self.metadata.all():
             self._configure_logs(topic)
 
@@ -353,6 +377,48 @@ class Topics:
         if self.metadata.partition_count + added_count <= limit:
             return None
         return f"{added_count} more partitions would exceed the {limit} that fencepost.max.partitions allows"
+
+    # Logs that the start has left
+
+    def _begin_opening(self) -> None:
+        is_idle = self._opening is None or self._opening.done()
+        if is_idle and self._logs.unopened.has_next and not self._is_closing:
+            self._opening = self._context.copy().run(asyncio.get_running_loop().create_task, self._open_the_rest())
+
+    async def ensure_opened(self) -> None:
+        """Wait until no log is left to be opened, but for those that cannot be."""
+        if self._opening is not None:
+            await asyncio.shield(self._opening)
+
+    async def _open_the_rest(self) -> None:
+        """Open one log after another while clients are served."""
+        while self._logs.unopened.has_next and not self._is_closing:
+            async with self._changing:
+                for topic_partition in await self._logs.open_next():
+                    self._serve_opened(topic_partition)
+            await asyncio.sleep(0)
+        if not self._is_closing:
+            self._logs.report_opened()
+
+    def _open_log(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """For somebody who asks for it now; None while it cannot be served."""
+        try:
+            if self._logs.open_now(topic_partition):
+                return self._serve_opened(topic_partition)
+        except StorageError as error:
+            _report_unopened(topic_partition, error)
+        self._begin_opening()
+        return None
+
+    def _serve_opened(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        try:
+            served = self._hosted.serve_opened(topic_partition, self.metadata.get(topic_partition.topic))
+        except StorageError as error:
+            self._logs.unopened.fail(topic_partition)
+            _report_unopened(topic_partition, error)
+            return None
+        self._logs.unopened.discard(topic_partition)
+        return served
 
     # What other nodes change
 
@@ -457,6 +523,16 @@ class Topics:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _report_unopened(topic_partition: TopicPartition, error: StorageError) -> None:
+    log.error(
+        "partition_not_opened",
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
+        reason=str(error),
+        remedy=remedy(error),
+    )
 
 
 def _random_topic_id() -> bytes:

@@ -49,6 +49,14 @@ class ServerSettings:
     fencepost_shutdown_drain_ms: int = declare(
         INT, 5_000, "How long a stopping broker waits for requests in flight to be answered.", at_least(0)
     )
+    fencepost_start_opening_logs_ms: int = declare(
+        INT,
+        500,
+        "How long a start goes on opening logs before clients are served. The rest is opened while they are, first the "
+        "logs that they ask for; until its log is open, a partition answers NOT_LEADER_OR_FOLLOWER, which clients "
+        "repeat by themselves.",
+        at_least(0),
+    )
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ def find_log(
 
 
 class Leadership(NamedTuple):
-    """Who leads a partition, as Metadata shows it. leader_id, leader_epoch: -1 with LEADER_NOT_AVAILABLE."""
+    """Who leads a partition, as Metadata shows it. leader_id: -1 with LEADER_NOT_AVAILABLE. leader_epoch: -1 then, and
+    when it is not known yet."""
 
     error: ErrorCode
     leader_id: int
@@ -55,8 +56,10 @@ def leadership(services: Services, topic: str, partition: int) -> Leadership:
     A leader is the one replica there is. Source: Kafka's KRaftMetadataCache.getPartitionMetadata.
     """
     topic_partition = TopicPartition(topic, partition)
-    log = services.topics.log(topic_partition)
     here = services.node_id
+    if services.topics.is_unopened(topic_partition):  # whoever asks for the whole map does not want all of it at once
+        return Leadership(ErrorCode.NONE, here, NO_LEADER_EPOCH, [here], [])
+    log = services.topics.log(topic_partition)
     if log is not None and not log.is_offline:
         return Leadership(ErrorCode.NONE, here, log.leader_epoch, [here], [])
     placement = services.topics.placement

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -29,7 +30,8 @@ from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
 from broker.log.recovery import GIVING_UP, LoadedLog, LogLoader
 from broker.log.segment import Segment
-from broker.topic_partition import TopicPartition
+from broker.log.unopened_logs import UnopenedLogs
+from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 from protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -45,6 +47,8 @@ OWN_LEADER_EPOCH = 0
 """Where nobody else tells in which epoch a partition is led: its log's own is never below."""
 LOADS_PER_TURN = 16
 LOGS_PER_SYNC = 64
+OPENING_SLICE_S = 0.005
+"""How long logs are opened at a stretch while clients are served."""
 SWEPT_LOGS_PER_TURN = 100
 LONGEST_NAME_BYTES = 255
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
@@ -70,6 +74,7 @@ class LogDirectory:
 
     cleaner_backoff_ms: how long the cleaner rests between looks for compacted logs that are due; None switches it off.
                         May be changed at any time.
+    unopened:           the logs that are there and that `open` has left for `open_next` and `open_now`.
     """
 
     def __init__(
@@ -88,7 +93,12 @@ class LogDirectory:
         self._cleaner = Cleaner(self._join(CLEANER_FILE), disk=disk, clock=clock)
         self.cleaner_backoff_ms = cleaner_backoff_ms
         self._cleaner_started_ms = 0
+        self.unopened = UnopenedLogs()
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._unsynced: list[tuple[PartitionLog, LoadedLog]] = []
+        self._config_for_topic: Callable[[str], LogConfig] | None = None
+        self._leader_epoch_of: Callable[[TopicPartition], int | None] = _every_log_has_its_own
+        self._was_clean = False
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_start_offsets: dict[TopicPartition, int] = {}
         self._doomed: list[str] = []
@@ -96,6 +106,14 @@ class LogDirectory:
         self._checkpointed_ms = 0
         self._is_locked = False
         self._is_open = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def volume(self) -> Volume:
+        """The file system that the directory is on. Raises StorageError."""
+        return self._disk.volume(self._path)
 
     def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
         return self._logs.get(topic_partition)
@@ -107,21 +125,17 @@ class LogDirectory:
 
     async def open(
         self,
-    @property
-    def path(self) -> str:
-        return self._path
-
-    def volume(self) -> Volume:
-        """The file system that the directory is on. Raises StorageError."""
-        return self._disk.volume(self._path)
-
         config_for_topic: Callable[[str], LogConfig],
         leader_epoch_of: Callable[[TopicPartition], int | None] = _every_log_has_its_own,
+        *,
+        patience_s: float | None = None,
     ) -> None:
-        """Take the directory and open all logs in it; after an unclean stop, recover them.
+        """Take the directory and open the logs in it; after an unclean stop, recover them.
 
         leader_epoch_of: the epoch that a partition is led in from now on, unless its log has a higher one; None for a
                          partition that is led by another node, whose directory is left alone.
+        patience_s:      how long to go on before the rest is left `unopened`; internal topics never are. None: all of
+                         them are opened.
         A partition that cannot be recovered is there, but offline. Raises StorageError when the directory itself cannot
         be used, also because another process has it.
         """
@@ -142,38 +156,99 @@ class LogDirectory:
             is_clean = False
         self._recovery_points = recovery_points or {}
         self._log_start_offsets = log_start_offsets or {}
+        self._config_for_topic, self._leader_epoch_of, self._was_clean = config_for_topic, leader_epoch_of, is_clean
         self._cleaner.load()
         found = self._partition_directories()
         if found and not is_clean:
             log.warning("unclean_stop_found", path=self._path, partitions=len(found))
-        recovered: list[tuple[PartitionLog, LoadedLog]] = []
-        for count, topic_partition in enumerate(found):
-            if count % LOADS_PER_TURN == 0:
-                await asyncio.sleep(0)
-            leader_epoch = leader_epoch_of(topic_partition)
-            if leader_epoch is not None:
-                config = config_for_topic(topic_partition.topic)
-                self._load(topic_partition, config, recovered, leader_epoch=leader_epoch, is_clean=is_clean)
-        await self._sync_recovered(recovered)
+        self.unopened.add(name for name in found if leader_epoch_of(name) is not None)
+        await self._open_in_time(patience_s)
         self._checkpointed_ms = self._clock.now_ms()
         self._is_open = True
-        if self._logs:
-            offline_count = sum(1 for partition_log in self._logs.values() if partition_log.is_offline)
-            log.info("logs_opened", path=self._path, partitions=len(self._logs), offline=offline_count, clean=is_clean)
+        if found:
+            self.report_opened()
+
+    async def _open_in_time(self, patience_s: float | None) -> None:
+        """The coordinators' logs, on which every transaction and group waits, and then as many as there is time for."""
+        names = sorted(self.unopened, key=lambda name: name.topic not in INTERNAL_TOPICS)
+        loop = asyncio.get_running_loop()
+        deadline_s = math.inf if patience_s is None else loop.time() + patience_s
+        for count, name in enumerate(names):
+            if name.topic not in INTERNAL_TOPICS and loop.time() >= deadline_s:
+                break
+            if count % LOADS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            self._load(self.unopened.take(name))
+        await self._sync_loaded()
+        for name in names:
+            if not self.unopened.is_waiting(name):
+                self.unopened.discard(name)
+
+    def report_opened(self) -> None:
+        """Tell the user how many logs are open, and how many are not yet."""
+        offline_count = sum(1 for partition_log in self._logs.values() if partition_log.is_offline)
+        counts = {"partitions": len(self._logs), "offline": offline_count}
+        if self.unopened:
+            counts["unopened"] = len(self.unopened)
+        log.info("logs_opened", path=self._path, **counts, clean=self._was_clean)
+
+    async def open_next(self) -> list[TopicPartition]:
+        """Open some of the logs that are left: those that were asked for, else any. Returns whose may be served now.
+
+        They are `unopened` until whoever serves them takes them out. One that cannot be opened is reported.
+        """
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        opened: list[TopicPartition] = []
+        while self.unopened.has_next and len(opened) < LOGS_PER_SYNC:
+            name = self.unopened.take()
+            try:
+                self._load(name)
+                opened.append(name)
+            except StorageError as error:
+                self.unopened.fail(name)
+                log.error(  # noqa: TRY400  # the reason says it all
+                    "partition_not_opened",
+                    topic=name.topic,
+                    partition=name.partition,
+                    path=self._join(str(name)),
+                    reason=str(error),
+                    remedy=remedy(error),
+                )
+            if loop.time() - started_s >= OPENING_SLICE_S:
+                break
+        return [*opened, *(name for name in await self._sync_loaded() if name not in opened)]
+
+    def open_now(self, topic_partition: TopicPartition) -> bool:
+        """Open a log that is left, if that takes no waiting; whether it may be served now. Else it is the next.
+
+        After an unclean stop there is something to be waited for: the disk. Raises StorageError.
+        """
+        if not self._was_clean or not self.unopened.is_waiting(topic_partition):
+            self.unopened.want(topic_partition)
+            return False
+        unsynced_count = len(self._unsynced)
+        try:
+            self._load(self.unopened.take(topic_partition))
+        except StorageError:
+            self.unopened.fail(topic_partition)
+            raise
+        return len(self._unsynced) == unsynced_count
 
     def _partition_directories(self) -> list[TopicPartition]:
         names = self._disk.list(self._path)
         self._doomed.extend(self._join(name) for name in names if _DELETED_NAME.fullmatch(name))
         return partition_directories(names)
 
-    def _load(
-        self,
-        topic_partition: TopicPartition,
-        config: LogConfig,
-        recovered: list[tuple[PartitionLog, LoadedLog]],
-        *,
-        leader_epoch: int,
-        is_clean: bool,
+    def _load(self, topic_partition: TopicPartition) -> None:
+        assert self._config_for_topic is not None
+        leader_epoch = self._leader_epoch_of(topic_partition)
+        if leader_epoch is not None:
+            config = self._config_for_topic(topic_partition.topic)
+            self._load_log(topic_partition, config, leader_epoch=leader_epoch, is_clean=self._was_clean)
+
+    def _load_log(
+        self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int, is_clean: bool
     ) -> None:
         files = PartitionFiles(self._disk, self._join(str(topic_partition)))
         now_ms = self._clock.now_ms()
@@ -214,26 +289,31 @@ class LogDirectory:
             )
         )
         if loaded.unsynced or loaded.side_files:
-            recovered.append((partition_log, loaded))
+            self._unsynced.append((partition_log, loaded))
 
     def _add(self, partition_log: PartitionLog) -> PartitionLog:
         self._logs[partition_log.topic_partition] = partition_log
         partition_log.log_start_moved = self._write_log_starts
         return partition_log
 
-    async def _sync_recovered(self, recovered: Sequence[tuple[PartitionLog, LoadedLog]]) -> None:
-        """Recovered records were in the page cache, perhaps nowhere else: they count when they are on the disk."""
+    async def _sync_loaded(self) -> list[TopicPartition]:
+        """Recovered records were in the page cache, perhaps nowhere else: they count when they are on the disk.
+
+        Returns whose are now.
+        """
+        recovered, self._unsynced = self._unsynced, []
         for start in range(0, len(recovered), LOGS_PER_SYNC):
-            share = recovered[start : start + LOGS_PER_SYNC]
+            share = [one for one in recovered[start : start + LOGS_PER_SYNC] if not one[0].is_deleted]
             files = [file for _, loaded in share for file in (*loaded.unsynced, *loaded.side_files)]
             try:
                 await self._disk.sync(files, [partition_log.files.directory for partition_log, _ in share])
             except StorageError as error:
                 for partition_log, _ in share:
                     partition_log.give_up(error)
-            for _, loaded in share:
-                for file in loaded.side_files:
-                    file.close()
+        for _, loaded in recovered:
+            for file in loaded.side_files:
+                file.close()
+        return [partition_log.topic_partition for partition_log, _ in recovered]
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int] | None:
         """What the file says, nothing if there is none; None if it cannot be read."""
@@ -329,6 +409,7 @@ class LogDirectory:
         partition_log = self._logs.pop(topic_partition, None)
         if partition_log is None:
             return
+        self.unopened.discard(topic_partition)
         self._cleaner.forget(topic_partition)
         partition_log.mark_deleted()
         self._doom(topic_partition, partition_log.topic_id)
@@ -372,9 +453,8 @@ class LogDirectory:
         if not self._disk.exists(self._join(str(topic_partition))):
             return None
         self._recovery_points.pop(topic_partition, None)
-        recovered: list[tuple[PartitionLog, LoadedLog]] = []
-        self._load(topic_partition, config, recovered, leader_epoch=leader_epoch, is_clean=False)
-        await self._sync_recovered(recovered)
+        self._load_log(topic_partition, config, leader_epoch=leader_epoch, is_clean=False)
+        await self._sync_loaded()
         return self._logs.get(topic_partition)
 
     def release(self, topic_partition: TopicPartition) -> None:
@@ -395,6 +475,7 @@ class LogDirectory:
             return False
         if PartitionFiles(self._disk, directory).read_topic_id() != topic_id:
             return False
+        self.unopened.discard(topic_partition)
         self._doom(topic_partition, topic_id)
         return True
 
@@ -433,6 +514,7 @@ class LogDirectory:
         """Bring everything to the disk, mark the directory as cleanly closed, and let it go. Raises StorageError.
 
         With a partition offline the stop is not clean: what was on its way to the disk is judged by the next start.
+        Nor is it when logs are left that the stop before had left uncleanly.
         """
         if not self._is_locked:
             return
@@ -447,7 +529,8 @@ class LogDirectory:
             await self._flusher.drain()
             self._write_recovery_points(durable=True)
             self._write_log_starts()
-            if not any(partition_log.is_offline for partition_log in self._logs.values()):
+            is_known = self._was_clean or not self.unopened
+            if is_known and not any(partition_log.is_offline for partition_log in self._logs.values()):
                 self._disk.write_file(self._join(CLEAN_SHUTDOWN_FILE), CLEAN_SHUTDOWN_CONTENT, durable=True)
         finally:
             for partition_log in self._logs.values():
@@ -458,21 +541,26 @@ class LogDirectory:
             self._disk.unlock(self._join(LOCK_FILE))
 
     def _write_recovery_points(self, *, durable: bool) -> None:
-        points = {name: partition_log.recovery_point for name, partition_log in self._logs.items()}
+        points = self._of_unopened(self._recovery_points)
+        points.update((name, partition_log.recovery_point) for name, partition_log in self._logs.items())
         if durable or points != self._recovery_points:
             self._disk.write_file(self._join(RECOVERY_POINT_FILE), encode_offsets(points), durable=durable)
             self._recovery_points = points
 
     def _write_log_starts(self) -> None:
         """Only those that the files do not say by themselves. At once, or deleted records would come back."""
-        offsets = {
-            name: partition_log.log_start_offset
+        offsets = self._of_unopened(self._log_start_offsets)
+        offsets.update(
+            (name, partition_log.log_start_offset)
             for name, partition_log in self._logs.items()
             if partition_log.log_start_offset > partition_log.segments.first.base_offset
-        }
+        )
         if offsets != self._log_start_offsets:
             self._disk.write_file(self._join(LOG_START_FILE), encode_offsets(offsets), durable=True)
             self._log_start_offsets = offsets
+
+    def _of_unopened(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {name: offsets[name] for name in self.unopened if name in offsets}
 
     def _join(self, name: str) -> str:
         return f"{self._path}/{name}"
