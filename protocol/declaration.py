@@ -49,6 +49,9 @@ HIGHEST_VERSION = 0x7FFF
 NO_VERSIONS = Versions(1, 0)
 ALL_VERSIONS = Versions(0, HIGHEST_VERSION)
 
+NULL_STRUCT, NULL_TAGGED_STRUCT = -1, 0
+"""The byte that stands for None in place of a struct; before one that is there stands 1. Source: Kafka's generator."""
+
 
 @dataclass(frozen=True, slots=True)
 class ArrayOf:

@@ -10,7 +10,17 @@ from struct import Struct
 from types import FunctionType
 from typing import NamedTuple
 
-from protocol.declaration import ArrayOf, Field, MessageSchema, StructOf, StructSchema, WireType, struct_schema_of
+from protocol.declaration import (
+    NULL_STRUCT,
+    NULL_TAGGED_STRUCT,
+    ArrayOf,
+    Field,
+    MessageSchema,
+    StructOf,
+    StructSchema,
+    WireType,
+    struct_schema_of,
+)
 from protocol.primitives import (
     BYTES,
     MAXIMUM_STRING_BYTES,
@@ -210,7 +220,9 @@ class _Reader:
             source.add(f"{target} = {items}")
         self._end_unless_null(count, nullable, target)
 
-    def _nested_struct(self, wire_type: StructOf, nullable: bool, target: str, path: str, depth: int) -> None:
+    def _nested_struct(
+        self, wire_type: StructOf, nullable: bool, target: str, path: str, depth: int, *, null: int = NULL_STRUCT
+    ) -> None:
         source = self._source
         item = f"item_{depth}"
         schema = struct_schema_of(wire_type.python_class)
@@ -221,7 +233,7 @@ class _Reader:
             return
         self._pending.append(Slot("b", "present", path))
         self._flush()
-        source.add("if present >= 0:")
+        source.add(f"if present != {null}:")
         source.indent()
         self._struct(schema, item, path + ".", depth + 1)
         self._flush()
@@ -254,9 +266,11 @@ class _Reader:
         for number, field in enumerate(fields):
             source.add(f"{'el' if number else ''}if {tag} == {field.tag}:")
             source.indent()
-            self._value(
-                field.type, self._version in field.nullable, f"{variable}.{field.name}", path + field.name, depth + 1
-            )
+            nullable, target = self._version in field.nullable, f"{variable}.{field.name}"
+            if isinstance(field.type, StructOf):
+                self._nested_struct(field.type, nullable, target, path + field.name, depth + 1, null=NULL_TAGGED_STRUCT)
+            else:
+                self._value(field.type, nullable, target, path + field.name, depth + 1)
             self._flush()
             source.add(f"if position != {end}:", path + field.name)
             source.add("    raise MalformedError('the tagged field has another size than it says')")

@@ -7,7 +7,17 @@ as a chunk of their own and begins another, so that they go to the socket as the
 from struct import Struct
 from types import FunctionType
 
-from protocol.declaration import ArrayOf, Field, MessageSchema, StructOf, StructSchema, WireType, struct_schema_of
+from protocol.declaration import (
+    NULL_STRUCT,
+    NULL_TAGGED_STRUCT,
+    ArrayOf,
+    Field,
+    MessageSchema,
+    StructOf,
+    StructSchema,
+    WireType,
+    struct_schema_of,
+)
 from protocol.primitives import (
     MAXIMUM_STRING_BYTES,
     RECORDS,
@@ -173,7 +183,9 @@ class _Writer:
             source.dedent()
         source.dedent()
 
-    def _nested_struct(self, wire_type: StructOf, nullable: bool, value: str, path: str, depth: int) -> None:
+    def _nested_struct(
+        self, wire_type: StructOf, nullable: bool, value: str, path: str, depth: int, *, null: int = NULL_STRUCT
+    ) -> None:
         source = self._source
         item = f"item_{depth}"
         schema = struct_schema_of(wire_type.python_class)
@@ -184,7 +196,7 @@ class _Writer:
             return
         self._flush()
         source.add(f"if {item} is None:")
-        source.add(f"    {self._out} += b'\\xff'")
+        source.add(f"    {self._out}.append({null & 0xFF})")
         source.add("else:")
         source.indent()
         self._pend("b", "1", path)
@@ -214,7 +226,11 @@ class _Writer:
             source.add(f"{count} += 1")
             self._out = f"tagged_{depth}"
             source.add(f"{self._out} = bytearray()")
-            self._value(field.type, self._version in field.nullable, value, path + field.name, depth + 1)
+            nullable = self._version in field.nullable
+            if isinstance(field.type, StructOf):
+                self._nested_struct(field.type, nullable, value, path + field.name, depth + 1, null=NULL_TAGGED_STRUCT)
+            else:
+                self._value(field.type, nullable, value, path + field.name, depth + 1)
             self._flush()
             source.add(f"write_varint({tags}, {field.tag})")
             source.add(f"write_varint({tags}, len({self._out}))")

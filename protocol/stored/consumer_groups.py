@@ -59,7 +59,7 @@ class ClassicMemberMetadata:
 
 @message(versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue:
-    """A member; `classic_member_metadata` is None for one of the consumer protocol."""
+    """A member; `classic_member_metadata` is None for one of the consumer protocol, which is always written down."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -69,7 +69,7 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: str | None = None
     rebalance_timeout_ms: int32 = -1
     server_assignor: str | None = None
-    classic_member_metadata: ClassicMemberMetadata | None = field(tag=0, default=None)
+    classic_member_metadata: ClassicMemberMetadata | None = field(tag=0, default=ClassicMemberMetadata())
 
 
 @message(versions="6")
