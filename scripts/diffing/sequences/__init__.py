@@ -1,0 +1,34 @@
+"""The sequences by theme; one module each, whose `run` asks everything on one `Exchange`."""
+
+from collections.abc import Callable
+
+from scripts.diffing.exchange import Exchange
+from scripts.diffing.sequences import (
+    admin,
+    classic_groups,
+    configs,
+    consumer_groups,
+    fetch,
+    idempotence,
+    list_offsets,
+    offsets,
+    produce,
+    protocol,
+    topics,
+    transactions,
+)
+
+SEQUENCES: dict[str, Callable[[Exchange], None]] = {
+    "protocol": protocol.run,
+    "topics": topics.run,
+    "produce": produce.run,
+    "fetch": fetch.run,
+    "list_offsets": list_offsets.run,
+    "idempotence": idempotence.run,
+    "transactions": transactions.run,
+    "classic_groups": classic_groups.run,
+    "consumer_groups": consumer_groups.run,
+    "offsets": offsets.run,
+    "configs": configs.run,
+    "admin": admin.run,
+}
