@@ -28,7 +28,7 @@ from scripts.apache_kafka import ROOT, ApacheKafka, fetch_jars, free_port
 from scripts.recording import python_clients, raw_requests
 from scripts.recording.proxy import Exchange, RecordingProxy
 
-JAVA_CLIENT = ROOT / "scripts" / "recording" / "JavaClient.java"
+JAVA_CLIENTS = [ROOT / "scripts" / "recording" / name for name in ("JavaClient.java", "JavaShareConsumer.java")]
 FRAME_BYTES_LIMIT = 6_000
 EXCHANGES_PER_VERSION_AND_SOURCE = 6
 RAW = "raw"
@@ -70,6 +70,13 @@ RECORDED = frozenset(
         "DeleteGroups",
         "ConsumerGroupHeartbeat",
         "ConsumerGroupDescribe",
+        "ShareGroupHeartbeat",
+        "ShareGroupDescribe",
+        "ShareFetch",
+        "ShareAcknowledge",
+        "DescribeShareGroupOffsets",
+        "AlterShareGroupOffsets",
+        "DeleteShareGroupOffsets",
         "AlterConfigs",
         "IncrementalAlterConfigs",
         "ListConfigResources",
@@ -119,15 +126,9 @@ def record() -> list[Exchange]:
                 scenario(bootstrap_servers)
             proxy.source = f"kafka-clients {kafka.version}"
             print(f"recording {proxy.source}", flush=True)
-            command = [
-                "java",
-                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-                "-cp",
-                f"{fetch_jars(kafka.version)}/*",
-                str(JAVA_CLIENT),
-                bootstrap_servers,
-            ]
-            subprocess.run(command, check=True, timeout=180)
+            options = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{fetch_jars(kafka.version)}/*"]
+            for program in JAVA_CLIENTS:
+                subprocess.run(["java", *options, str(program), bootstrap_servers], check=True, timeout=180)
             exchanges = list(proxy.exchanges)
         if failures:
             raise RuntimeError(f"{len(failures)} of the raw scenarios failed")

@@ -120,6 +120,26 @@ from protocol.messages.scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from protocol.messages.share_fetch import (
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from protocol.messages.share_groups import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+from protocol.messages.share_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
 from protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -210,8 +230,15 @@ REQUESTS: dict[int, type[Any]] = {
         ConsumerGroupDescribeRequest,
         ListConfigResourcesRequest,
         DescribeTopicPartitionsRequest,
+        ShareGroupHeartbeatRequest,
+        ShareGroupDescribeRequest,
+        ShareFetchRequest,
+        ShareAcknowledgeRequest,
         AddRaftVoterRequest,
         RemoveRaftVoterRequest,
+        DescribeShareGroupOffsetsRequest,
+        AlterShareGroupOffsetsRequest,
+        DeleteShareGroupOffsetsRequest,
     )
 }
 """The declared requests by API key."""
@@ -278,8 +305,15 @@ RESPONSES: dict[int, type[Any]] = {
         ConsumerGroupDescribeResponse,
         ListConfigResourcesResponse,
         DescribeTopicPartitionsResponse,
+        ShareGroupHeartbeatResponse,
+        ShareGroupDescribeResponse,
+        ShareFetchResponse,
+        ShareAcknowledgeResponse,
         AddRaftVoterResponse,
         RemoveRaftVoterResponse,
+        DescribeShareGroupOffsetsResponse,
+        AlterShareGroupOffsetsResponse,
+        DeleteShareGroupOffsetsResponse,
     )
 }
 """The declared replies by API key."""

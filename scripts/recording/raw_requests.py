@@ -21,9 +21,17 @@ from protocol.messages.delegation_tokens import (
 )
 from protocol.messages.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest, UnregisterBrokerRequest
 from protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from protocol.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
+from protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from protocol.messages.share_offsets import (
+    AlterShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequest,
+)
 from scripts.recording import raw_admin_requests as administration
 from scripts.recording import raw_data_requests as data
 from scripts.recording import raw_group_requests as groups
+from scripts.recording import raw_share_requests as shares
 from scripts.recording import raw_transaction_requests as transactions
 from scripts.recording.raw_session import Session
 
@@ -86,6 +94,13 @@ SCENARIOS: list[tuple[type[Any], Callable[[Session, int], None]]] = [
     (RenewDelegationTokenRequest, administration.renew_delegation_token),
     (ExpireDelegationTokenRequest, administration.expire_delegation_token),
     (DescribeDelegationTokenRequest, administration.describe_delegation_token),
+    (ShareGroupHeartbeatRequest, shares.share_group_heartbeat),
+    (ShareGroupDescribeRequest, shares.share_group_describe),
+    (ShareFetchRequest, shares.share_fetch),
+    (ShareAcknowledgeRequest, shares.share_acknowledge),
+    (DescribeShareGroupOffsetsRequest, shares.describe_share_group_offsets),
+    (AlterShareGroupOffsetsRequest, shares.alter_share_group_offsets),
+    (DeleteShareGroupOffsetsRequest, shares.delete_share_group_offsets),
     (UnregisterBrokerRequest, administration.unregister_broker),
     (AddRaftVoterRequest, administration.add_raft_voter),
     (RemoveRaftVoterRequest, administration.remove_raft_voter),

@@ -1,0 +1,46 @@
+"""What a request says of records, before any of them is looked at. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from broker.share.partition import Acknowledgement, AcknowledgeType
+
+
+class AcknowledgementBatch(Protocol):
+    """A range of records in ShareFetch or ShareAcknowledge."""
+
+    first_offset: int
+    last_offset: int
+    acknowledge_types: list[int]
+
+
+def read_acknowledgements(
+    batches: Iterable[AcknowledgementBatch], *, knows_renewal: bool, is_renewal: bool
+) -> list[Acknowledgement] | None:
+    """The acknowledgements of a partition; None when they make no sense, which is INVALID_REQUEST.
+
+    knows_renewal: whether the request's version has locks renewed. is_renewal: whether the request says that it does.
+    Source: Kafka's KafkaApis.validateAcknowledgementBatches.
+    """
+    highest_type = AcknowledgeType.RENEW if knows_renewal else AcknowledgeType.REJECT
+    previous_last_offset = -1
+    read = []
+    for batch in batches:
+        types = batch.acknowledge_types
+        if (
+            batch.first_offset > batch.last_offset
+            or batch.first_offset < previous_last_offset
+            or not _fits(types, batch.last_offset - batch.first_offset + 1)
+            or not all(AcknowledgeType.GAP <= number <= highest_type for number in types)
+            or (AcknowledgeType.RENEW in types and not is_renewal)
+        ):
+            return None
+        previous_last_offset = batch.last_offset
+        read.append(Acknowledgement(batch.first_offset, batch.last_offset, types))
+    return read
+
+
+def _fits(types: Sequence[int], record_count: int) -> bool:
+    return len(types) in (1, record_count)

@@ -1,0 +1,444 @@
+"""A partition as one share group reads it: which of its records are lent to whom, and which are done with. Pure.
+
+The share-partition start offset is the first record that is not done with; everything from there up to the end offset
+is in flight: available again, lent to a member for a while, or done with behind one that is not. A decision about
+records that has to be kept is a `Transition`: it is written down first, and made only then.
+Source: KIP-932, KIP-1206 (acquire modes), KIP-1222 (renewal); Kafka's SharePartition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from broker.share.in_flight import InFlight, RecordState, Span
+from protocol.errors import ErrorCode
+from protocol.stored.share_group_state import StateBatch
+
+MINIMUM_THROTTLE_DELIVERY_COUNT = 2
+LONGEST_LIMIT_WITHOUT_ISOLATION = 2
+
+
+class AcquireMode(IntEnum):
+    """How `maximum_count` is meant: whole batches may exceed it, or not. The numbers of ShareFetch."""
+
+    BATCH_OPTIMIZED = 0
+    RECORD_LIMIT = 1
+
+
+class AcknowledgeType(IntEnum):
+    """What a member says of a record; the numbers of ShareAcknowledge. A gap is an offset without a record."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLimits:
+    """The settings of a group that decisions go by."""
+
+    record_lock_duration_ms: int = 30_000
+    delivery_count_limit: int = 5
+    partition_max_record_locks: int = 2_000
+    renew_acknowledge_enable: bool = True
+
+
+class OffsetRange(NamedTuple):
+    """A range of offsets, both inclusive; a record batch of the log, for one."""
+
+    first_offset: int
+    last_offset: int
+
+
+class Acquired(NamedTuple):
+    """Records lent with one answer; both offsets inclusive."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class Acknowledgement(NamedTuple):
+    """What a member says of a range; both offsets inclusive. types: one for all, or one for each record."""
+
+    first_offset: int
+    last_offset: int
+    types: Sequence[int]
+
+
+class Refusal(NamedTuple):
+    """Why nothing of it is done; the message is for people."""
+
+    error: ErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What records become, to be written down and then made.
+
+    state_batches: what has to be kept; empty when only locks were renewed.
+    delivery_complete_count: of the records in flight, how many are done with then.
+    """
+
+    in_flight: InFlight
+    state_batches: list[StateBatch]
+    delivery_complete_count: int
+
+
+class SharePartition:
+    """One share partition. start_offset: of the first record that is not done with."""
+
+    def __init__(self, start_offset: int, state_batches: Iterable[StateBatch] = ()) -> None:
+        """Take up what was kept: records in between of which nothing is known were lent when it was lost."""
+        self.start_offset = start_offset
+        self._in_flight = InFlight()
+        next_offset = start_offset
+        for batch in sorted(state_batches, key=lambda batch: batch.first_offset):
+            first_offset = max(batch.first_offset, next_offset)
+            if batch.last_offset < first_offset:
+                continue
+            if first_offset > next_offset:
+                unknown_count = first_offset - next_offset
+                self._in_flight.append(Span(next_offset, first_offset - 1, RecordState.AVAILABLE, 0, unknown_count))
+            state = RecordState(batch.delivery_state)
+            count = batch.last_offset - first_offset + 1
+            self._in_flight.append(Span(first_offset, batch.last_offset, state, batch.delivery_count, count))
+            next_offset = batch.last_offset + 1
+        self._advance()
+
+    # Questions
+
+    @property
+    def end_offset(self) -> int:
+        """The first record that was never lent."""
+        end_offset = self._in_flight.end_offset
+        return self.start_offset if end_offset is None else end_offset
+
+    @property
+    def in_flight_count(self) -> int:
+        return self.end_offset - self.start_offset
+
+    def spans(self) -> list[Span]:
+        return list(self._in_flight)
+
+    def next_fetch_offset(self, limits: ShareLimits) -> int | None:
+        """Where to read on: at the first record that is available again, else at the end; None when enough is lent."""
+        for span in self._in_flight:
+            if span.state is RecordState.AVAILABLE:
+                return span.first_offset
+        return self.end_offset if self.in_flight_count < limits.partition_max_record_locks else None
+
+    def next_deadline_ms(self) -> int | None:
+        """When the first lock runs out."""
+        deadlines = [span.lock_deadline_ms for span in self._in_flight if span.state is RecordState.ACQUIRED]
+        return min(deadlines, default=None)
+
+    # Lending
+
+    def acquire(
+        self,
+        member_id: str,
+        *,
+        fetch_offset: int,
+        batches: Sequence[OffsetRange],
+        aborted: Sequence[OffsetRange] = (),
+        mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED,
+        maximum_count: int,
+        batch_size: int,
+        limits: ShareLimits,
+        now_ms: int,
+    ) -> list[Acquired]:
+        """Lend a member what is available of the record batches that were read.
+
+        fetch_offset:  where they were read from; what is missing between there and the last of them is not in the log.
+        aborted:       batches of aborted transactions, in order; they are passed over.
+        maximum_count: how many records at most; in BATCH_OPTIMIZED the last batch comes whole.
+        batch_size:    into how many records, at batch boundaries, what is lent for the first time is divided.
+        """
+        if not batches or maximum_count <= 0 or batches[-1].last_offset < self.start_offset:
+            return []
+        self._archive_absent(fetch_offset, batches)
+        lock_deadline_ms = now_ms + limits.record_lock_duration_ms
+
+        def lend(span: Span) -> Span:
+            return span.lent(member_id, lock_deadline_ms)
+
+        acquired: list[Acquired] = []
+        acquired_count = 0
+        is_isolated = False
+        last_offset = min(batches[-1].last_offset, self.end_offset - 1)
+        for span in self._in_flight.overlapping(max(batches[0].first_offset, self.start_offset), last_offset):
+            if span.state is not RecordState.AVAILABLE:
+                continue
+            if acquired_count >= maximum_count:
+                break
+            available = span.within(max(batches[0].first_offset, self.start_offset), last_offset)
+            isolation_count = _isolation_count(available, limits)
+            is_isolated = isolation_count is not None
+            if is_isolated and acquired_count:
+                break  # records that have failed before are not lent along with others
+            lent_last_offset = _last_to_lend(available, maximum_count - acquired_count, mode, batches)
+            if isolation_count is not None:
+                lent_last_offset = min(lent_last_offset, available.first_offset + isolation_count - 1)
+            for lent in self._in_flight.change(available.first_offset, lent_last_offset, lend):
+                acquired.append(Acquired(lent.first_offset, lent.last_offset, lent.delivery_count))
+                acquired_count += lent.record_count
+            if is_isolated:
+                break
+        if not is_isolated:
+            remaining_count = min(
+                maximum_count - acquired_count, limits.partition_max_record_locks - self.in_flight_count
+            )
+            acquired += self._acquire_new(batches, remaining_count, mode, batch_size, member_id, lock_deadline_ms)
+        acquired = self._without_aborted(acquired, aborted)
+        self._advance()
+        return acquired
+
+    def _acquire_new(
+        self,
+        batches: Sequence[OffsetRange],
+        maximum_count: int,
+        mode: AcquireMode,
+        batch_size: int,
+        member_id: str,
+        lock_deadline_ms: int,
+    ) -> list[Acquired]:
+        """Lend records beyond the end."""
+        end_offset = self.end_offset
+        new = [batch for batch in batches if batch.last_offset >= end_offset]
+        if maximum_count <= 0 or not new:
+            return []
+        first_offset = max(new[0].first_offset, end_offset)
+        if first_offset > end_offset:
+            if len(self._in_flight):
+                self._append(end_offset, first_offset - 1, RecordState.ARCHIVED)
+            else:
+                self.start_offset = first_offset
+        wanted_last_offset = min(first_offset + maximum_count - 1, new[-1].last_offset)
+        last_offset = _end_of_batch(wanted_last_offset, new)
+        if mode is AcquireMode.RECORD_LIMIT:
+            ranges = [OffsetRange(first_offset, wanted_last_offset)]
+        else:
+            ranges = _divided(first_offset, last_offset, batch_size, new)
+        for lent in ranges:
+            count = last_offset - first_offset + 1 if mode is AcquireMode.RECORD_LIMIT else _count(lent)
+            span = Span(lent.first_offset, lent.last_offset, RecordState.AVAILABLE, 0, count)
+            self._in_flight.append(span.lent(member_id, lock_deadline_ms))
+        if self.end_offset <= last_offset:
+            # The rest of a batch that was cut is available: batches stay whole in memory, as they do on disk.
+            self._append(self.end_offset, last_offset, RecordState.AVAILABLE)
+        return [Acquired(lent.first_offset, lent.last_offset, 1) for lent in ranges]
+
+    def _append(self, first_offset: int, last_offset: int, state: RecordState) -> None:
+        self._in_flight.append(Span(first_offset, last_offset, state, 0, last_offset - first_offset + 1))
+
+    def _archive_absent(self, fetch_offset: int, batches: Sequence[OffsetRange]) -> None:
+        """Pass over what is in flight and not in the log any more, or never was: compaction takes whole batches out."""
+        next_offset = fetch_offset
+        for batch in batches:
+            if next_offset < batch.first_offset:
+                self._archive_available(next_offset, batch.first_offset - 1)
+            next_offset = batch.last_offset + 1
+
+    def _archive_available(self, first_offset: int, last_offset: int) -> None:
+        def archive(span: Span) -> Span:
+            return span.given_back(RecordState.ARCHIVED) if span.state is RecordState.AVAILABLE else span
+
+        self._in_flight.change(first_offset, last_offset, archive)
+
+    def _without_aborted(self, acquired: list[Acquired], aborted: Sequence[OffsetRange]) -> list[Acquired]:
+        for batch in aborted:
+            kept: list[Acquired] = []
+            for lent in acquired:
+                first_offset = max(lent.first_offset, batch.first_offset)
+                last_offset = min(lent.last_offset, batch.last_offset)
+                if first_offset > last_offset:
+                    kept.append(lent)
+                    continue
+                self._in_flight.change(first_offset, last_offset, lambda span: span.given_back(RecordState.ARCHIVED))
+                if lent.first_offset < first_offset:
+                    kept.append(lent._replace(last_offset=first_offset - 1))
+                if lent.last_offset > last_offset:
+                    kept.append(lent._replace(first_offset=last_offset + 1))
+            acquired = kept
+        return acquired
+
+    # Giving back
+
+    def acknowledge(
+        self, member_id: str, acknowledgements: Iterable[Acknowledgement], *, limits: ShareLimits, now_ms: int
+    ) -> Transition | Refusal:
+        """What a member's word makes of its records: all of them, or none.
+
+        Offsets below the start are done with and passed over.
+        Refuses: INVALID_RECORD_STATE (not lent to the member, or no longer), INVALID_REQUEST (never lent, unknown
+        type).
+        """
+        draft = self._in_flight.copy()
+        end_offset = self.end_offset
+        state_batches: list[StateBatch] = []
+        lock_deadline_ms = now_ms + limits.record_lock_duration_ms
+        for acknowledgement in acknowledgements:
+            if acknowledgement.last_offset < self.start_offset:
+                continue
+            if not len(draft):
+                return Refusal(ErrorCode.INVALID_RECORD_STATE, "The records are not in flight.")
+            if acknowledgement.last_offset >= end_offset:
+                return Refusal(ErrorCode.INVALID_REQUEST, "The last offset is past the records that were lent.")
+            for first_offset, last_offset, acknowledge_type in _runs(acknowledgement, self.start_offset):
+                if acknowledge_type is AcknowledgeType.RENEW and not limits.renew_acknowledge_enable:
+                    return Refusal(
+                        ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group."
+                    )
+                refusal = _check_lent(draft, member_id, first_offset, last_offset)
+                if refusal is not None:
+                    return refusal
+
+                def become(span: Span, acknowledge_type: AcknowledgeType = acknowledge_type) -> Span:
+                    if span.is_absent:
+                        return span
+                    if acknowledge_type is AcknowledgeType.RENEW:
+                        return span._replace(lock_deadline_ms=lock_deadline_ms)
+                    return span.given_back(_becomes(acknowledge_type, span, limits))
+
+                changed = draft.change(first_offset, last_offset, become)
+                state_batches += [_state_batch(span) for span in changed if span.state is not RecordState.ACQUIRED]
+        return _transition(draft, state_batches)
+
+    def release(self, member_id: str, limits: ShareLimits) -> Transition | None:
+        """What the end of a member's session makes of the records that it still has; None when it has none."""
+        return self._released(lambda span: span.member_id == member_id, limits)
+
+    def expire_locks(self, limits: ShareLimits, now_ms: int) -> Transition | None:
+        """What the passing of time makes of records whose lock has run out; None when none has."""
+        return self._released(lambda span: span.lock_deadline_ms <= now_ms, limits)
+
+    def _released(self, is_over: Callable[[Span], bool], limits: ShareLimits) -> Transition | None:
+        draft = self._in_flight.copy()
+        state_batches = []
+        for span in self._in_flight:
+            if span.state is RecordState.ACQUIRED and is_over(span):
+                released = span.given_back(_becomes(AcknowledgeType.RELEASE, span, limits))
+                draft.put(released)
+                state_batches.append(_state_batch(released))
+        return _transition(draft, state_batches) if state_batches else None
+
+    def make(self, transition: Transition) -> None:
+        """Make a transition, in the step in which it was decided."""
+        self._in_flight = transition.in_flight
+        self._advance()
+
+    def log_start_moved(self, log_start_offset: int) -> None:
+        """Records below the log's start are gone, whoever has them."""
+        if log_start_offset > self.start_offset:
+            self._in_flight.drop_before(log_start_offset)
+            self.start_offset = log_start_offset
+            self._advance()
+
+    def _advance(self) -> None:
+        after = self._in_flight.drop_done()
+        if after is not None:
+            self.start_offset = after
+
+
+def _check_lent(draft: InFlight, member_id: str, first_offset: int, last_offset: int) -> Refusal | None:
+    for span in draft.overlapping(first_offset, last_offset):
+        if span.is_absent:
+            continue
+        if span.state is not RecordState.ACQUIRED:
+            return Refusal(ErrorCode.INVALID_RECORD_STATE, f"Offset {span.first_offset} is not acquired.")
+        if span.member_id != member_id:
+            return Refusal(
+                ErrorCode.INVALID_RECORD_STATE, f"The member is not the owner of offset {span.first_offset}."
+            )
+    return None
+
+
+def _becomes(acknowledge_type: AcknowledgeType, span: Span, limits: ShareLimits) -> RecordState:
+    if acknowledge_type is AcknowledgeType.ACCEPT:
+        return RecordState.ACKNOWLEDGED
+    if acknowledge_type is AcknowledgeType.RELEASE and span.delivery_count < limits.delivery_count_limit:
+        return RecordState.AVAILABLE
+    return RecordState.ARCHIVED
+
+
+def _runs(acknowledgement: Acknowledgement, start_offset: int) -> list[tuple[int, int, AcknowledgeType]]:
+    """Ranges of one type each, from the start offset on."""
+    first_offset, last_offset, types = acknowledgement
+    if len(types) == 1:
+        return [(max(first_offset, start_offset), last_offset, AcknowledgeType(types[0]))]
+    runs: list[tuple[int, int, AcknowledgeType]] = []
+    for offset, number in enumerate(types, start=first_offset):
+        if offset < start_offset:
+            continue
+        acknowledge_type = AcknowledgeType(number)
+        if runs and runs[-1][2] is acknowledge_type:
+            runs[-1] = (runs[-1][0], offset, acknowledge_type)
+        else:
+            runs.append((offset, offset, acknowledge_type))
+    return runs
+
+
+def _state_batch(span: Span) -> StateBatch:
+    return StateBatch(
+        first_offset=span.first_offset,
+        last_offset=span.last_offset,
+        delivery_state=span.state,
+        delivery_count=span.delivery_count,
+    )
+
+
+def _transition(draft: InFlight, state_batches: list[StateBatch]) -> Transition:
+    return Transition(draft, state_batches, sum(span.record_count for span in draft if span.state.is_terminal))
+
+
+def _isolation_count(span: Span, limits: ShareLimits) -> int | None:
+    """How many of records that have come back often are lent at once, so that one that breaks its readers is found:
+    half of a batch, then a quarter, and so on, and for the last time alone. None: as many as there are.
+    """
+    limit = limits.delivery_count_limit
+    if limit > LONGEST_LIMIT_WITHOUT_ISOLATION and span.delivery_count == limit - 1:
+        return 1
+    threshold = max(MINIMUM_THROTTLE_DELIVERY_COUNT, -(-limit // 2))
+    if span.delivery_count < threshold:
+        return None
+    return max(1, span.batch_count >> (span.delivery_count - threshold + 1))
+
+
+def _last_to_lend(span: Span, maximum_count: int, mode: AcquireMode, batches: Sequence[OffsetRange]) -> int:
+    last_offset = span.first_offset + maximum_count - 1
+    if mode is AcquireMode.BATCH_OPTIMIZED:
+        last_offset = _end_of_batch(last_offset, batches)
+    return min(last_offset, span.last_offset)
+
+
+def _end_of_batch(offset: int, batches: Sequence[OffsetRange]) -> int:
+    """The last offset of the batch that an offset is in; the offset itself when it is in none."""
+    for batch in batches:
+        if offset <= batch.last_offset:
+            return batch.last_offset if offset >= batch.first_offset else offset
+    return offset
+
+
+def _divided(first_offset: int, last_offset: int, batch_size: int, batches: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """A range cut where a batch begins and at least `batch_size` records lie before it."""
+    ranges = []
+    if last_offset - first_offset + 1 > batch_size:
+        for batch in batches:
+            if batch.first_offset > last_offset:
+                break
+            if batch.first_offset > first_offset and batch.first_offset - first_offset >= batch_size:
+                ranges.append(OffsetRange(first_offset, batch.first_offset - 1))
+                first_offset = batch.first_offset
+    ranges.append(OffsetRange(first_offset, last_offset))
+    return ranges
+
+
+def _count(offsets: OffsetRange) -> int:
+    return offsets.last_offset - offsets.first_offset + 1

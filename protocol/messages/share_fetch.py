@@ -1,0 +1,215 @@
+"""ShareFetch and ShareAcknowledge: records lent to a member of a share group, and what became of them (KIP-932)."""
+
+from protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
+from protocol.schema import records as record_batches
+
+
+@struct
+class ShareFetchAcknowledgementBatch:
+    """What became of a range of records, first and last inclusive.
+
+    acknowledge_types: one for all, or one for each: 0 gap, 1 accept, 2 release, 3 reject, 4 renew (2+).
+    """
+
+    first_offset: int64 = 0
+    last_offset: int64 = 0
+    acknowledge_types: list[int8] = []
+
+
+@struct
+class ShareFetchPartition:
+    """A partition to add to the session, or to acknowledge records of."""
+
+    partition_index: int32 = 0
+    acknowledgement_batches: list[ShareFetchAcknowledgementBatch] = []
+
+
+@struct
+class ShareFetchTopic:
+    """Partitions of a topic."""
+
+    topic_id: uuid = ZERO_UUID
+    partitions: list[ShareFetchPartition] = []
+
+
+@struct
+class ShareFetchForgottenTopic:
+    """Partitions to take out of the session."""
+
+    topic_id: uuid = ZERO_UUID
+    partitions: list[int32] = []
+
+
+@message(key=78, versions="1-2", flexible="0+")
+class ShareFetchRequest:
+    """Ask for records, and acknowledge others on the way.
+
+    share_session_epoch: 0 opens a session, -1 closes it, otherwise one more each time.
+    max_records, batch_size: a limit that whole batches may exceed; into how many records what is lent is divided.
+    share_acquire_mode: 0 whole batches, 1 no more than `max_records` (KIP-1206).
+    is_renew_ack: the request only renews locks; nothing is fetched (KIP-1222).
+    """
+
+    group_id: str | None = None
+    member_id: str | None = ""
+    share_session_epoch: int32 = 0
+    max_wait_ms: int32 = 0
+    min_bytes: int32 = 0
+    max_bytes: int32 = 0x7FFFFFFF
+    max_records: int32 = field(versions="1+", default=0)
+    batch_size: int32 = field(versions="1+", default=0)
+    share_acquire_mode: int8 = field(versions="2+", default=0)
+    is_renew_ack: bool = field(versions="2+", default=False)
+    topics: list[ShareFetchTopic] = []
+    forgotten_topics_data: list[ShareFetchForgottenTopic] = []
+
+
+@struct
+class ShareFetchLeaderIdAndEpoch:
+    """Who leads the partition, when it is not this node."""
+
+    leader_id: int32 = 0
+    leader_epoch: int32 = 0
+
+
+@struct
+class AcquiredRecords:
+    """Records lent to the member, first and last inclusive, and how often they were delivered, this time included."""
+
+    first_offset: int64 = 0
+    last_offset: int64 = 0
+    delivery_count: int16 = 0
+
+
+@struct
+class ShareFetchPartitionData:
+    """What a partition answers: to the fetch, and to the acknowledgements."""
+
+    partition_index: int32 = 0
+    error_code: int16 = 0
+    error_message: str | None = None
+    acknowledge_error_code: int16 = 0
+    acknowledge_error_message: str | None = None
+    current_leader: ShareFetchLeaderIdAndEpoch = ShareFetchLeaderIdAndEpoch()
+    records: record_batches = b""
+    acquired_records: list[AcquiredRecords] = []
+
+
+@struct
+class ShareFetchableTopicResponse:
+    """Partitions of a topic."""
+
+    topic_id: uuid = ZERO_UUID
+    partitions: list[ShareFetchPartitionData] = []
+
+
+@struct
+class ShareFetchNodeEndpoint:
+    """Where a leader is."""
+
+    node_id: int32 = 0
+    host: str = ""
+    port: int32 = 0
+    rack: str | None = None
+
+
+@message(key=78, versions="1-2", flexible="0+")
+class ShareFetchResponse:
+    """Records as they lie on disk, with those among them that the member may work on.
+
+    Errors: INVALID_REQUEST, SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED,
+    GROUP_AUTHORIZATION_FAILED. Of a partition: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER,
+    TOPIC_AUTHORIZATION_FAILED, COORDINATOR_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, and of its
+    acknowledgements also INVALID_REQUEST and INVALID_RECORD_STATE.
+    """
+
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    error_message: str | None = None
+    acquisition_lock_timeout_ms: int32 = field(versions="1+", default=0)
+    responses: list[ShareFetchableTopicResponse] = []
+    node_endpoints: list[ShareFetchNodeEndpoint] = []
+
+
+@struct
+class ShareAcknowledgementBatch:
+    """As in ShareFetch."""
+
+    first_offset: int64 = 0
+    last_offset: int64 = 0
+    acknowledge_types: list[int8] = []
+
+
+@struct
+class ShareAcknowledgePartition:
+    """A partition with what became of its records."""
+
+    partition_index: int32 = 0
+    acknowledgement_batches: list[ShareAcknowledgementBatch] = []
+
+
+@struct
+class ShareAcknowledgeTopic:
+    """Partitions of a topic."""
+
+    topic_id: uuid = ZERO_UUID
+    partitions: list[ShareAcknowledgePartition] = []
+
+
+@message(key=79, versions="1-2", flexible="0+")
+class ShareAcknowledgeRequest:
+    """Say what became of records. The session's epoch is counted as in ShareFetch; 0 is none."""
+
+    group_id: str | None = None
+    member_id: str | None = ""
+    share_session_epoch: int32 = 0
+    is_renew_ack: bool = field(versions="2+", default=False)
+    topics: list[ShareAcknowledgeTopic] = []
+
+
+@struct
+class ShareAcknowledgeLeaderIdAndEpoch:
+    """Who leads the partition, when it is not this node."""
+
+    leader_id: int32 = 0
+    leader_epoch: int32 = 0
+
+
+@struct
+class ShareAcknowledgePartitionData:
+    """Whether all of a partition's acknowledgements count; none of them does with an error."""
+
+    partition_index: int32 = 0
+    error_code: int16 = 0
+    error_message: str | None = None
+    current_leader: ShareAcknowledgeLeaderIdAndEpoch = ShareAcknowledgeLeaderIdAndEpoch()
+
+
+@struct
+class ShareAcknowledgeTopicResponse:
+    """Partitions of a topic."""
+
+    topic_id: uuid = ZERO_UUID
+    partitions: list[ShareAcknowledgePartitionData] = []
+
+
+@struct
+class ShareAcknowledgeNodeEndpoint:
+    """Where a leader is."""
+
+    node_id: int32 = 0
+    host: str = ""
+    port: int32 = 0
+    rack: str | None = None
+
+
+@message(key=79, versions="1-2", flexible="0+")
+class ShareAcknowledgeResponse:
+    """Whether acknowledgements count. Errors: as in ShareFetch."""
+
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    error_message: str | None = None
+    acquisition_lock_timeout_ms: int32 = field(versions="2+", default=0)
+    responses: list[ShareAcknowledgeTopicResponse] = []
+    node_endpoints: list[ShareAcknowledgeNodeEndpoint] = []

@@ -1,0 +1,402 @@
+"""A share partition lends records, takes them back, and knows what is done with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.share.in_flight import RecordState
+from broker.share.partition import (
+    Acknowledgement,
+    AcknowledgeType,
+    AcquireMode,
+    OffsetRange,
+    Refusal,
+    ShareLimits,
+    SharePartition,
+    Transition,
+)
+from protocol.errors import ErrorCode
+from protocol.stored.share_group_state import StateBatch
+
+ACCEPT, RELEASE, REJECT, RENEW, GAP = (
+    AcknowledgeType.ACCEPT,
+    AcknowledgeType.RELEASE,
+    AcknowledgeType.REJECT,
+    AcknowledgeType.RENEW,
+    AcknowledgeType.GAP,
+)
+
+
+@dataclass
+class Lender:
+    """A share partition over a log of batches of ten records, and the time."""
+
+    partition: SharePartition = field(default_factory=lambda: SharePartition(0))
+    limits: ShareLimits = field(default_factory=ShareLimits)
+    now_ms: int = 1_000
+    log_end_offset: int = 100
+    batch_records: int = 10
+
+    def batches(self, fetch_offset: int) -> list[OffsetRange]:
+        first = fetch_offset - fetch_offset % self.batch_records
+        return [
+            OffsetRange(at, min(at + self.batch_records, self.log_end_offset) - 1)
+            for at in range(first, self.log_end_offset, self.batch_records)
+        ]
+
+    def fetch(
+        self,
+        member: str = "a",
+        maximum_count: int = 500,
+        *,
+        mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED,
+        batch_size: int = 500,
+        batches: list[OffsetRange] | None = None,
+        aborted: tuple[OffsetRange, ...] = (),
+    ) -> list[tuple[int, int, int]]:
+        fetch_offset = self.partition.next_fetch_offset(self.limits)
+        if fetch_offset is None:
+            return []
+        acquired = self.partition.acquire(
+            member,
+            fetch_offset=fetch_offset,
+            batches=self.batches(fetch_offset) if batches is None else batches,
+            aborted=aborted,
+            mode=mode,
+            maximum_count=maximum_count,
+            batch_size=batch_size,
+            limits=self.limits,
+            now_ms=self.now_ms,
+        )
+        return [(lent.first_offset, lent.last_offset, lent.delivery_count) for lent in acquired]
+
+    def acknowledge(self, *acknowledgements: tuple[int, int, list[AcknowledgeType]], member: str = "a") -> ErrorCode:
+        said = [Acknowledgement(first, last, types) for first, last, types in acknowledgements]
+        decided = self.partition.acknowledge(member, said, limits=self.limits, now_ms=self.now_ms)
+        if isinstance(decided, Refusal):
+            return decided.error
+        self.partition.make(decided)
+        return ErrorCode.NONE
+
+    def pass_time(self, duration_ms: int) -> Transition | None:
+        self.now_ms += duration_ms
+        transition = self.partition.expire_locks(self.limits, self.now_ms)
+        if transition is not None:
+            self.partition.make(transition)
+        return transition
+
+    def states(self) -> list[tuple[int, int, RecordState, int]]:
+        return [(span[0], span[1], span.state, span.delivery_count) for span in self.partition.spans()]
+
+
+# Lending
+
+
+def test_whole_batches_are_lent_up_to_the_one_that_reaches_the_limit() -> None:
+    lender = Lender()
+    assert lender.fetch(maximum_count=15) == [(0, 19, 1)]
+    assert lender.fetch("b", maximum_count=15) == [(20, 39, 1)]
+
+
+def test_no_more_than_the_limit_is_lent_in_record_limit_mode() -> None:
+    lender = Lender()
+    assert lender.fetch(maximum_count=3, mode=AcquireMode.RECORD_LIMIT) == [(0, 2, 1)]
+    assert lender.fetch("b", maximum_count=3, mode=AcquireMode.RECORD_LIMIT) == [(3, 5, 1)]
+
+
+def test_what_is_lent_for_the_first_time_is_divided_at_batch_boundaries() -> None:
+    assert Lender().fetch(maximum_count=40, batch_size=15) == [(0, 19, 1), (20, 39, 1)]
+
+
+def test_reading_begins_in_the_middle_of_a_batch_where_the_group_does() -> None:
+    assert Lender(SharePartition(5)).fetch(maximum_count=3) == [(5, 9, 1)]
+
+
+def test_offsets_without_records_before_the_first_read_are_passed_over() -> None:
+    lender = Lender()
+    assert lender.fetch(batches=[OffsetRange(40, 49)]) == [(40, 49, 1)]
+    assert lender.partition.start_offset == 40
+
+
+def test_no_more_is_lent_when_enough_is_in_flight() -> None:
+    lender = Lender(limits=ShareLimits(partition_max_record_locks=20))
+    assert lender.fetch(maximum_count=500) == [(0, 19, 1)]
+    assert lender.partition.next_fetch_offset(lender.limits) is None
+    lender.acknowledge((10, 19, [RELEASE]))
+    assert lender.fetch("b") == [(10, 19, 2)]
+    lender.acknowledge((0, 9, [ACCEPT]))
+    assert lender.fetch("b") == [(20, 29, 1)]
+
+
+def test_records_of_aborted_transactions_are_done_with_unseen() -> None:
+    lender = Lender(log_end_offset=30)
+    assert lender.fetch(aborted=(OffsetRange(0, 9), OffsetRange(20, 29))) == [(10, 19, 1)]
+    assert lender.partition.start_offset == 10
+    assert lender.acknowledge((10, 19, [ACCEPT])) is ErrorCode.NONE
+    assert lender.partition.start_offset == lender.partition.end_offset == 30
+
+
+def test_a_batch_that_compaction_took_away_holds_nothing_up() -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=30)
+    assert lender.acknowledge((0, 9, [RELEASE]), (10, 29, [ACCEPT])) is ErrorCode.NONE
+    assert lender.fetch(batches=[OffsetRange(30, 39)]) == [(30, 39, 1)]
+    assert lender.partition.start_offset == 30
+
+
+# Acknowledging
+
+
+def test_accepted_records_move_the_start_once_those_before_are_done_with() -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=20)
+    assert lender.acknowledge((10, 19, [ACCEPT])) is ErrorCode.NONE
+    assert lender.partition.start_offset == 0
+    assert lender.acknowledge((0, 8, [ACCEPT]), (9, 9, [REJECT])) is ErrorCode.NONE
+    assert lender.partition.start_offset == lender.partition.end_offset == 20
+
+
+def test_each_record_of_a_range_can_have_a_fate_of_its_own() -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=5)
+    types = [ACCEPT, GAP, RELEASE, REJECT, ACCEPT, ACCEPT, ACCEPT, ACCEPT, ACCEPT, RELEASE]
+    assert lender.acknowledge((0, 9, types)) is ErrorCode.NONE
+    assert lender.partition.start_offset == 2
+    assert [state[:2] for state in lender.states() if state[2] is RecordState.AVAILABLE] == [(2, 2), (9, 9)]
+    assert lender.fetch("b", maximum_count=1) == [(2, 2, 2)]
+
+
+def test_what_changes_is_what_has_to_be_kept() -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=10)
+    decided = lender.partition.acknowledge(
+        "a", [Acknowledgement(0, 3, [ACCEPT]), Acknowledgement(4, 4, [RELEASE])], limits=lender.limits, now_ms=0
+    )
+    assert isinstance(decided, Transition)
+    assert decided.state_batches == [
+        StateBatch(first_offset=0, last_offset=3, delivery_state=2, delivery_count=1),
+        StateBatch(first_offset=4, last_offset=4, delivery_state=0, delivery_count=1),
+    ]
+    assert decided.delivery_complete_count == 4
+    assert lender.states() == [(0, 9, RecordState.ACQUIRED, 1)]
+
+
+@pytest.mark.parametrize(
+    ("member", "first_offset", "last_offset", "error"),
+    [
+        ("b", 0, 9, ErrorCode.INVALID_RECORD_STATE),
+        ("a", 0, 10, ErrorCode.INVALID_REQUEST),
+        ("a", 10, 12, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_only_records_that_a_member_has_can_be_acknowledged(
+    member: str, first_offset: int, last_offset: int, error: ErrorCode
+) -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=10)
+    assert lender.acknowledge((first_offset, last_offset, [ACCEPT]), member=member) is error
+
+
+def test_one_bad_acknowledgement_makes_all_of_the_request_count_for_nothing() -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=10)
+    before = lender.states()
+    assert lender.acknowledge((0, 3, [ACCEPT]), (3, 4, [ACCEPT])) is ErrorCode.INVALID_RECORD_STATE
+    assert lender.states() == before
+
+
+def test_records_below_the_start_are_done_with_and_not_looked_at() -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=10)
+    lender.acknowledge((0, 4, [ACCEPT]))
+    assert lender.acknowledge((0, 4, [ACCEPT])) is ErrorCode.NONE
+    assert lender.acknowledge((3, 9, [ACCEPT])) is ErrorCode.NONE
+    assert lender.acknowledge((0, 9, [ACCEPT])) is ErrorCode.NONE
+
+
+def test_nothing_in_flight_cannot_be_acknowledged() -> None:
+    assert Lender().acknowledge((0, 9, [ACCEPT])) is ErrorCode.INVALID_RECORD_STATE
+
+
+# Coming back
+
+
+def test_released_records_come_again_first_and_are_counted() -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=10)
+    lender.acknowledge((0, 9, [RELEASE]))
+    assert lender.fetch("b", maximum_count=20) == [(0, 9, 2), (10, 19, 1)]
+
+
+def test_a_lock_that_runs_out_gives_records_back() -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=10)
+    assert lender.partition.next_deadline_ms() == 31_000
+    assert lender.pass_time(29_999) is None
+    transition = lender.pass_time(1)
+    assert transition is not None
+    assert transition.state_batches == [StateBatch(first_offset=0, last_offset=9, delivery_state=0, delivery_count=1)]
+    assert lender.acknowledge((0, 9, [ACCEPT])) is ErrorCode.INVALID_RECORD_STATE
+    assert lender.fetch("b", maximum_count=10) == [(0, 9, 2)]
+
+
+def test_a_renewed_lock_runs_out_later_and_nothing_has_to_be_kept() -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=10)
+    lender.now_ms += 20_000
+    said = [Acknowledgement(0, 4, [RENEW])]
+    decided = lender.partition.acknowledge("a", said, limits=lender.limits, now_ms=lender.now_ms)
+    assert isinstance(decided, Transition)
+    assert decided.state_batches == []
+    lender.partition.make(decided)
+    lender.pass_time(10_000)
+    assert lender.states() == [(0, 4, RecordState.ACQUIRED, 1), (5, 9, RecordState.AVAILABLE, 1)]
+
+
+def test_locks_are_not_renewed_where_the_group_forbids_it() -> None:
+    lender = Lender(limits=ShareLimits(renew_acknowledge_enable=False))
+    lender.fetch(maximum_count=10)
+    assert lender.acknowledge((0, 9, [RENEW])) is ErrorCode.INVALID_RECORD_STATE
+
+
+def test_records_are_given_up_after_the_last_delivery() -> None:
+    lender = Lender(limits=ShareLimits(delivery_count_limit=2), log_end_offset=10)
+    for count in (1, 2):
+        assert lender.fetch() == [(0, 9, count)]
+        lender.acknowledge((0, 9, [RELEASE]))
+    assert lender.partition.start_offset == 10
+    assert lender.fetch(batches=[]) == []
+
+
+def test_records_that_come_back_often_are_lent_in_ever_smaller_parts_and_at_last_alone() -> None:
+    lender = Lender(log_end_offset=10)
+    counts = []
+    for _ in range(5):
+        lent = lender.fetch(maximum_count=500)
+        counts.append(lent)
+        for first, last, _count in lent:
+            lender.acknowledge((first, last, [RELEASE]))
+    assert counts[:3] == [[(0, 9, 1)], [(0, 9, 2)], [(0, 9, 3)]]
+    assert counts[3:] == [[(0, 4, 4)], [(0, 0, 5)]]
+    assert lender.partition.start_offset == 1
+
+
+def test_a_member_that_goes_gives_back_only_what_it_has() -> None:
+    lender = Lender()
+    lender.fetch("a", maximum_count=10)
+    lender.fetch("b", maximum_count=10)
+    transition = lender.partition.release("a", lender.limits)
+    assert transition is not None
+    lender.partition.make(transition)
+    assert lender.states() == [(0, 9, RecordState.AVAILABLE, 1), (10, 19, RecordState.ACQUIRED, 1)]
+    assert lender.partition.release("a", lender.limits) is None
+
+
+# Where it begins
+
+
+def test_what_was_kept_is_taken_up_and_what_nobody_knows_of_is_lent_again() -> None:
+    kept = [
+        StateBatch(first_offset=10, last_offset=19, delivery_state=2, delivery_count=1),
+        StateBatch(first_offset=5, last_offset=7, delivery_state=0, delivery_count=2),
+    ]
+    lender = Lender(SharePartition(5, kept))
+    assert lender.fetch("a", maximum_count=6) == [(5, 7, 3), (8, 9, 1), (20, 29, 1)]
+
+
+def test_the_start_moves_over_what_was_kept_as_done_with() -> None:
+    kept = [StateBatch(first_offset=0, last_offset=9, delivery_state=4, delivery_count=5)]
+    assert SharePartition(0, kept).start_offset == 10
+
+
+def test_records_that_the_log_no_longer_has_are_done_with() -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=20)
+    lender.partition.log_start_moved(15)
+    assert (lender.partition.start_offset, lender.partition.end_offset) == (15, 20)
+    assert lender.acknowledge((0, 19, [ACCEPT])) is ErrorCode.NONE
+    lender.partition.log_start_moved(50)
+    assert lender.fetch(maximum_count=10) == [(50, 59, 1)]
+
+
+# All of it
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None, database=None)
+def test_every_record_is_done_with_once_and_never_has_two_owners(data: st.DataObject) -> None:
+    lender = Lender(limits=ShareLimits(delivery_count_limit=4, partition_max_record_locks=25))
+    owners: dict[int, str] = {}
+    accepted: set[int] = set()
+    deliveries: dict[int, int] = {}
+    for _ in range(data.draw(st.integers(1, 40))):
+        member = data.draw(st.sampled_from(["a", "b"]))
+        step = data.draw(st.sampled_from(["fetch", "fetch", "acknowledge", "acknowledge", "time", "leave", "reload"]))
+        if step == "fetch":
+            mode = data.draw(st.sampled_from(AcquireMode))
+            maximum_count = data.draw(st.integers(1, 30))
+            lent_count = 0
+            for first, last, count in lender.fetch(member, maximum_count, mode=mode, batch_size=10):
+                for offset in range(first, last + 1):
+                    assert offset not in owners
+                    assert offset not in accepted
+                    deliveries[offset] = deliveries.get(offset, 0) + 1
+                    assert count == deliveries[offset]
+                    owners[offset] = member
+                    lent_count += 1
+            assert mode is AcquireMode.BATCH_OPTIMIZED or lent_count <= maximum_count
+        elif step == "acknowledge":
+            mine = sorted(offset for offset, owner in owners.items() if owner == member)
+            if mine:
+                offset = data.draw(st.sampled_from(mine))
+                kind = data.draw(st.sampled_from([ACCEPT, RELEASE, REJECT]))
+                assert lender.acknowledge((offset, offset, [kind]), member=member) is ErrorCode.NONE
+                del owners[offset]
+                if kind is ACCEPT:
+                    accepted.add(offset)
+        elif step == "time":
+            lender.pass_time(lender.limits.record_lock_duration_ms)
+            owners.clear()
+        elif step == "leave":
+            transition = lender.partition.release(member, lender.limits)
+            if transition is not None:
+                lender.partition.make(transition)
+            owners = {offset: owner for offset, owner in owners.items() if owner != member}
+        else:
+            kept = [
+                StateBatch(span.first_offset, span.last_offset, span.state, span.delivery_count)
+                for span in lender.partition.spans()
+                if span.state is not RecordState.ACQUIRED
+            ]
+            lost = set(owners)
+            lender.partition = SharePartition(lender.partition.start_offset, kept)
+            # What was lent at the time counts from the start: nothing had been kept of it.
+            for offset in lost:
+                deliveries[offset] = 0
+            owners.clear()
+        spans = lender.partition.spans()
+        assert all(one.last_offset + 1 == other.first_offset for one, other in pairwise(spans))
+        assert not spans or spans[0].first_offset == lender.partition.start_offset
+        assert all(offset < lender.partition.start_offset or offset in _done(lender) for offset in accepted)
+
+
+def _done(lender: Lender) -> set[int]:
+    return {
+        offset
+        for span in lender.partition.spans()
+        if span.state.is_terminal
+        for offset in range(span.first_offset, span.last_offset + 1)
+    }
+
+
+def test_a_limit_that_is_lowered_counts_at_once() -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=10)
+    lender.limits = replace(lender.limits, delivery_count_limit=1)
+    lender.acknowledge((0, 9, [RELEASE]))
+    assert lender.partition.start_offset == 10
