@@ -9,7 +9,8 @@ import structlog
 from broker.config import Settings
 from broker.log.checkpoints import ZERO_TOPIC_ID
 from broker.log.log_config import LogConfig
-from broker.log.log_directory import OWN_LEADER_EPOCH, LogDirectory
+from broker.log.log_directory import LogDirectory
+from broker.log.log_opening import OWN_LEADER_EPOCH
 from broker.log.partition_log import PartitionLog
 from broker.metadata.image import TopicMetadata
 from broker.placement import Placement

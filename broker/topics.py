@@ -16,8 +16,9 @@ from typing import Any
 import structlog
 
 from broker.config import AlterationRefusal, ConfigValue, Settings, check_topic_configs, describe_topic_configs
-from broker.disk import StorageError, remedy
+from broker.disk import StorageError
 from broker.hosted_logs import HostedLogs
+from broker.later_logs import LaterLogs
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import LogDirectory
 from broker.log.partition_log import PartitionLog
@@ -75,10 +76,9 @@ class Topics:
         self._arriving: dict[TopicPartition, asyncio.Task[None]] = {}
         self._collisions: dict[str, str] = {}
         self._changing = asyncio.Lock()
+        self._later = LaterLogs(logs, self._hosted, self.metadata, self._changing)
         self._is_outdated = False
         self._refreshing: asyncio.Task[None] | None = None
-        self._opening: asyncio.Task[None] | None = None
-        self._is_closing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._context = contextvars.copy_context()
 
@@ -101,7 +101,7 @@ class Topics:
                 self._collisions[collision_key(topic.name)] = topic.name
                 await self._hosted.host(topic)
             self._hosted.report_strays()
-        self._begin_opening()
+        self._later.begin()
 
     def _patience_s(self) -> float | None:
         """How long a start opens logs before it serves clients. Where partitions move, all of them: who leads one has
@@ -111,9 +111,7 @@ class Topics:
 
     async def close(self) -> None:
         """Follow neither the store nor the placement any more. The logs stay open."""
-        self._is_closing = True
-        if self._opening is not None:
-            await self._opening  # what it is at takes milliseconds, and is not to be left half done
+        await self._later.close()
         if self._placement_changed in self.placement.on_changed:
             self.placement.on_changed.remove(self._placement_changed)
             self._store.on_topics_changed.remove(self._topics_changed)
@@ -124,13 +122,17 @@ class Topics:
     def log(self, topic_partition: TopicPartition) -> PartitionLog | None:
         """The log of a partition hosted here. One that the start has left is opened now, or as the next."""
         found = self._partition_logs.get(topic_partition)
-        if found is None and topic_partition in self._logs.unopened:
-            return self._open_log(topic_partition)
+        if found is None and topic_partition in self._later:
+            return self._later.ask(topic_partition)
         return found
 
     def is_unopened(self, topic_partition: TopicPartition) -> bool:
         """Whether a partition is led here whose log the start has left for later."""
-        return topic_partition in self._logs.unopened
+        return topic_partition in self._later
+
+    async def ensure_opened(self) -> None:
+        """Wait until no log is left to be opened, but for those that cannot be."""
+        await self._later.ensure_opened()
 
     def absence(self, topic_partition: TopicPartition) -> ErrorCode:
         """Why there is no log of a partition here: UNKNOWN_TOPIC_OR_PARTITION, or NOT_LEADER_OR_FOLLOWER when another
@@ -140,7 +142,7 @@ class Topics:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic_partition in self._arriving or not self.placement.is_local(topic_partition):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if topic_partition in self._logs.unopened:
+        if topic_partition in self._later:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -378,48 +380,6 @@ class Topics:
             return None
         return f"{added_count} more partitions would exceed the {limit} that fencepost.max.partitions allows"
 
-    # Logs that the start has left
-
-    def _begin_opening(self) -> None:
-        is_idle = self._opening is None or self._opening.done()
-        if is_idle and self._logs.unopened.has_next and not self._is_closing:
-            self._opening = self._context.copy().run(asyncio.get_running_loop().create_task, self._open_the_rest())
-
-    async def ensure_opened(self) -> None:
-        """Wait until no log is left to be opened, but for those that cannot be."""
-        if self._opening is not None:
-            await asyncio.shield(self._opening)
-
-    async def _open_the_rest(self) -> None:
-        """Open one log after another while clients are served."""
-        while self._logs.unopened.has_next and not self._is_closing:
-            async with self._changing:
-                for topic_partition in await self._logs.open_next():
-                    self._serve_opened(topic_partition)
-            await asyncio.sleep(0)
-        if not self._is_closing:
-            self._logs.report_opened()
-
-    def _open_log(self, topic_partition: TopicPartition) -> PartitionLog | None:
-        """For somebody who asks for it now; None while it cannot be served."""
-        try:
-            if self._logs.open_now(topic_partition):
-                return self._serve_opened(topic_partition)
-        except StorageError as error:
-            _report_unopened(topic_partition, error)
-        self._begin_opening()
-        return None
-
-    def _serve_opened(self, topic_partition: TopicPartition) -> PartitionLog | None:
-        try:
-            served = self._hosted.serve_opened(topic_partition, self.metadata.get(topic_partition.topic))
-        except StorageError as error:
-            self._logs.unopened.fail(topic_partition)
-            _report_unopened(topic_partition, error)
-            return None
-        self._logs.unopened.discard(topic_partition)
-        return served
-
     # What other nodes change
 
     def _topics_changed(self) -> None:
@@ -523,16 +483,6 @@ class Topics:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _report_unopened(topic_partition: TopicPartition, error: StorageError) -> None:
-    log.error(
-        "partition_not_opened",
-        topic=topic_partition.topic,
-        partition=topic_partition.partition,
-        reason=str(error),
-        remedy=remedy(error),
-    )
 
 
 def _random_topic_id() -> bytes:

@@ -11,27 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
 from broker.clock import Clock
-from broker.disk import Disk, LogFile, StorageError, Volume, remedy
-from broker.log.checkpoints import ZERO_TOPIC_ID, CorruptCheckpointError, decode_offsets, encode_offsets
+from broker.disk import Disk, LogFile, StorageError, Volume
 from broker.log.cleaner import Cleaner
 from broker.log.flusher import Flusher
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_config import LogConfig
+from broker.log.log_opening import LOADS_PER_TURN, OWN_LEADER_EPOCH, LogOpening
 from broker.log.log_segments import LogSegments
+from broker.log.offset_checkpoint import OffsetCheckpoint
 from broker.log.partition_files import PartitionFiles
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
-from broker.log.recovery import GIVING_UP, LoadedLog, LogLoader
+from broker.log.recovery import GIVING_UP
 from broker.log.segment import Segment
 from broker.log.unopened_logs import UnopenedLogs
-from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
+from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -43,12 +43,6 @@ RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
 CLEANER_FILE = "cleaner-offset-checkpoint"
 CHECKPOINT_INTERVAL_MS = 60_000
-OWN_LEADER_EPOCH = 0
-"""Where nobody else tells in which epoch a partition is led: its log's own is never below."""
-LOADS_PER_TURN = 16
-LOGS_PER_SYNC = 64
-OPENING_SLICE_S = 0.005
-"""How long logs are opened at a stretch while clients are served."""
 SWEPT_LOGS_PER_TURN = 100
 LONGEST_NAME_BYTES = 255
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
@@ -74,7 +68,6 @@ class LogDirectory:
 
     cleaner_backoff_ms: how long the cleaner rests between looks for compacted logs that are due; None switches it off.
                         May be changed at any time.
-    unopened:           the logs that are there and that `open` has left for `open_next` and `open_now`.
     """
 
     def __init__(
@@ -90,17 +83,21 @@ class LogDirectory:
         self._disk = disk
         self._clock = clock
         self._flusher = flusher or Flusher(disk)
+        self._recovery_points = OffsetCheckpoint(disk, self._join(RECOVERY_POINT_FILE))
+        self._log_starts = OffsetCheckpoint(disk, self._join(LOG_START_FILE))
+        self._opening = LogOpening(
+            path,
+            disk=disk,
+            clock=clock,
+            flusher=self._flusher,
+            recovery_points=self._recovery_points,
+            log_starts=self._log_starts,
+            opened=self._add,
+        )
         self._cleaner = Cleaner(self._join(CLEANER_FILE), disk=disk, clock=clock)
         self.cleaner_backoff_ms = cleaner_backoff_ms
         self._cleaner_started_ms = 0
-        self.unopened = UnopenedLogs()
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._unsynced: list[tuple[PartitionLog, LoadedLog]] = []
-        self._config_for_topic: Callable[[str], LogConfig] | None = None
-        self._leader_epoch_of: Callable[[TopicPartition], int | None] = _every_log_has_its_own
-        self._was_clean = False
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._log_start_offsets: dict[TopicPartition, int] = {}
         self._doomed: list[str] = []
         self._unswept: list[PartitionLog] = []
         self._checkpointed_ms = 0
@@ -115,7 +112,13 @@ class LogDirectory:
         """The file system that the directory is on. Raises StorageError."""
         return self._disk.volume(self._path)
 
+    @property
+    def unopened(self) -> UnopenedLogs:
+        """The logs that are there and that `open` has left for `open_next` and `open_now`."""
+        return self._opening.unopened
+
     def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """The log of a partition, if it is open."""
         return self._logs.get(topic_partition)
 
     def logs(self) -> Iterable[PartitionLog]:
@@ -150,39 +153,17 @@ class LogDirectory:
         # From here on a crash is a crash, whatever the last stop was: the mark must be gone from the disk too.
         self._disk.delete(self._join(CLEAN_SHUTDOWN_FILE))
         await self._disk.sync((), (self._path,))
-        recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
-        log_start_offsets = self._read_checkpoint(LOG_START_FILE)
-        if recovery_points is None or log_start_offsets is None:
-            is_clean = False
-        self._recovery_points = recovery_points or {}
-        self._log_start_offsets = log_start_offsets or {}
-        self._config_for_topic, self._leader_epoch_of, self._was_clean = config_for_topic, leader_epoch_of, is_clean
+        is_clean = self._recovery_points.read() and is_clean
+        is_clean = self._log_starts.read() and is_clean
         self._cleaner.load()
         found = self._partition_directories()
         if found and not is_clean:
             log.warning("unclean_stop_found", path=self._path, partitions=len(found))
-        self.unopened.add(name for name in found if leader_epoch_of(name) is not None)
-        await self._open_in_time(patience_s)
+        await self._opening.begin(found, config_for_topic, leader_epoch_of, was_clean=is_clean, patience_s=patience_s)
         self._checkpointed_ms = self._clock.now_ms()
         self._is_open = True
         if found:
             self.report_opened()
-
-    async def _open_in_time(self, patience_s: float | None) -> None:
-        """The coordinators' logs, on which every transaction and group waits, and then as many as there is time for."""
-        names = sorted(self.unopened, key=lambda name: name.topic not in INTERNAL_TOPICS)
-        loop = asyncio.get_running_loop()
-        deadline_s = math.inf if patience_s is None else loop.time() + patience_s
-        for count, name in enumerate(names):
-            if name.topic not in INTERNAL_TOPICS and loop.time() >= deadline_s:
-                break
-            if count % LOADS_PER_TURN == 0:
-                await asyncio.sleep(0)
-            self._load(self.unopened.take(name))
-        await self._sync_loaded()
-        for name in names:
-            if not self.unopened.is_waiting(name):
-                self.unopened.discard(name)
 
     def report_opened(self) -> None:
         """Tell the user how many logs are open, and how many are not yet."""
@@ -190,141 +171,24 @@ class LogDirectory:
         counts = {"partitions": len(self._logs), "offline": offline_count}
         if self.unopened:
             counts["unopened"] = len(self.unopened)
-        log.info("logs_opened", path=self._path, **counts, clean=self._was_clean)
+        log.info("logs_opened", path=self._path, **counts, clean=self._opening.was_clean)
 
     async def open_next(self) -> list[TopicPartition]:
-        """Open some of the logs that are left: those that were asked for, else any. Returns whose may be served now.
-
-        They are `unopened` until whoever serves them takes them out. One that cannot be opened is reported.
-        """
-        loop = asyncio.get_running_loop()
-        started_s = loop.time()
-        opened: list[TopicPartition] = []
-        while self.unopened.has_next and len(opened) < LOGS_PER_SYNC:
-            name = self.unopened.take()
-            try:
-                self._load(name)
-                opened.append(name)
-            except StorageError as error:
-                self.unopened.fail(name)
-                log.error(  # noqa: TRY400  # the reason says it all
-                    "partition_not_opened",
-                    topic=name.topic,
-                    partition=name.partition,
-                    path=self._join(str(name)),
-                    reason=str(error),
-                    remedy=remedy(error),
-                )
-            if loop.time() - started_s >= OPENING_SLICE_S:
-                break
-        return [*opened, *(name for name in await self._sync_loaded() if name not in opened)]
+        """See `LogOpening.open_next`."""
+        return await self._opening.open_next()
 
     def open_now(self, topic_partition: TopicPartition) -> bool:
-        """Open a log that is left, if that takes no waiting; whether it may be served now. Else it is the next.
-
-        After an unclean stop there is something to be waited for: the disk. Raises StorageError.
-        """
-        if not self._was_clean or not self.unopened.is_waiting(topic_partition):
-            self.unopened.want(topic_partition)
-            return False
-        unsynced_count = len(self._unsynced)
-        try:
-            self._load(self.unopened.take(topic_partition))
-        except StorageError:
-            self.unopened.fail(topic_partition)
-            raise
-        return len(self._unsynced) == unsynced_count
+        """See `LogOpening.open_now`. Raises StorageError."""
+        return self._opening.open_now(topic_partition)
 
     def _partition_directories(self) -> list[TopicPartition]:
         names = self._disk.list(self._path)
         self._doomed.extend(self._join(name) for name in names if _DELETED_NAME.fullmatch(name))
         return partition_directories(names)
 
-    def _load(self, topic_partition: TopicPartition) -> None:
-        assert self._config_for_topic is not None
-        leader_epoch = self._leader_epoch_of(topic_partition)
-        if leader_epoch is not None:
-            config = self._config_for_topic(topic_partition.topic)
-            self._load_log(topic_partition, config, leader_epoch=leader_epoch, is_clean=self._was_clean)
-
-    def _load_log(
-        self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int, is_clean: bool
-    ) -> None:
-        files = PartitionFiles(self._disk, self._join(str(topic_partition)))
-        now_ms = self._clock.now_ms()
-        if is_clean and leader_epoch > OWN_LEADER_EPOCH and leader_epoch > files.read_epochs().latest:
-            is_clean = False  # another node may have written here since this one's clean stop
-        loaded = LogLoader(
-            files,
-            config,
-            is_clean=is_clean,
-            recovery_point=self._recovery_points.get(topic_partition, 0),
-            log_start_offset=self._log_start_offsets.get(topic_partition, 0),
-            now_ms=now_ms,
-        ).load()
-        topic_id = files.read_topic_id()
-        if topic_id == ZERO_TOPIC_ID and loaded.segments.size_bytes == 0 and loaded.offline_reason is None:
-            # Created just before the power went: nothing is in it, and it will be created again if its topic exists.
-            for segment in loaded.segments:
-                segment.close()
-            self._disk.delete(files.directory)
-            return
-        latest_epoch = max(loaded.epochs.latest, 0)
-        partition_log = self._add(
-            PartitionLog(
-                topic_partition,
-                topic_id,
-                config,
-                files=files,
-                flusher=self._flusher,
-                segments=loaded.segments,
-                producers=loaded.producers,
-                epochs=loaded.epochs,
-                # Offsets that were read before the cut may be given to other records now; clients must be able to tell.
-                leader_epoch=max(latest_epoch + 1 if loaded.was_cut else latest_epoch, leader_epoch),
-                log_start_offset=loaded.log_start_offset,
-                recovery_point=loaded.recovery_point,
-                now_ms=now_ms,
-                offline_reason=loaded.offline_reason,
-            )
-        )
-        if loaded.unsynced or loaded.side_files:
-            self._unsynced.append((partition_log, loaded))
-
-    def _add(self, partition_log: PartitionLog) -> PartitionLog:
+    def _add(self, partition_log: PartitionLog) -> None:
         self._logs[partition_log.topic_partition] = partition_log
         partition_log.log_start_moved = self._write_log_starts
-        return partition_log
-
-    async def _sync_loaded(self) -> list[TopicPartition]:
-        """Recovered records were in the page cache, perhaps nowhere else: they count when they are on the disk.
-
-        Returns whose are now.
-        """
-        recovered, self._unsynced = self._unsynced, []
-        for start in range(0, len(recovered), LOGS_PER_SYNC):
-            share = [one for one in recovered[start : start + LOGS_PER_SYNC] if not one[0].is_deleted]
-            files = [file for _, loaded in share for file in (*loaded.unsynced, *loaded.side_files)]
-            try:
-                await self._disk.sync(files, [partition_log.files.directory for partition_log, _ in share])
-            except StorageError as error:
-                for partition_log, _ in share:
-                    partition_log.give_up(error)
-        for _, loaded in recovered:
-            for file in loaded.side_files:
-                file.close()
-        return [partition_log.topic_partition for partition_log, _ in recovered]
-
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int] | None:
-        """What the file says, nothing if there is none; None if it cannot be read."""
-        content = self._disk.read_file(self._join(name))
-        if content is None:
-            return {}
-        try:
-            return decode_offsets(content)
-        except CorruptCheckpointError as error:
-            log.error("checkpoint_corrupt", path=self._join(name), reason=str(error))  # noqa: TRY400  # says all
-            return None
 
     # Create and delete
 
@@ -333,7 +197,7 @@ class LogDirectory:
 
         After a crash it would be taken for something about the new ones. Raises StorageError.
         """
-        if any(name in self._recovery_points or name in self._log_start_offsets for name in topic_partitions):
+        if any(name in self._recovery_points.offsets or name in self._log_starts.offsets for name in topic_partitions):
             self._write_recovery_points(durable=True)
             self._write_log_starts()
 
@@ -352,8 +216,8 @@ class LogDirectory:
         directory = self._join(str(topic_partition))
         if topic_partition in self._logs or self._disk.exists(directory):
             raise StorageError(f"{directory} exists already")
-        log_start_offset = self._log_start_offsets.get(topic_partition, 0)
-        recovery_point = max(self._recovery_points.get(topic_partition, 0), log_start_offset)
+        log_start_offset = self._log_starts.offsets.get(topic_partition, 0)
+        recovery_point = max(self._recovery_points.offsets.get(topic_partition, 0), log_start_offset)
         offline_reason = None
         if recovery_point:
             offline_reason = f"{directory} was missing, with all records up to offset {recovery_point}"
@@ -388,7 +252,8 @@ class LogDirectory:
         )
         # Synced together with the first records; until then there is nothing to lose.
         partition_log.sync_with_next([metadata_file], [directory, self._path])
-        return self._add(partition_log)
+        self._add(partition_log)
+        return partition_log
 
     def _make_directory(
         self, directory: str, topic_id: bytes, config: LogConfig
@@ -452,9 +317,8 @@ class LogDirectory:
             return self._logs[topic_partition]
         if not self._disk.exists(self._join(str(topic_partition))):
             return None
-        self._recovery_points.pop(topic_partition, None)
-        self._load_log(topic_partition, config, leader_epoch=leader_epoch, is_clean=False)
-        await self._sync_loaded()
+        self._recovery_points.offsets.pop(topic_partition, None)
+        await self._opening.open_uncleanly(topic_partition, config, leader_epoch=leader_epoch)
         return self._logs.get(topic_partition)
 
     def release(self, topic_partition: TopicPartition) -> None:
@@ -462,7 +326,7 @@ class LogDirectory:
         partition_log = self._logs.pop(topic_partition, None)
         if partition_log is not None:
             self._cleaner.forget(topic_partition)
-            self._recovery_points.pop(topic_partition, None)
+            self._recovery_points.offsets.pop(topic_partition, None)
             partition_log.mark_deleted("is led by another node now")
 
     def delete_left_behind(self, topic_partition: TopicPartition, topic_id: bytes) -> bool:
@@ -529,7 +393,7 @@ class LogDirectory:
             await self._flusher.drain()
             self._write_recovery_points(durable=True)
             self._write_log_starts()
-            is_known = self._was_clean or not self.unopened
+            is_known = self._opening.was_clean or not self.unopened
             if is_known and not any(partition_log.is_offline for partition_log in self._logs.values()):
                 self._disk.write_file(self._join(CLEAN_SHUTDOWN_FILE), CLEAN_SHUTDOWN_CONTENT, durable=True)
         finally:
@@ -541,26 +405,28 @@ class LogDirectory:
             self._disk.unlock(self._join(LOCK_FILE))
 
     def _write_recovery_points(self, *, durable: bool) -> None:
-        points = self._of_unopened(self._recovery_points)
-        points.update((name, partition_log.recovery_point) for name, partition_log in self._logs.items())
-        if durable or points != self._recovery_points:
-            self._disk.write_file(self._join(RECOVERY_POINT_FILE), encode_offsets(points), durable=durable)
-            self._recovery_points = points
+        points = {name: partition_log.recovery_point for name, partition_log in self._logs.items()}
+        self._keep_unopened(points, self._recovery_points)
+        if durable or points != self._recovery_points.offsets:
+            self._recovery_points.write(points, durable=durable)
 
     def _write_log_starts(self) -> None:
         """Only those that the files do not say by themselves. At once, or deleted records would come back."""
-        offsets = self._of_unopened(self._log_start_offsets)
-        offsets.update(
-            (name, partition_log.log_start_offset)
+        offsets = {
+            name: partition_log.log_start_offset
             for name, partition_log in self._logs.items()
             if partition_log.log_start_offset > partition_log.segments.first.base_offset
-        )
-        if offsets != self._log_start_offsets:
-            self._disk.write_file(self._join(LOG_START_FILE), encode_offsets(offsets), durable=True)
-            self._log_start_offsets = offsets
+        }
+        self._keep_unopened(offsets, self._log_starts)
+        if offsets != self._log_starts.offsets:
+            self._log_starts.write(offsets, durable=True)
 
-    def _of_unopened(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {name: offsets[name] for name in self.unopened if name in offsets}
+    def _keep_unopened(self, offsets: dict[TopicPartition, int], checkpoint: OffsetCheckpoint) -> None:
+        """What is not open yet, or not synced, is as it was."""
+        for name in self.unopened:
+            offsets.pop(name, None)
+            if name in checkpoint.offsets:
+                offsets[name] = checkpoint.offsets[name]
 
     def _join(self, name: str) -> str:
         return f"{self._path}/{name}"

@@ -154,7 +154,7 @@ async def test_what_a_clean_stop_left_is_still_clean_when_nobody_opened_it_befor
 async def test_a_stop_is_not_clean_while_logs_are_left_that_a_crash_left(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).with_orders()
     await broker.restart(crash=True)
-    broker.topics._is_closing = True  # the stop comes before any has been opened
+    broker.topics._later._is_closing = True  # the stop comes before any has been opened
     await broker.stop()
     assert not (tmp_path / CLEAN_SHUTDOWN_FILE).exists()
     await broker.start()
@@ -259,5 +259,5 @@ async def test_recovered_records_are_on_the_disk_before_anybody_reads_them(tmp_p
     await broker.topics.ensure_opened()
     assert sum(path.endswith(".log") for path in synced) == 3
     assert broker.end_offsets() == [1, 2, 3]
-    broker.topics._is_closing = True
+    broker.topics._later._is_closing = True
     await broker.stop()

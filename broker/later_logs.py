@@ -1,0 +1,95 @@
+"""Logs that a start has left: opened one after another while clients are served, first those that somebody asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+
+import structlog
+
+from broker.disk import StorageError, remedy
+from broker.hosted_logs import HostedLogs
+from broker.log.log_directory import LogDirectory
+from broker.log.partition_log import PartitionLog
+from broker.metadata.image import MetadataImage
+from broker.topic_partition import TopicPartition
+
+log = structlog.get_logger(__name__)
+
+
+class LaterLogs:
+    """Opens what `LogDirectory.open` has left, and has it served.
+
+    changing: held while a share of them is opened: no topic is created, deleted or grown meanwhile.
+    """
+
+    def __init__(self, logs: LogDirectory, hosted: HostedLogs, metadata: MetadataImage, changing: asyncio.Lock) -> None:
+        self._logs = logs
+        self._hosted = hosted
+        self._metadata = metadata
+        self._changing = changing
+        self._context = contextvars.copy_context()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    def __contains__(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is led here whose log is not served yet."""
+        return topic_partition in self._logs.unopened
+
+    def begin(self) -> None:
+        """See to it that what is left is opened."""
+        is_idle = self._task is None or self._task.done()
+        if is_idle and self._logs.unopened.has_next and not self._is_closing:
+            # In the broker's own context, whoever asks.
+            self._task = self._context.copy().run(asyncio.get_running_loop().create_task, self._open_the_rest())
+
+    def ask(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """The log of one of them, for somebody who wants it now; None as long as it cannot be served: then it is the
+        next."""
+        try:
+            if self._logs.open_now(topic_partition):
+                return self._serve(topic_partition)
+        except StorageError as error:
+            _report(topic_partition, error)
+        self.begin()
+        return None
+
+    async def ensure_opened(self) -> None:
+        """Wait until no log is left, but for those that cannot be opened."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def close(self) -> None:
+        """Open no more. What is being opened takes milliseconds, and is not left half done."""
+        self._is_closing = True
+        if self._task is not None:
+            await self._task
+
+    async def _open_the_rest(self) -> None:
+        while self._logs.unopened.has_next and not self._is_closing:
+            async with self._changing:
+                for topic_partition in await self._logs.open_next():
+                    self._serve(topic_partition)
+            await asyncio.sleep(0)
+        if not self._is_closing:
+            self._logs.report_opened()
+
+    def _serve(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        try:
+            served = self._hosted.serve_opened(topic_partition, self._metadata.get(topic_partition.topic))
+        except StorageError as error:
+            self._logs.unopened.fail(topic_partition)
+            _report(topic_partition, error)
+            return None
+        self._logs.unopened.discard(topic_partition)
+        return served
+
+
+def _report(topic_partition: TopicPartition, error: StorageError) -> None:
+    log.error(
+        "partition_not_opened",
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
+        reason=str(error),
+        remedy=remedy(error),
+    )

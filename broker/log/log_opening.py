@@ -1,0 +1,209 @@
+"""Opening the logs that are found in a log directory: at the start, and later while clients are served.
+
+What a crash left is recovered, and synced before it may be served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from broker.clock import Clock
+from broker.disk import Disk, StorageError, remedy
+from broker.log.checkpoints import ZERO_TOPIC_ID
+from broker.log.flusher import Flusher
+from broker.log.log_config import LogConfig
+from broker.log.offset_checkpoint import OffsetCheckpoint
+from broker.log.partition_files import PartitionFiles
+from broker.log.partition_log import PartitionLog
+from broker.log.recovery import LoadedLog, LogLoader
+from broker.log.unopened_logs import UnopenedLogs
+from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
+
+log = structlog.get_logger(__name__)
+
+OWN_LEADER_EPOCH = 0
+"""Where nobody else tells in which epoch a partition is led: its log's own is never below."""
+LOADS_PER_TURN = 16
+LOGS_PER_SYNC = 64
+SLICE_S = 0.005
+"""How long logs are opened at a stretch while clients are served."""
+
+
+class LogOpening:
+    """Which logs are there, which of them are open, and in what state the last stop left them.
+
+    opened:    told of every log that has been opened.
+    unopened:  those that are left for `open_next` and `open_now`.
+    was_clean: whether the last stop of the directory was.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        disk: Disk,
+        clock: Clock,
+        flusher: Flusher,
+        recovery_points: OffsetCheckpoint,
+        log_starts: OffsetCheckpoint,
+        opened: Callable[[PartitionLog], None],
+    ) -> None:
+        self.unopened = UnopenedLogs()
+        self.was_clean = False
+        self._path = path
+        self._disk = disk
+        self._clock = clock
+        self._flusher = flusher
+        self._recovery_points = recovery_points
+        self._log_starts = log_starts
+        self._opened = opened
+        self._config_for_topic: Callable[[str], LogConfig] | None = None
+        self._leader_epoch_of: Callable[[TopicPartition], int | None] | None = None
+        self._unsynced: list[tuple[PartitionLog, LoadedLog]] = []
+
+    async def begin(
+        self,
+        found: Iterable[TopicPartition],
+        config_for_topic: Callable[[str], LogConfig],
+        leader_epoch_of: Callable[[TopicPartition], int | None],
+        *,
+        was_clean: bool,
+        patience_s: float | None,
+    ) -> None:
+        """Open the coordinators' logs, on which every transaction and group waits, and as many others as there is time
+        for. See `LogDirectory.open`. Raises StorageError."""
+        self.was_clean = was_clean
+        self._config_for_topic, self._leader_epoch_of = config_for_topic, leader_epoch_of
+        self.unopened.add(name for name in found if leader_epoch_of(name) is not None)
+        names = sorted(self.unopened, key=lambda name: name.topic not in INTERNAL_TOPICS)
+        loop = asyncio.get_running_loop()
+        deadline_s = math.inf if patience_s is None else loop.time() + patience_s
+        for count, name in enumerate(names):
+            if name.topic not in INTERNAL_TOPICS and loop.time() >= deadline_s:
+                break
+            if count % LOADS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            self._open(self.unopened.take(name))
+        await self._sync_opened()
+        for name in names:
+            if not self.unopened.is_waiting(name):
+                self.unopened.discard(name)
+
+    async def open_next(self) -> list[TopicPartition]:
+        """Open some of the logs that are left: those that were asked for, else any. Returns whose may be served now.
+
+        They are `unopened` until whoever serves them takes them out. One that cannot be opened is reported.
+        """
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        opened: list[TopicPartition] = []
+        while self.unopened.has_next and len(opened) < LOGS_PER_SYNC:
+            name = self.unopened.take()
+            try:
+                self._open(name)
+                opened.append(name)
+            except StorageError as error:
+                self.unopened.fail(name)
+                log.error(  # noqa: TRY400  # the reason says it all
+                    "partition_not_opened",
+                    topic=name.topic,
+                    partition=name.partition,
+                    reason=str(error),
+                    remedy=remedy(error),
+                )
+            if loop.time() - started_s >= SLICE_S:
+                break
+        return [*opened, *(name for name in await self._sync_opened() if name not in opened)]
+
+    def open_now(self, topic_partition: TopicPartition) -> bool:
+        """Open a log that is left, if that takes no waiting; whether it may be served now. Else it is the next.
+
+        After an unclean stop there is something to be waited for: the disk. Raises StorageError.
+        """
+        if not self.was_clean or not self.unopened.is_waiting(topic_partition):
+            self.unopened.want(topic_partition)
+            return False
+        unsynced_count = len(self._unsynced)
+        try:
+            self._open(self.unopened.take(topic_partition))
+        except StorageError:
+            self.unopened.fail(topic_partition)
+            raise
+        return len(self._unsynced) == unsynced_count
+
+    async def open_uncleanly(self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int) -> None:
+        """Open a log that somebody else has written last: nothing is known of how it was left. Raises StorageError."""
+        self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=False)
+        await self._sync_opened()
+
+    def _open(self, topic_partition: TopicPartition) -> None:
+        assert self._config_for_topic is not None
+        assert self._leader_epoch_of is not None
+        leader_epoch = self._leader_epoch_of(topic_partition)
+        if leader_epoch is not None:
+            config = self._config_for_topic(topic_partition.topic)
+            self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=self.was_clean)
+
+    def _load(self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int, is_clean: bool) -> None:
+        files = PartitionFiles(self._disk, f"{self._path}/{topic_partition}")
+        now_ms = self._clock.now_ms()
+        if is_clean and leader_epoch > OWN_LEADER_EPOCH and leader_epoch > files.read_epochs().latest:
+            is_clean = False  # another node may have written here since this one's clean stop
+        loaded = LogLoader(
+            files,
+            config,
+            is_clean=is_clean,
+            recovery_point=self._recovery_points.offsets.get(topic_partition, 0),
+            log_start_offset=self._log_starts.offsets.get(topic_partition, 0),
+            now_ms=now_ms,
+        ).load()
+        topic_id = files.read_topic_id()
+        if topic_id == ZERO_TOPIC_ID and loaded.segments.size_bytes == 0 and loaded.offline_reason is None:
+            # Created just before the power went: nothing is in it, and it will be created again if its topic exists.
+            for segment in loaded.segments:
+                segment.close()
+            self._disk.delete(files.directory)
+            return
+        latest_epoch = max(loaded.epochs.latest, 0)
+        partition_log = PartitionLog(
+            topic_partition,
+            topic_id,
+            config,
+            files=files,
+            flusher=self._flusher,
+            segments=loaded.segments,
+            producers=loaded.producers,
+            epochs=loaded.epochs,
+            # Offsets that were read before the cut may be given to other records now; clients must be able to tell.
+            leader_epoch=max(latest_epoch + 1 if loaded.was_cut else latest_epoch, leader_epoch),
+            log_start_offset=loaded.log_start_offset,
+            recovery_point=loaded.recovery_point,
+            now_ms=now_ms,
+            offline_reason=loaded.offline_reason,
+        )
+        self._opened(partition_log)
+        if loaded.unsynced or loaded.side_files:
+            self._unsynced.append((partition_log, loaded))
+
+    async def _sync_opened(self) -> list[TopicPartition]:
+        """Recovered records were in the page cache, perhaps nowhere else: they count when they are on the disk.
+
+        Returns whose are now.
+        """
+        recovered, self._unsynced = self._unsynced, []
+        for start in range(0, len(recovered), LOGS_PER_SYNC):
+            share = [one for one in recovered[start : start + LOGS_PER_SYNC] if not one[0].is_deleted]
+            files = [file for _, loaded in share for file in (*loaded.unsynced, *loaded.side_files)]
+            try:
+                await self._disk.sync(files, [partition_log.files.directory for partition_log, _ in share])
+            except StorageError as error:
+                for partition_log, _ in share:
+                    partition_log.give_up(error)
+        for _, loaded in recovered:
+            for file in loaded.side_files:
+                file.close()
+        return [partition_log.topic_partition for partition_log, _ in recovered]
