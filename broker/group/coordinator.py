@@ -31,6 +31,9 @@ from broker.group.expiry import expired_offsets
 from broker.group.offset_decisions import MAX_RECORDS_PER_DECISION, OffsetDecisions
 from broker.group.offset_records import decode_offset, offset_tombstone
 from broker.group.offsets import OffsetStore
+from broker.group.share_group import ShareGroup
+from broker.group.share_groups import Group, ShareGroups
+from broker.group.share_records import group_tombstones as share_group_tombstones
 from broker.shard import CoordinatorRecord, Decision, RecordOrigin
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
@@ -58,6 +61,7 @@ from protocol.stored.consumer_groups import (
     decode_consumer_group_key,
 )
 from protocol.stored.consumer_offsets import OffsetCommitKey, decode_group_metadata_key, decode_offset_commit_key
+from protocol.stored.share_groups import decode_share_group_key
 
 log = structlog.get_logger(__name__)
 
@@ -65,14 +69,13 @@ MAX_GROUPS_PER_SWEEP_STEP = 1_000
 MAX_DEADLINES_PER_DECISION = 500
 _SWEEP = DeadlineKey(DeadlineKind.SWEEP)
 
-Group = ClassicGroup | ConsumerGroup
-
 
 class GroupCoordinatorShard:
     """One shard. Implements `broker.coordinator.Shard`.
 
     topics:  what there is to subscribe to, as it is at any moment.
     offsets: the decisions about committed offsets.
+    shares:  the decisions about share groups.
     """
 
     def __init__(self, config: GroupConfig, topics: TopicCatalogue) -> None:
@@ -87,6 +90,7 @@ class GroupCoordinatorShard:
         self._consumer = ConsumerMembership(config, self._deadlines, consumer_rebalance)
         self._classic_members = ClassicMembersOfConsumerGroups(config, self._deadlines, consumer_rebalance, topics)
         self.offsets = OffsetDecisions(config, self._offsets, self._group, self._classic)
+        self.shares = ShareGroups(config, self._deadlines, topics, self._groups, self._group)
         self._is_loaded = False
         self._sweep_queue: list[str] = []
 
@@ -126,6 +130,8 @@ class GroupCoordinatorShard:
         effects = Effects(now_ms)
         if isinstance(group, ConsumerGroup) and group.members:
             return effects.decision(self._classic_members.join(group, request, joiner, effects))
+        if isinstance(group, ShareGroup):
+            return Decision(refuse_join(ErrorCode.GROUP_ID_NOT_FOUND, member_id))
         if not isinstance(group, ClassicGroup):
             if member_id:
                 return Decision(refuse_join(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
@@ -147,7 +153,7 @@ class GroupCoordinatorShard:
         if not request.group_id:
             return Decision(refuse_sync(ErrorCode.INVALID_GROUP_ID))
         group = self._group(request.group_id)
-        if group is None:
+        if group is None or isinstance(group, ShareGroup):
             return Decision(refuse_sync(ErrorCode.UNKNOWN_MEMBER_ID))
         effects = Effects(now_ms)
         if isinstance(group, ConsumerGroup):
@@ -166,7 +172,7 @@ class GroupCoordinatorShard:
         if not request.group_id:
             return Decision(ErrorCode.INVALID_GROUP_ID)
         group = self._group(request.group_id)
-        if group is None:
+        if group is None or isinstance(group, ShareGroup):
             return Decision(ErrorCode.UNKNOWN_MEMBER_ID)
         effects = Effects(now_ms)
         if isinstance(group, ConsumerGroup):
@@ -178,7 +184,7 @@ class GroupCoordinatorShard:
         if not group_id:
             return Decision(LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         group = self._group(group_id)
-        if group is None:
+        if group is None or isinstance(group, ShareGroup):
             unknown = [
                 MemberResponse(
                     member_id=member.member_id,
@@ -225,7 +231,7 @@ class GroupCoordinatorShard:
             return effects.decision(self._consumer.leave(known, request, effects))
         group = known if isinstance(known, ConsumerGroup) else None
         if group is None:
-            if request.member_epoch != JOIN_EPOCH:
+            if request.member_epoch != JOIN_EPOCH or isinstance(known, ShareGroup):
                 if known is None:
                     return Decision(refuse(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found."))
                 return Decision(refuse(*_no_consumer_group(group_id, known)))
@@ -303,7 +309,7 @@ class GroupCoordinatorShard:
         group = self._group(group_id)
         if group is None:
             return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup | ShareGroup):
             error = ErrorCode.NON_EMPTY_GROUP if group.members else ErrorCode.NONE
         else:
             error = group.refusal(ClassicEvent.DELETE_GROUP)
@@ -324,14 +330,14 @@ class GroupCoordinatorShard:
 
     def decide_deadline(self, now_ms: int) -> Decision[None]:
         effects = Effects(now_ms)
-        # A group of the consumer protocol changes by records alone: what is due of one is one step.
+        # Groups of the newer protocols change by records alone: what is due of one is one step.
         due: dict[str, list[DeadlineKey]] = {}
         for key in islice(self._deadlines.due(now_ms), MAX_DEADLINES_PER_DECISION):
             if key.kind is DeadlineKind.SWEEP:
                 self._sweep(effects)
                 continue
             group = self._groups.get(key.group_id)
-            if isinstance(group, ConsumerGroup):
+            if isinstance(group, ConsumerGroup | ShareGroup):
                 due.setdefault(key.group_id, []).append(key)
             elif group is not None:
                 self._rebalance.deadline(group, key, effects)
@@ -340,6 +346,8 @@ class GroupCoordinatorShard:
             group = self._groups[group_id]
             if isinstance(group, ConsumerGroup):
                 self._consumer_deadlines(group, keys, effects)
+            elif isinstance(group, ShareGroup):
+                self.shares.time_over(group, keys, effects)
         return effects.decision(None)
 
     def _consumer_deadlines(self, group: ConsumerGroup, due: list[DeadlineKey], effects: Effects) -> None:
@@ -362,8 +370,8 @@ class GroupCoordinatorShard:
                 break
             group_id = queue.pop()
             group = self._group(group_id)
-            if group is None:
-                continue
+            if group is None or isinstance(group, ShareGroup):
+                continue  # share groups have no offsets here, and stay until they are deleted
             found = expired_offsets(
                 group, self._offsets, retention_ms=self._config.offsets_retention_ms, now_ms=effects.now_ms
             )
@@ -394,6 +402,10 @@ class GroupCoordinatorShard:
             consumer_key = decode_consumer_group_key(key)
             if consumer_key is not None:
                 self._apply_consumer_group(consumer_key, value, origin)
+                return
+            share_key = decode_share_group_key(key)
+            if share_key is not None:
+                self.shares.apply(share_key, value, origin)
                 return
         except DecodeError as error:
             log.warning("group_record_left_out", offset=origin.offset, reason=str(error))
@@ -461,12 +473,13 @@ class GroupCoordinatorShard:
                 self._consumer.start_sessions(group, now_ms)
                 if can_become_classic(group, self._config):
                     self._deadlines.set(DeadlineKey(DeadlineKind.DOWNGRADE, group.group_id), now_ms)
-            else:
+            elif isinstance(group, ClassicGroup):
                 self._rebalance.start_sessions(group, now_ms)
+        self.shares.start_sessions(now_ms)
         self._deadlines.set(_SWEEP, now_ms + self._config.offsets_retention_check_interval_ms)
 
 
-def _is_over(group: Group) -> bool:
+def _is_over(group: ClassicGroup | ConsumerGroup) -> bool:
     """Whether the log still tells of a group to which nobody belongs."""
     if isinstance(group, ConsumerGroup):
         return not group.members
@@ -474,6 +487,8 @@ def _is_over(group: Group) -> bool:
 
 
 def _tombstones(group: Group) -> list[CoordinatorRecord]:
+    if isinstance(group, ShareGroup):
+        return share_group_tombstones(group)
     return group_tombstones(group) if isinstance(group, ConsumerGroup) else [group_tombstone(group.group_id)]
 
 

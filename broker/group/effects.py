@@ -32,6 +32,11 @@ class GroupConfig:
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
     consumer_assignment_interval_ms: int = 1_000
+    share_session_timeout_ms: int = 45_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_max_size: int = 200
+    share_assignment_interval_ms: int = 1_000
+    share_initialize_retry_interval_ms: int = 30_000
 
 
 class DeadlineKind(IntEnum):

@@ -25,6 +25,7 @@ from broker.group.offset_commits import (
 )
 from broker.group.offset_records import OffsetAndMetadata, offset_record, offset_tombstone
 from broker.group.offsets import OffsetStore
+from broker.group.share_group import ShareGroup
 from broker.shard import CoordinatorRecord, Decision
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
@@ -45,7 +46,7 @@ class OffsetDecisions:
         self,
         config: GroupConfig,
         store: OffsetStore,
-        find_group: Callable[[str], ClassicGroup | ConsumerGroup | None],
+        find_group: Callable[[str], ClassicGroup | ConsumerGroup | ShareGroup | None],
         classic: ClassicMembership,
     ) -> None:
         self._config = config
@@ -70,6 +71,8 @@ class OffsetDecisions:
         Refuses: `unknown_group_error`, and see `check_commit`.
         """
         group = self._find_group(group_id)
+        if isinstance(group, ShareGroup):
+            return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
         if group is None:
             if committer.generation_id >= 0:
                 return Decision(unknown_group_error)
@@ -101,6 +104,8 @@ class OffsetDecisions:
         if not group_id:
             return Decision(ErrorCode.INVALID_GROUP_ID)
         group = self._find_group(group_id)
+        if isinstance(group, ShareGroup):
+            return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
         if group is None:
             if committer.generation_id >= 0:
                 return Decision(ErrorCode.ILLEGAL_GENERATION)
@@ -130,7 +135,7 @@ class OffsetDecisions:
     def check_fetch(self, group_id: str, fetcher: Fetcher) -> ErrorCode:
         """Whether somebody may fetch offsets. A group that nobody knows has none; that is no error."""
         group = self._find_group(group_id)
-        return ErrorCode.NONE if group is None else check_fetch(group, fetcher)
+        return ErrorCode.NONE if group is None or isinstance(group, ShareGroup) else check_fetch(group, fetcher)
 
     def fetch(
         self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, *, require_stable: bool
@@ -163,7 +168,7 @@ class OffsetDecisions:
         if not group_id:
             return Decision(ErrorCode.INVALID_GROUP_ID)
         group = self._find_group(group_id)
-        if group is None:
+        if group is None or isinstance(group, ShareGroup):
             return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
         subscribed: frozenset[str] | None
         is_consumed = True
