@@ -84,7 +84,6 @@ def log_config(configs: Mapping[str, str], settings: Settings) -> LogConfig:
         message_timestamp_type=values["message.timestamp.type"],
         min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
         min_compaction_lag_ms=values["min.compaction.lag.ms"],
-        min_insync_replicas=values["min.insync.replicas"],
         retention_bytes=values["retention.bytes"],
         retention_ms=values["retention.ms"],
         segment_bytes=values["segment.bytes"],

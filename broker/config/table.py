@@ -160,8 +160,8 @@ class TopicSettings:
     min_insync_replicas: int = declare(
         INT,
         1,
-        "How many copies must have a record before acks=all is answered. Durability here comes from the disk: "
-        "with one copy, a topic that asks for more refuses such writes, as in Kafka.",
+        "How many copies must have a record before acks=all is answered; never more than the partition has replicas, "
+        "as in Kafka. There is one here, and its disk makes a record durable.",
         at_least(1),
     )
     fencepost_max_partitions: int = declare(

@@ -242,7 +242,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "min.insync.replicas",
             INT,
             ("min.insync.replicas",),
-            "Copies that must have a record before acks=all is answered.",
+            "Copies that must have a record before acks=all is answered, of those there are: one.",
+            has_effect=False,
         ),
         TopicSetting(
             "preallocate",

@@ -97,7 +97,7 @@ def handle_describe_topic_partitions(
     """One page of partitions, by topic name: of all topics when none is named. `next_cursor` is where the next begins.
 
     Refuses, per topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION. As a whole: INVALID_REQUEST (a cursor
-    before the first partition).
+    before the first partition, or at a topic that is not asked for).
     """
     services = context.services
     cursor = request.cursor
@@ -106,6 +106,8 @@ def handle_describe_topic_partitions(
     metadata = services.topics.metadata
     names = sorted({topic.name for topic in request.topics}) or [topic.name for topic in metadata.all()]
     if cursor is not None:
+        if request.topics and cursor.topic_name not in names:
+            return describe_topic_partitions_failed(request, ErrorCode.INVALID_REQUEST, context.api_version)
         names = [name for name in names if name >= cursor.topic_name]
     left = max(1, min(request.response_partition_limit, MAXIMUM_PARTITIONS_PER_RESPONSE))
     topics: list[DescribeTopicPartitionsResponseTopic] = []

@@ -51,7 +51,7 @@ def _failed(resource: DescribeConfigsResource, error: ErrorCode, message: str | 
 
 @api(DescribeConfigsRequest, DescribeConfigsResponse, versions="1-4", failed=describe_configs_failed)
 def handle_describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """The configs of each resource; `configuration_keys` null for all of them.
+    """The configs of each resource; `configuration_keys` null or empty for all of them.
 
     Refuses, per resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker, or a
     kind of resource without configs here).
@@ -79,7 +79,7 @@ def _describe(
     else:
         message = f"Resources of type {resource.resource_type} have no configs here."
         return _failed(resource, ErrorCode.INVALID_REQUEST, message)
-    wanted = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
+    wanted = frozenset(resource.configuration_keys) if resource.configuration_keys else None
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message="",

@@ -40,8 +40,7 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     """The node that leads the key's partition of the internal topic; this one, once it can answer.
 
     The first key of a kind creates the internal topic behind it. COORDINATOR_NOT_AVAILABLE while nobody leads the
-    partition. INVALID_REQUEST for an empty transactional id, for a
-    key type that is unknown, or for share groups, which are not served.
+    partition. INVALID_REQUEST for a key type that is unknown, or for share groups, which are not served.
     """
     version = context.api_version
     keys = request.coordinator_keys if version >= FIRST_VERSION_WITH_MANY_KEYS else [request.key]
@@ -56,23 +55,15 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
         if key_type is KeyType.GROUP:
             await services.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
             await services.groups.ensure_loaded()
-        elif any(keys):
+        else:
             await services.transactions.ensure_available()
     except StorageError as error:
         # Clients ask again after this error, and give up after KAFKA_STORAGE_ERROR.
         return _response(
             [_no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) for key in keys], version
         )
-    if key_type is KeyType.TRANSACTION:
-        coordinators = [
-            _coordinator(services, TRANSACTION_STATE_TOPIC, key)
-            if key
-            else _no_coordinator(key, ErrorCode.INVALID_REQUEST, "A transactional id must not be empty")
-            for key in keys
-        ]
-    else:
-        coordinators = [_coordinator(services, CONSUMER_OFFSETS_TOPIC, key) for key in keys]
-    return _response(coordinators, version)
+    topic = TRANSACTION_STATE_TOPIC if key_type is KeyType.TRANSACTION else CONSUMER_OFFSETS_TOPIC
+    return _response([_coordinator(services, topic, key) for key in keys], version)
 
 
 def _refuse_type(key_type: int) -> tuple[ErrorCode, str]:
@@ -120,7 +111,7 @@ def _response(coordinators: list[Coordinator], version: int) -> FindCoordinatorR
     only = coordinators[0]
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        error_message=only.error_message,
+        error_message=only.error_message or ErrorCode.NONE.name,  # what Kafka says when all is well, here only
         node_id=only.node_id,
         host=only.host,
         port=only.port,

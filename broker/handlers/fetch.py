@@ -17,6 +17,7 @@ from broker.log.partition_log import Isolation, PartitionLog
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -45,15 +46,21 @@ def fetch_failed(request: FetchRequest, error: ErrorCode, version: int) -> Fetch
 
 
 def _failed_partition(partition: int, error: ErrorCode) -> PartitionData:
+    """What could not be read; a log that was found says null for the aborted transactions, as Kafka's does."""
     return PartitionData(
         partition_index=partition,
         error_code=error,
         high_watermark=-1,
         last_stable_offset=-1,
         log_start_offset=-1,
-        aborted_transactions=None,
+        aborted_transactions=[] if error in _NOT_FOUND else None,
         records=b"",
     )
+
+
+_NOT_FOUND = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
+)
 
 
 @api(FetchRequest, FetchResponse, versions="4-18", failed=fetch_failed, is_cancelled_on_disconnect=True)
@@ -80,6 +87,30 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchRespons
     if request.max_wait_ms <= 0 or fetch.is_satisfied:
         return fetch.response()
     return fetch.wait(request.max_wait_ms)
+
+
+def _divergence(log: PartitionLog, wanted: FetchedPartition) -> PartitionData | None:
+    """The answer to a reader whose last record is not in this log, with the point at which both can still agree.
+
+    Source: KIP-595; Kafka's Partition.readRecords.
+    """
+    if wanted.last_fetched_epoch < 0:
+        return None
+    end = log.end_offset_for_leader_epoch(wanted.last_fetched_epoch)
+    if end.end_offset < 0 or wanted.fetch_offset < log.log_start_offset:
+        return _failed_partition(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+    if end.leader_epoch == wanted.last_fetched_epoch and end.end_offset >= wanted.fetch_offset:
+        return None
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=ErrorCode.NONE,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        diverging_epoch=EpochEndOffset(epoch=end.leader_epoch, end_offset=end.end_offset),
+        aborted_transactions=None,
+        records=b"",
+    )
 
 
 class _PartitionFetch:
@@ -123,6 +154,7 @@ class _Fetch:
 
     __slots__ = (
         "_has_error",
+        "_is_follower",
         "_isolation",
         "_maximum_bytes",
         "_minimum_bytes",
@@ -136,6 +168,7 @@ class _Fetch:
         self._services = services
         self._plan = plan
         self._isolation = isolation
+        self._is_follower = max(request.replica_id, request.replica_state.replica_id) >= 0
         self._maximum_bytes = max(0, min(request.max_bytes, services.settings.fetch_max_bytes))
         self._minimum_bytes = min(request.min_bytes, self._maximum_bytes)
         self._records_bytes = 0
@@ -166,6 +199,11 @@ class _Fetch:
             partition.answer = _failed_partition(wanted.partition, log)
             return
         partition.log = log
+        diverged = _divergence(log, wanted)
+        if diverged is not None:
+            self._has_error = True
+            partition.answer = diverged
+            return
         found = log.read(
             wanted.fetch_offset,
             max(0, min(wanted.max_bytes, self._maximum_bytes - self._records_bytes)),
@@ -203,7 +241,10 @@ class _Fetch:
                     return ErrorCode.INCONSISTENT_TOPIC_ID
                 return ErrorCode.UNKNOWN_TOPIC_ID
             wanted.topic = topic.name
-        return find_log(topics, wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch)
+        log = find_log(topics, wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch)
+        if self._is_follower and not isinstance(log, ErrorCode):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # a partition has no replica but its leader
+        return log
 
     # Waiting
 

@@ -31,6 +31,7 @@ class FetchedPartition:
 
     topic:     its name; "" while only an unknown topic id is known.
     max_bytes: the most that one response may carry of it, the first batch of the response excepted.
+    last_fetched_epoch: that of the record before `fetch_offset`, as far as the reader knows; -1 for no check.
     """
 
     topic: str
@@ -39,6 +40,7 @@ class FetchedPartition:
     fetch_offset: int
     max_bytes: int
     current_leader_epoch: int
+    last_fetched_epoch: int = -1
     told_high_watermark: int = -1
     told_last_stable_offset: int = -1
     told_log_start_offset: int = -1
@@ -177,6 +179,7 @@ class FetchSessionCache:
                 known.fetch_offset = requested.fetch_offset
                 known.max_bytes = requested.max_bytes
                 known.current_leader_epoch = requested.current_leader_epoch
+                known.last_fetched_epoch = requested.last_fetched_epoch
         for forgotten in request.forgotten_topics_data:
             name: str | bytes = forgotten.topic_id if session.uses_topic_ids else forgotten.topic
             for partition in forgotten.partitions:
@@ -226,6 +229,7 @@ def _requested(topics: Iterable[FetchTopic], uses_topic_ids: bool) -> dict[Parti
             requested.fetch_offset,
             requested.partition_max_bytes,
             requested.current_leader_epoch,
+            requested.last_fetched_epoch,
         )
         for topic in topics
         for requested in topic.partitions

@@ -151,6 +151,7 @@ async def handle_offset_commit(context: RequestContext, request: OffsetCommitReq
                 else ErrorCode.ILLEGAL_GENERATION,
             )
         )
+    response.topics = [topic for topic in response.topics if topic.partitions]
     return response
 
 
@@ -389,7 +390,8 @@ async def handle_offset_delete(context: RequestContext, request: OffsetDeleteReq
         topic = context.services.topics.metadata.get(requested.name)
         partition_count = 0 if topic is None else topic.partition_count
         answered = OffsetDeleteResponseTopic(name=requested.name, partitions=[])
-        topics.append(answered)
+        if requested.partitions:
+            topics.append(answered)
         for partition in requested.partitions:
             answer = OffsetDeleteResponsePartition(partition_index=partition.partition_index)
             answered.partitions.append(answer)

@@ -26,8 +26,13 @@ def write_txn_markers_failed(
 
 @api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, versions="1-2", failed=write_txn_markers_failed)
 async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    """Append markers; the reply leaves when every partition has an outcome. Version 1 asks for the lax epoch check."""
+    """Append markers; the reply leaves when every partition has an outcome. Version 1 asks for the lax epoch check.
+
+    Markers without a partition are left out of the reply. Refuses, per partition: what `write_markers` refuses, and
+    INVALID_PRODUCER_EPOCH for a producer id that nobody can have.
+    """
     services = context.services
+    requested = [marker for marker in request.markers if marker.topics]
     markers = [
         TransactionMarker(
             producer_id=marker.producer_id,
@@ -37,12 +42,20 @@ async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMar
             transaction_version=marker.transaction_version,
             partitions=_partitions(marker),
         )
-        for marker in request.markers
+        for marker in requested
     ]
-    outcomes = await write_markers(services.topics, markers, services.clock.now_ms())
+    written = iter(await write_markers(services.topics, list(filter(_has_producer, markers)), services.clock.now_ms()))
+    outcomes = [
+        next(written) if _has_producer(marker) else dict.fromkeys(marker.partitions, ErrorCode.INVALID_PRODUCER_EPOCH)
+        for marker in markers
+    ]
     return WriteTxnMarkersResponse(
-        markers=[_result(marker, _error_of(outcome)) for marker, outcome in zip(request.markers, outcomes, strict=True)]
+        markers=[_result(marker, _error_of(outcome)) for marker, outcome in zip(requested, outcomes, strict=True)]
     )
+
+
+def _has_producer(marker: TransactionMarker) -> bool:
+    return marker.producer_id >= 0
 
 
 def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:

@@ -40,7 +40,17 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 ACKS_NONE = 0
 ACKS_LEADER = 1
 ACKS_ALL = -1
-REPLICA_COUNT = 1
+SMALLEST_BATCH_LENGTH = 14  # of the oldest format
+
+_ANSWERED_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Refusals of a log that say nothing about it. Source: Kafka's ReplicaManager.appendRecordsToLeader."""
 
 
 def produce_failed(request: ProduceRequest, error: ErrorCode, version: int) -> ProduceResponse:
@@ -109,8 +119,12 @@ def _read_batch(records: Buffer | None, version: int) -> BatchHeader | _BatchRef
         return _BatchRefusal(ErrorCode.INVALID_RECORD, "There is no record batch for this partition.")
     try:
         header = read_header(records)
-    except DecodeError as error:
-        return _BatchRefusal(ErrorCode.CORRUPT_MESSAGE, str(error))
+    except DecodeError:
+        return _BatchRefusal(ErrorCode.INVALID_RECORD, "There is only a part of a record batch for this partition.")
+    if header.batch_length < SMALLEST_BATCH_LENGTH:
+        return _BatchRefusal(ErrorCode.CORRUPT_MESSAGE, f"No record batch has a length of {header.batch_length}.")
+    if not 0 <= header.magic <= CURRENT_MAGIC:
+        return _BatchRefusal(ErrorCode.CORRUPT_MESSAGE, f"There is no record format {header.magic}.")
     if header.magic != CURRENT_MAGIC:
         return _BatchRefusal(ErrorCode.INVALID_RECORD, f"Only record format 2 is accepted, not {header.magic}.")
     if header.size_bytes != len(records):
@@ -169,6 +183,8 @@ class _Production:
     def read_request(self) -> ErrorCode:
         """Find the log of every batch, and refuse the batches and the requests that no log needs to see."""
         for topic in self._request.topic_data:
+            if not topic.partition_data:
+                continue
             answers: list[PartitionProduceResponse] = []
             self._response.responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
@@ -217,8 +233,6 @@ class _Production:
             answers.append(self._refuse(partition.index, error))
         elif isinstance(batch, _BatchRefusal):
             answers.append(self._refuse(partition.index, batch.error, batch.message))
-        elif self._request.acks == ACKS_ALL and log.config.min_insync_replicas > REPLICA_COUNT:
-            answers.append(self._refuse(partition.index, ErrorCode.NOT_ENOUGH_REPLICAS))
         else:
             write = _Write(partition.index, log, memoryview(records or b""), batch, answers)
             self._writes.append(write)
@@ -349,7 +363,7 @@ class _Production:
                 error_code=result.error,
                 base_offset=result.base_offset,
                 log_append_time_ms=result.log_append_time_ms,
-                log_start_offset=result.log_start_offset,
+                log_start_offset=-1 if result.error in _ANSWERED_WITHOUT_LOG_START else write.log.log_start_offset,
                 record_errors=[
                     BatchIndexAndErrorMessage(batch_index=refused.index, batch_index_error_message=refused.message)
                     for refused in result.record_errors

@@ -6,6 +6,7 @@ Source: KIP-664; Kafka's ReplicaManager.activeProducerState.
 from __future__ import annotations
 
 from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.metadata import missing_topic_error
 from broker.handlers.partition_lookup import find_log
 from protocol.errors import ErrorCode
 from protocol.messages.producers import (
@@ -39,7 +40,7 @@ def describe_producers_failed(
 def handle_describe_producers(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """The state that each partition keeps of its producers, -1 where there is none.
 
-    Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
+    Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR.
     """
     return DescribeProducersResponse(
         topics=[
@@ -55,6 +56,9 @@ def handle_describe_producers(context: RequestContext, request: DescribeProducer
 
 
 def _describe(services: Services, topic: str, partition: int) -> PartitionResponse:
+    if services.topics.metadata.get(topic) is None:
+        error = missing_topic_error(topic)
+        return PartitionResponse(partition_index=partition, error_code=error, error_message="There is no such topic.")
     log = find_log(services.topics, topic, partition)
     if isinstance(log, ErrorCode):
         return PartitionResponse(partition_index=partition, error_code=log)

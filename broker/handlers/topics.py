@@ -185,8 +185,8 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
     """
     services = context.services
     wanted = _to_delete(request, context.api_version)
+    results, wanted = _without_topics_by_both(services, wanted)
     counts = Counter((topic.name, topic.topic_id) for topic in wanted)
-    results = []
     for (name, topic_id), count in counts.items():
         if count > 1:
             result = DeletableTopicResult(
@@ -199,6 +199,32 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
             result = await _delete(services, name, topic_id, context.api_version)
         results.append(result)
     return DeleteTopicsResponse(responses=results)
+
+
+def _without_topics_by_both(
+    services: Services, wanted: Sequence[DeleteTopicState]
+) -> tuple[list[DeletableTopicResult], Sequence[DeleteTopicState]]:
+    """Refuse the topics that a request names and also lists by their ids; and what is left to do."""
+    by_id = {topic.topic_id for topic in wanted if topic.name is None}
+    if not by_id:
+        return [], wanted
+    refused: dict[bytes, DeletableTopicResult] = {}
+    for topic in wanted:
+        metadata = services.topics.metadata.get(topic.name) if topic.name is not None else None
+        if metadata is not None and metadata.topic_id in by_id:
+            refused[metadata.topic_id] = DeletableTopicResult(
+                name=topic.name,
+                topic_id=metadata.topic_id,
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message="The request names this topic and lists its id, too.",
+            )
+    names = {result.name for result in refused.values()}
+    left = [
+        topic
+        for topic in wanted
+        if (topic.name not in names if topic.name is not None else topic.topic_id not in refused)
+    ]
+    return list(refused.values()), left
 
 
 async def _delete(services: Services, name: str | None, topic_id: bytes, version: int) -> DeletableTopicResult:
@@ -275,7 +301,7 @@ async def _grow(services: Services, wanted: CreatePartitionsTopic, *, validate_o
     topic = topics.metadata.get(wanted.name)
     if outcome[0] is not ErrorCode.NONE or topic is None:
         return outcome
-    if wanted.assignments:
+    if wanted.assignments is not None:
         added_count = wanted.count - topic.partition_count
         if len(wanted.assignments) != added_count:
             return (

@@ -25,7 +25,6 @@ class LogConfig:
     message_timestamp_type: str = "CreateTime"
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
-    min_insync_replicas: int = 1
     retention_bytes: int = -1
     retention_ms: int = 604_800_000
     segment_bytes: int = 1_073_741_824
