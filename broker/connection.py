@@ -101,6 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stalled_bytes = 0
         self._stall_timer: asyncio.TimerHandle | None = None
         self._close_callbacks: dict[Callable[[], None], None] = {}
+        self._unmute_timer: asyncio.TimerHandle | None = None
 
     # What others ask
 
@@ -123,6 +124,18 @@ class Connection(asyncio.BufferedProtocol):
         """Leave the frame that is being dispatched as it is until a task is done: it uses slices of it."""
         buffer = self._receiver.hold()
         task.add_done_callback(lambda _: self._receiver.release(buffer))
+
+    def mute(self, duration_s: float) -> None:
+        """Start no further request for a time: the client has used more than its quota (KIP-219)."""
+        if self._transport is None:
+            return
+        until_s = self._loop.time() + duration_s
+        if self._unmute_timer is not None:
+            if self._unmute_timer.when() >= until_s:
+                return
+            self._unmute_timer.cancel()
+        self._unmute_timer = self._loop.call_at(until_s, self._unmute)
+        self._pause_or_resume_reading()
 
     def drain(self) -> None:
         """Read no further requests; close when everything in flight is answered."""
@@ -188,6 +201,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
+        if self._unmute_timer is not None:
+            self._unmute_timer.cancel()
+            self._unmute_timer = None
         self._receiver.close()
         self._in_flight.clear()
         callbacks, self._close_callbacks = self._close_callbacks, {}
@@ -248,6 +264,7 @@ class Connection(asyncio.BufferedProtocol):
             len(self._in_flight) < self._max_in_flight
             and not self._is_writing_paused
             and not self._is_draining
+            and self._unmute_timer is None
             and self._transport is not None
             and not self._transport.is_closing()
         )
@@ -318,6 +335,11 @@ class Connection(asyncio.BufferedProtocol):
             if chunks:
                 transport.writelines(chunks)
         self.last_activity_s = self._loop.time()
+
+    def _unmute(self) -> None:
+        self._unmute_timer = None
+        self.last_activity_s = self._loop.time()
+        self._advance()
 
     def _pause_or_resume_reading(self) -> None:
         transport = self._transport

@@ -17,6 +17,7 @@ from broker.coordinator import CoordinatorRefusal
 from broker.disk import StorageError
 from broker.handlers import APIS, Api, CloseConnection, RequestContext, Services
 from broker.handlers.api_versions import unsupported_version_reply
+from broker.quotas.client_quotas import ClientQuotas, RequestMeter
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.framing import response_frame
@@ -41,8 +42,11 @@ class _Route(NamedTuple):
 class Dispatcher:
     """Runs the requests of all connections of one listener against its services."""
 
-    def __init__(self, services: Services, *, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, services: Services, *, loop: asyncio.AbstractEventLoop, quotas: ClientQuotas | None = None
+    ) -> None:
         self._services = services
+        self._quotas = quotas
         self._loop = loop
         self._routes: dict[tuple[int, int], _Route] = {}
 
@@ -72,6 +76,13 @@ class Dispatcher:
             connection.connection_id,
         )
         api = route.api
+        if self._quotas is not None and self._quotas.is_active:
+            context.meter = RequestMeter(
+                self._quotas,
+                client_id=header.client_id,
+                produced_bytes=len(frame) if api_key == ApiKey.PRODUCE else 0,
+                mute=connection.mute,
+            )
         try:
             response = api.handler(context, request)
             if response is None or isinstance(response, api.response):
@@ -83,6 +94,8 @@ class Dispatcher:
             return self._failed(api, context, request, error)
         if isinstance(started, eager.Finished):
             return started.result
+        if context.meter is not None:
+            context.meter.suspend()
         if route.carries_records:
             connection.keep_frame_until(started)
         if api.is_cancelled_on_disconnect:
@@ -114,6 +127,8 @@ class Dispatcher:
             return self._failed(api, context, request, error)
 
     def _encode(self, response: Any, context: RequestContext) -> Reply:
+        if context.meter is not None:
+            context.meter.finish(response)
         if response is None:
             return None
         return response_frame(context.correlation_id, response, context.api_version)

@@ -27,6 +27,7 @@ from broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from broker.metadata.store import MetadataStore
 from broker.peers import Connect, Peers, TcpPeers
 from broker.placement import NodeAddress, Placement, SingleNodePlacement
+from broker.quotas.client_quotas import ClientQuotas
 from broker.server import BoundListener, Server, SocketListener, StartError
 from broker.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
@@ -152,6 +153,8 @@ class Node:
         self.cluster_id = await self._store.cluster_id()
         broker_configs = BrokerConfigs(self._store, settings)
         await broker_configs.open()
+        client_quotas = ClientQuotas(self._store, settings, clock)
+        await client_quotas.open()
 
         advertised = bound_listeners[0].advertised
         here = NodeAddress(settings.node_id, advertised.host, advertised.port)
@@ -183,6 +186,7 @@ class Node:
             verifier=verifier,
             groups=groups,
             broker_configs=broker_configs,
+            client_quotas=client_quotas,
             fetch_sessions=FetchSessionCache(settings.max_incremental_fetch_session_cache_slots, self._randomness),
             node_id=settings.node_id,
             host=advertised.host,
@@ -196,7 +200,7 @@ class Node:
         for bound in bound_listeners:
             # A client is sent to the addresses of the listener that it came in by.
             seen = dataclasses.replace(services, host=bound.advertised.host, port=bound.advertised.port)
-            server = Server(bound, Dispatcher(seen, loop=loop), settings, loop=loop)
+            server = Server(bound, Dispatcher(seen, loop=loop, quotas=client_quotas), settings, loop=loop)
             self._servers.append(server)
             await server.start()
         cleanup.push_async_callback(self._stop_servers)

@@ -52,7 +52,6 @@ IGNORED_PREFIXES = (
     "metadata.",
     "metric.reporters",
     "metrics.",
-    "quota.",
     "remote.",
     "replica.",
     "share.coordinator.",

@@ -185,6 +185,10 @@ class TopicSettings:
     max_incremental_fetch_session_cache_slots: int = declare(
         INT, 1_000, "How many incremental fetch sessions are kept (KIP-227).", at_least(0)
     )
+    quota_window_num: int = declare(
+        INT, 11, "How many windows of time the use of a client is measured over, for its quotas.", at_least(1)
+    )
+    quota_window_size_seconds: int = declare(INT, 1, "How long one such window is.", at_least(1))
     request_timeout_ms: int = declare(
         INT, 30_000, "How long the broker waits for the answer to a request of its own.", at_least(0)
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from broker.config import Settings
     from broker.group.service import GroupService
     from broker.handlers.fetch_sessions import FetchSessionCache
+    from broker.quotas.client_quotas import ClientQuotas, RequestMeter
     from broker.topics import Topics
     from broker.transaction.service import TransactionService
     from broker.transaction.verification import TransactionVerifier
@@ -41,6 +42,7 @@ class Services:
     verifier: TransactionVerifier
     groups: GroupService
     broker_configs: BrokerConfigs
+    client_quotas: ClientQuotas
     fetch_sessions: FetchSessionCache
     node_id: int
     host: str  # as advertised to clients
@@ -63,6 +65,7 @@ class RequestContext:
     client_id: str | None
     client_host: str
     connection_id: int
+    meter: RequestMeter | None = None  # while there are quotas
 
 
 @dataclass(frozen=True, slots=True)

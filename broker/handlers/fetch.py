@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 
-from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.api import RequestContext, api
 from broker.handlers.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
 from broker.handlers.partition_lookup import find_log
 from broker.log.partition_log import Isolation, PartitionLog
@@ -82,7 +82,7 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchRespons
     )
     if isinstance(plan, ErrorCode):
         return FetchResponse(error_code=plan, session_id=NO_SESSION_ID, responses=[])
-    fetch = _Fetch(services, request, plan, isolation)
+    fetch = _Fetch(context, request, plan, isolation)
     fetch.read_all()
     if request.max_wait_ms <= 0 or fetch.is_satisfied:
         return fetch.response()
@@ -157,6 +157,7 @@ class _Fetch:
         "_is_follower",
         "_isolation",
         "_maximum_bytes",
+        "_meter",
         "_minimum_bytes",
         "_partitions",
         "_plan",
@@ -164,12 +165,16 @@ class _Fetch:
         "_services",
     )
 
-    def __init__(self, services: Services, request: FetchRequest, plan: FetchPlan, isolation: Isolation) -> None:
-        self._services = services
+    def __init__(self, context: RequestContext, request: FetchRequest, plan: FetchPlan, isolation: Isolation) -> None:
+        self._services = services = context.services
+        self._meter = context.meter
         self._plan = plan
         self._isolation = isolation
         self._is_follower = max(request.replica_id, request.replica_state.replica_id) >= 0
         self._maximum_bytes = max(0, min(request.max_bytes, services.settings.fetch_max_bytes))
+        quota_bytes = None if self._meter is None else self._meter.fetch_limit_bytes
+        if quota_bytes is not None:
+            self._maximum_bytes = min(self._maximum_bytes, int(quota_bytes))
         self._minimum_bytes = min(request.min_bytes, self._maximum_bytes)
         self._records_bytes = 0
         self._has_error = False
@@ -280,6 +285,11 @@ class _Fetch:
         return self.response()
 
     def response(self) -> FetchResponse:
+        if self._meter is not None and not self._meter.charge_fetch(self._records_bytes):
+            # Over its quota, the client gets nothing, and the session has not told it anything either.
+            session = self._plan.session
+            session_id = NO_SESSION_ID if session is None else session.session_id
+            return FetchResponse(error_code=ErrorCode.NONE, session_id=session_id, responses=[])
         selection = self._services.fetch_sessions.complete(
             self._plan, [partition.answer for partition in self._partitions], now_ms=self._services.clock.now_ms()
         )

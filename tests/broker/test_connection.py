@@ -369,3 +369,43 @@ async def test_an_idle_connection_that_is_drained_closes_at_once() -> None:
 
 async def test_a_connection_that_there_is_no_room_for_is_ended_at_once() -> None:
     assert Client(has_room=False).transport.ended == "aborted"
+
+
+async def test_a_muted_client_is_answered_but_not_read_from_for_a_time() -> None:
+    client = Client()
+    client.send(b"request1")
+    client.connection.mute(0.02)
+    client.connection.mute(0.01)  # the longer one counts
+    assert not client.transport.accepts_input
+    client.send(b"request2", b"request3")
+    assert client.started == [b"request1"]
+    await asyncio.sleep(0.015)
+    assert client.started == [b"request1"]
+    await asyncio.sleep(0.02)
+    assert client.started == [b"request1", b"request2", b"request3"]
+    assert client.transport.accepts_input
+
+
+async def test_what_a_client_sent_before_it_was_muted_in_the_same_piece_waits() -> None:
+    client = Client()
+
+    def answer(frame: memoryview) -> list[bytes]:
+        if bytes(frame) == b"request1":
+            client.connection.mute(0.01)
+        return [bytes(frame)]
+
+    client.answer = answer
+    client.send(b"request1", b"request2")
+    assert client.started == [b"request1"]
+    assert client.received == b"request1"
+    await asyncio.sleep(0.03)
+    assert client.received == b"request1request2"
+
+
+async def test_a_muted_client_may_leave() -> None:
+    client = Client()
+    client.send(b"request1")
+    client.connection.mute(60)
+    client.connection.connection_lost(None)
+    assert client.is_gone
+    client.connection.mute(60)

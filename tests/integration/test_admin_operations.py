@@ -3,6 +3,7 @@ confluent-kafka."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -20,7 +21,15 @@ from confluent_kafka.admin import (
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.admin import KafkaAdminClient
 
+from protocol.messages.client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlterEntryData,
+    EntityData,
+    OpData,
+)
 from tests.support.broker_process import BrokerProcess
+from tests.support.wire import WireConnection
 
 TIMEOUT_S = 20
 
@@ -134,3 +143,52 @@ def test_there_is_no_authorizer(confluent: AdminClient) -> None:
     with pytest.raises(KafkaException, match="No Authorizer is configured") as raised:
         created.result(TIMEOUT_S)
     assert raised.value.args[0].code() == KafkaError.SECURITY_DISABLED
+
+
+# Quotas
+
+
+def alter_quota(broker: BrokerProcess, client_id: str, key: str, value: float) -> None:
+    """With a plain request: neither Python client has a call for it."""
+    request = AlterClientQuotasRequest(
+        entries=[
+            AlterEntryData(
+                entity=[EntityData(entity_type="client-id", entity_name=client_id)], ops=[OpData(key=key, value=value)]
+            )
+        ]
+    )
+    host, _, port = broker.bootstrap.partition(":")
+    with WireConnection(host, int(port)) as connection:
+        (answer,) = connection.call(request, AlterClientQuotasResponse, 1, flexible_header=True).entries
+    assert (answer.error_code, answer.error_message) == (0, None)
+
+
+def test_a_producer_over_its_quota_is_slowed_down_and_told(
+    broker: BrokerProcess, confluent: AdminClient, unique: Callable[[str], str]
+) -> None:
+    topic, client_id = unique("limited"), unique("client")
+    create(confluent, topic)
+    alter_quota(broker, client_id, "producer_byte_rate", 50_000)
+
+    def duration_s(name: str) -> tuple[float, list[float]]:
+        throttled: list[float] = []
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "client.id": name,
+                "batch.size": 20_000,
+                "throttle_cb": lambda event: throttled.append(event.throttle_time),
+            }
+        )
+        started_s = time.monotonic()
+        for _ in range(700):
+            producer.produce(topic, bytes(1000))
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        return time.monotonic() - started_s, throttled
+
+    taken_s, throttled = duration_s(client_id)
+    assert taken_s > 2  # 500 kB may come in a burst, the rest not
+    assert throttled
+    taken_s, throttled = duration_s(unique("client"))
+    assert not throttled

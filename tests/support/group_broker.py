@@ -105,6 +105,7 @@ class GroupBroker:
             verifier=cast("Any", self.verifier),
             groups=self.groups,
             broker_configs=cast("Any", None),
+            client_quotas=cast("Any", None),
             fetch_sessions=cast("Any", None),
             node_id=1,
             host="broker.example",

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import broker.handlers.acls
 import broker.handlers.alter_configs
+import broker.handlers.client_quotas
 import broker.handlers.cluster
 import broker.handlers.configs
 import broker.handlers.delegation_tokens
@@ -34,6 +35,7 @@ from broker.local_disk import LocalDisk
 from broker.log.log_directory import LogDirectory
 from broker.log.partition_log import PartitionLog
 from broker.metadata.in_memory import InMemoryMetadataStore
+from broker.quotas.client_quotas import ClientQuotas
 from broker.topic_partition import TopicPartition
 from broker.topics import Topics
 from protocol.errors import ErrorCode
@@ -145,6 +147,8 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
     topics = Topics(store, logs, chosen)
     await topics.open()
     broker_configs.on_changed.append(topics.take_over_settings)
+    client_quotas = ClientQuotas(store, chosen, clock)
+    await client_quotas.open()
     services = Services(
         settings=chosen,
         clock=clock,
@@ -153,6 +157,7 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
         verifier=cast("Any", verifier),
         groups=cast("Any", None),
         broker_configs=broker_configs,
+        client_quotas=client_quotas,
         fetch_sessions=FetchSessionCache(chosen.max_incremental_fetch_session_cache_slots),
         node_id=NODE_ID,
         host=HOST,

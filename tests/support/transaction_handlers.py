@@ -82,6 +82,7 @@ async def transaction_handlers(
         verifier=TransactionVerifier(transactions),
         groups=cast("Any", None),
         broker_configs=cast("Any", None),
+        client_quotas=cast("Any", None),
         fetch_sessions=cast("Any", None),
         node_id=0,
         host="localhost",

@@ -1,0 +1,211 @@
+"""The quotas of this broker: kept in the metadata store, looked up and charged per request.
+
+Listeners do not ask who is there, so the user is always ANONYMOUS, as in Kafka. `controller_mutation_rate` and
+`connection_creation_rate` are kept and shown; nothing is refused for them.
+Source: KIP-13, KIP-124, KIP-219, KIP-546; Kafka's ClientQuotaManager and ClientRequestQuotaManager.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from broker.clock import Clock
+from broker.config import Settings
+from broker.metadata.document import VersionedDocument
+from broker.metadata.store import MetadataStore
+from broker.quotas.entities import Entity, Limit, QuotaKey, entity_of, limit_for
+from broker.quotas.rates import SampledRate
+
+log = structlog.get_logger(__name__)
+
+KEY = "client-quotas"
+ANONYMOUS = "ANONYMOUS"
+MAXIMUM_RATE_COUNT = 10_000
+RATE_EXPIRY_MS = 3_600_000
+NANOSECONDS_PER_PERCENT = 10_000_000  # of a second
+
+Quotas = Mapping[Entity, Mapping[str, float]]
+_ENFORCED = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
+
+
+class ClientQuotas:
+    """All quotas, and what has been used of them.
+
+    is_active: whether any is set that is enforced; while none is, requests need not be metered.
+    """
+
+    def __init__(self, store: MetadataStore, settings: Settings, clock: Clock) -> None:
+        self.is_active = False
+        self._clock = clock
+        self._window_ms = settings.quota_window_size_seconds * 1000
+        self._window_count = settings.quota_window_num
+        self._document: VersionedDocument[Quotas] = VersionedDocument(store, KEY, read=_read, write=_write)
+        self._limits: dict[tuple[QuotaKey, str], Limit | None] = {}
+        self._rates: dict[tuple[QuotaKey, Entity], SampledRate] = {}
+
+    async def open(self) -> None:
+        """Put in force what was set before this start. Raises StorageError."""
+        await self._document.load()
+        self._put_in_force()
+
+    @property
+    def all(self) -> Quotas:
+        return self._document.content
+
+    async def change(self, entity: Entity, values: Mapping[str, float | None]) -> None:
+        """Set and, where the value is None, remove quotas of an entity; they count from now on. Raises StorageError."""
+
+        def changed(quotas: Quotas) -> Quotas | None:
+            before = quotas.get(entity, {})
+            after = {key: value for key, value in {**before, **values}.items() if value is not None}
+            if after == before:
+                return None
+            return {
+                **{known: quotas[known] for known in quotas if known != entity},
+                **({entity: after} if after else {}),
+            }
+
+        await self._document.change(changed)
+        self._put_in_force()
+        log.info("client_quotas_altered", entity=dict(entity), quotas=dict(self.all.get(entity, {})))
+
+    def _put_in_force(self) -> None:
+        self._limits.clear()
+        self.is_active = any(key in quotas for quotas in self.all.values() for key in _ENFORCED)
+
+    # Charging
+
+    def charge(self, key: QuotaKey, client_id: str, amount: float) -> int:
+        """Note that a client used something; returns for how many milliseconds it has to pause."""
+        limit = self._limit(key, client_id)
+        if limit is None:
+            return 0
+        now_ms = self._clock.now_ms()
+        rate = self._rates.get((key, limit.owner))
+        if rate is None:
+            self._forget_idle(now_ms)
+            rate = self._rates[key, limit.owner] = SampledRate(
+                window_ms=self._window_ms, window_count=self._window_count
+            )
+        rate.record(amount, now_ms)
+        return rate.throttle_ms(limit.value, now_ms)
+
+    def refund(self, key: QuotaKey, client_id: str, amount: float) -> None:
+        """What was charged was not used after all."""
+        limit = self._limit(key, client_id)
+        rate = self._rates.get((key, limit.owner)) if limit is not None else None
+        if rate is not None:
+            rate.record(-amount, self._clock.now_ms())
+
+    def most_at_once(self, key: QuotaKey, client_id: str) -> float | None:
+        """What a client can use at one time without ever being over its quota; None without a quota."""
+        limit = self._limit(key, client_id)
+        if limit is None:
+            return None
+        return limit.value * (self._window_count - 1) * self._window_ms / 1000
+
+    def longest_request_throttle_ms(self) -> int:
+        """Time on the processor is paid back in small pauses."""
+        return self._window_ms
+
+    def _limit(self, key: QuotaKey, client_id: str) -> Limit | None:
+        try:
+            return self._limits[key, client_id]
+        except KeyError:
+            if len(self._limits) >= MAXIMUM_RATE_COUNT:
+                self._limits.clear()
+            found = self._limits[key, client_id] = limit_for(self.all, key, user=ANONYMOUS, client_id=client_id)
+            return found
+
+    def _forget_idle(self, now_ms: int) -> None:
+        """Clients choose their ids: what is kept of them must not grow for ever."""
+        if len(self._rates) < MAXIMUM_RATE_COUNT:
+            return
+        self._rates = {name: rate for name, rate in self._rates.items() if now_ms - rate.used_ms < RATE_EXPIRY_MS}
+        while len(self._rates) >= MAXIMUM_RATE_COUNT:
+            del self._rates[next(iter(self._rates))]
+
+
+class RequestMeter:
+    """What one request uses, while there are quotas.
+
+    produced_bytes: the size of a Produce request, else 0. It is charged at once: of what a client sends without waiting
+                    for replies, nothing more is begun before it has paused.
+    mute:           called with the seconds for which its connection takes no further request.
+    """
+
+    __slots__ = (
+        "_busy_ns",
+        "_client_id",
+        "_mute",
+        "_muted_ms",
+        "_quotas",
+        "_resumed_ns",
+        "_throttle_ms",
+    )
+
+    def __init__(
+        self,
+        quotas: ClientQuotas,
+        *,
+        client_id: str | None,
+        produced_bytes: int,
+        mute: Callable[[float], None],
+    ) -> None:
+        self._quotas = quotas
+        self._client_id = client_id or ""
+        self._mute = mute
+        self._throttle_ms = self._muted_ms = 0
+        self._busy_ns = 0
+        self._resumed_ns: int | None = time.perf_counter_ns()
+        if produced_bytes:
+            self._throttle_ms = quotas.charge(QuotaKey.PRODUCER_BYTE_RATE, self._client_id, produced_bytes)
+            self._mute_for(self._throttle_ms)
+
+    def suspend(self) -> None:
+        """Its handler waits; the time until it is finished is nobody's."""
+        if self._resumed_ns is not None:
+            self._busy_ns += time.perf_counter_ns() - self._resumed_ns
+            self._resumed_ns = None
+
+    @property
+    def fetch_limit_bytes(self) -> float | None:
+        """More than this in one response would be over the quota, however long the client waits."""
+        return self._quotas.most_at_once(QuotaKey.CONSUMER_BYTE_RATE, self._client_id)
+
+    def charge_fetch(self, records_bytes: int) -> bool:
+        """Whether the client gets these records; else it has to come again, after a pause."""
+        key = QuotaKey.CONSUMER_BYTE_RATE
+        self._throttle_ms = self._quotas.charge(key, self._client_id, records_bytes)
+        if self._throttle_ms:
+            self._quotas.refund(key, self._client_id, records_bytes)
+        return self._throttle_ms == 0
+
+    def finish(self, response: Any) -> None:
+        """Charge the time it took; tell the client in its reply, if there is one, for how long it has to pause."""
+        self.suspend()
+        quotas = self._quotas
+        busy_percent = self._busy_ns / NANOSECONDS_PER_PERCENT
+        request_throttle_ms = quotas.charge(QuotaKey.REQUEST_PERCENTAGE, self._client_id, busy_percent)
+        throttle_ms = max(self._throttle_ms, min(request_throttle_ms, quotas.longest_request_throttle_ms()))
+        if throttle_ms > 0:
+            if hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = throttle_ms
+            self._mute_for(throttle_ms)
+
+    def _mute_for(self, throttle_ms: int) -> None:
+        if throttle_ms > self._muted_ms:
+            self._muted_ms = throttle_ms
+            self._mute(throttle_ms / 1000)
+
+
+def _read(content: Any) -> Quotas:
+    return {entity_of(row["entity"].items()): dict(row["quotas"]) for row in content or ()}
+
+
+def _write(quotas: Quotas) -> Any:
+    return [{"entity": dict(entity), "quotas": dict(values)} for entity, values in quotas.items()]

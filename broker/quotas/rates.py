@@ -1,0 +1,47 @@
+"""How much somebody has used lately, and how long a pause brings that back to what is allowed. Pure.
+
+Source: Kafka's Rate, SampledStat and QuotaUtils.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class SampledRate:
+    """Amounts over the last windows of time; a burst is spread over all of them.
+
+    window_ms, window_count: how long one is, and how many count.
+    """
+
+    __slots__ = ("_samples", "_window_count", "_window_ms", "used_ms")
+
+    def __init__(self, *, window_ms: int, window_count: int) -> None:
+        self._window_ms = window_ms
+        self._window_count = window_count
+        self._samples: deque[list[float]] = deque()  # start of the window in ms, amount
+        self.used_ms = 0
+
+    def record(self, amount: float, now_ms: int) -> None:
+        self.used_ms = now_ms
+        samples = self._samples
+        if not samples or not samples[-1][0] <= now_ms < samples[-1][0] + self._window_ms:
+            samples.append([now_ms, 0.0])
+        samples[-1][1] += amount
+
+    def throttle_ms(self, limit_per_s: float, now_ms: int) -> int:
+        """How long to pause so that the rate falls to a limit; 0 while it is not above."""
+        samples = self._samples
+        oldest_ms = now_ms - self._window_count * self._window_ms
+        while samples and not oldest_ms < samples[0][0] <= now_ms:
+            samples.popleft()
+        if not samples:
+            return 0
+        elapsed_ms = now_ms - samples[0][0]
+        # As if the windows that have not been yet had been empty: who has just begun may use what they had room for.
+        missing_count = self._window_count - 1 - int(elapsed_ms // self._window_ms)
+        elapsed_ms += max(0, missing_count) * self._window_ms
+        rate_per_s = sum(amount for _, amount in samples) * 1000 / elapsed_ms
+        if rate_per_s <= limit_per_s:
+            return 0
+        return min(round((rate_per_s - limit_per_s) / limit_per_s * elapsed_ms), 2**31 - 1)
