@@ -6,11 +6,11 @@ left is put into `__transaction_state` while no broker runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from broker.shard import partition_for_key
-from broker.topic_partition import TRANSACTION_STATE_TOPIC
+from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.transaction.state_machine import TransactionState
 from protocol.messages.coordinators import FindCoordinatorRequest
 from protocol.messages.transactions import InitProducerIdRequest
@@ -26,20 +26,29 @@ from tests.simulation.clients.cluster import FIND_COORDINATOR_VERSION, TRANSACTI
 TRANSACTION_TIMEOUT_MS: Final = 6_000
 
 
-async def age(broker: SimulatedBroker, witness: Cluster, epochs: Mapping[str, int], now_ms: int) -> None:
-    """Give transactional ids the epochs that they have reached; the broker is started anew for it.
+async def age(
+    brokers: Sequence[SimulatedBroker],
+    holder: Callable[[TopicPartition], SimulatedBroker],
+    witness: Cluster,
+    epochs: Mapping[str, int],
+    now_ms: int,
+) -> None:
+    """Give transactional ids the epochs that they have reached; the brokers are started anew for it.
 
+    holder: on whose disk a partition is.
     The producer ids come from the broker: those after the one that it hands out are lost to the restart, and so free.
     """
     if not epochs:
         return
+    first = brokers[0]
     asked = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=list(epochs))
-    while (await witness.send(broker.address, asked, FIND_COORDINATOR_VERSION)).coordinators[0].error_code:
+    while (await witness.send(first.address, asked, FIND_COORDINATOR_VERSION)).coordinators[0].error_code:
         await witness.back_off()
-    identity = await witness.send(broker.address, InitProducerIdRequest(transactional_id=None), 4)
-    broker.crash()
-    broker.world.aged.update(epochs)
-    partition_count = int(broker.settings["transaction.state.log.num.partitions"])
+    identity = await witness.send(first.address, InitProducerIdRequest(transactional_id=None), 4)
+    for broker in brokers:
+        broker.crash()
+    first.world.aged.update(epochs)
+    partition_count = int(first.settings["transaction.state.log.num.partitions"])
     records: dict[int, list[Record]] = {}
     for number, (transactional_id, epoch) in enumerate(epochs.items(), 1):
         value = TransactionLogValue(
@@ -55,7 +64,9 @@ async def age(broker: SimulatedBroker, witness: Cluster, epochs: Mapping[str, in
         key = encode_transaction_log_key(transactional_id)
         in_partition.append(Record(len(in_partition), now_ms, key, encode_transaction_log_value(value)))
     for partition, in_partition in records.items():
-        path = f"{DATA_DIRECTORY}/{TRANSACTION_STATE_TOPIC}-{partition}/{0:020d}.log"
-        broker.disk.replace_content(path, bytes(build_batch(in_partition, partition_leader_epoch=0)))
+        topic_partition = TopicPartition(TRANSACTION_STATE_TOPIC, partition)
+        path = f"{DATA_DIRECTORY}/{topic_partition}/{0:020d}.log"
+        holder(topic_partition).disk.replace_content(path, bytes(build_batch(in_partition, partition_leader_epoch=0)))
     witness.close()
-    await broker.start()
+    for broker in brokers:
+        await broker.start()

@@ -16,6 +16,7 @@ from broker.placement import PlacementTable, PlacementView
 from broker.topic_partition import TopicPartition
 from tests.simulation.broker import DATA_DIRECTORY, SimulatedBroker, SimulatedStore
 from tests.simulation.disk import Operation
+from tests.simulation.situations import A_DEPOSED_BROKER_CANNOT_WRITE
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -127,4 +128,5 @@ class BrokerCluster:
         """Raises StorageError."""
         found = _INSIDE_PARTITION.fullmatch(operation.path) if operation.kind in _FENCED else None
         if found is not None and self.holder_id(TopicPartition(found["topic"], int(found["partition"]))) != node_id:
+            self._world.reached[A_DEPOSED_BROKER_CANNOT_WRITE] += 1
             raise StorageError(None, "another node leads this partition", operation.path, paths=(operation.path,))

@@ -14,6 +14,8 @@ from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.record_batch import read_header
+from tests.simulation.cluster_lookout import CLUSTER_SITUATIONS, ClusterLookout
+from tests.simulation.crossing import Crossings
 from tests.simulation.nemesis import Fault
 from tests.simulation.situations import (
     A_COMMIT_IS_IN_DOUBT,
@@ -85,6 +87,7 @@ SITUATIONS: Final = (
     A_SEGMENT_ROLLS,
     A_LATER_SEGMENT_HAS_ABORTS,
     A_SNAPSHOT_IS_READ,
+    *CLUSTER_SITUATIONS,
 )
 
 _LATER_SEGMENT: Final = re.compile(r".*/(?!0{20})\d{20}\.(log|txnindex)")
@@ -95,7 +98,8 @@ _RESERVED_EPOCH: Final = 32767
 class Lookout:
     """Notes in `World.reached` which situations come up in a world."""
 
-    def __init__(self, world: World, evidence: Evidence) -> None:
+    def __init__(self, world: World, evidence: Evidence, crossings: Crossings) -> None:
+        self._cluster = ClusterLookout(world, evidence, crossings)
         self._world = world
         self._evidence = evidence
         self._marked: set[tuple[PartitionHistory, int]] = set()
@@ -112,6 +116,7 @@ class Lookout:
 
     def look_back(self) -> None:
         """In the end, at what passed over the wire."""
+        self._cluster.look_back()
         unanswered: set[tuple[object, ...]] = set()
         for exchange in self._world.trace.exchanges:
             api = ApiKey(exchange.request.api_key)

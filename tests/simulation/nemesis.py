@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from broker.disk import StorageError
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.clients.actor import Actor
+from tests.simulation.cluster_faults import REPEAT_PROBABILITY, ClusterFaults
 from tests.simulation.disk import Operation, die
+from tests.simulation.situations import OTHERS_TAKE_OVER
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -36,12 +38,41 @@ class Fault(Enum):
     SEPARATION = "a client is cut off for a while"
     KILL_CLIENT = "kill -9 of a client"
     ZOMBIE = "a client is stopped, replaced, and goes on"
+    LATE_REQUESTS = "what a client has sent arrives once more, later"
+    MOVE = "a partition moves to another broker"
+    DEPOSITION = "nobody leads a partition for a while"
+    DARKNESS = "a broker does not hear who leads what for a while"
+    BROKERS_APART = "two brokers cannot reach each other for a while"
+    BROKERS_FAR = "messages between two brokers take long for a while"
+    BROKERS_LOSE = "messages between two brokers get lost for a while"
+    BROKERS_REPEAT = "messages between two brokers arrive once more, later"
+
+
+OF_CLUSTERS = frozenset(
+    {
+        Fault.MOVE,
+        Fault.DEPOSITION,
+        Fault.DARKNESS,
+        Fault.BROKERS_APART,
+        Fault.BROKERS_FAR,
+        Fault.BROKERS_LOSE,
+        Fault.BROKERS_REPEAT,
+    }
+)
+"""They take more than one broker."""
+
+OF_VERSION_2 = frozenset({Fault.LATE_REQUESTS, Fault.BROKERS_REPEAT})
+"""Transactions of version 1 do not stand them: a late EndTxn or marker is taken for that of the next transaction of the
+same epoch. That is what KIP-890 is for.
+"""
 
 
 class Nemesis:
     """Lets faults happen, one after another, for some time.
 
     power_loss_probability: that a broker which died has lost its power.
+    cluster:    what may go wrong between the brokers; None where there is only one.
+    repeatable: the actors whose requests may arrive once more.
     """
 
     def __init__(
@@ -53,6 +84,8 @@ class Nemesis:
         *,
         pause_s: float,
         power_loss_probability: float,
+        cluster: ClusterFaults | None = None,
+        repeatable: Sequence[Actor] = (),
     ) -> None:
         self._world = world
         self._brokers = brokers
@@ -60,10 +93,12 @@ class Nemesis:
         self._faults = faults
         self._pause_s = pause_s
         self._power_loss_probability = power_loss_probability
+        self._cluster = cluster
+        self._repeatable = repeatable
         self._chance: random.Random = world.chance_of("nemesis")
         self._is_over = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._acts = {
+        self._acts: dict[Fault, Callable[[], Coroutine[object, object, None]]] = {
             Fault.CRASH: self._crash,
             Fault.CRASH_AT_OPERATION: self._crash_at_operation,
             Fault.RESTART: self._restart,
@@ -76,8 +111,18 @@ class Nemesis:
             Fault.SEPARATION: self._separate,
             Fault.KILL_CLIENT: self._kill_client,
             Fault.ZOMBIE: self._make_zombie,
+            Fault.LATE_REQUESTS: self._repeat_requests,
         }
-        assert set(self._acts) == set(Fault)
+        if cluster is not None:
+            self._acts |= {
+                Fault.MOVE: cluster.move,
+                Fault.DEPOSITION: cluster.depose,
+                Fault.DARKNESS: cluster.keep_in_the_dark,
+                Fault.BROKERS_APART: cluster.separate,
+                Fault.BROKERS_FAR: cluster.slow_down,
+                Fault.BROKERS_LOSE: cluster.lose,
+                Fault.BROKERS_REPEAT: cluster.repeat,
+            }
 
     async def rage(self, duration_s: float) -> None:
         """Faults, for so long; then wait until all are over. Raises TimeoutError when a broker takes for ever."""
@@ -108,6 +153,10 @@ class Nemesis:
             if not broker.process.is_dead:
                 continue
             power_loss = self._chance.random() < self._power_loss_probability
+            if self._cluster is not None and not power_loss and self._chance.random() < 0.5:
+                self._world.reached[OTHERS_TAKE_OVER] += 1
+                self._cluster.fail_over(broker)
+                await asyncio.sleep(self._chance.choice((0.1, 1.0, 3.0)))
             self._happened(f"{broker.host} starts again, {'after a power loss' if power_loss else 'as it was'}")
             await self._start(broker, power_loss=power_loss)
 
@@ -246,6 +295,17 @@ class Nemesis:
         await asyncio.sleep(self._chance.uniform(0.1, 10.0))
         self._happened(f"{old.name} goes on")
         old.process.resume()
+
+    async def _repeat_requests(self) -> None:
+        if not self._repeatable:
+            return
+        life, network = self._chance.choice(self._repeatable).newest, self._world.network
+        routes = {(life.name, broker.host) for broker in self._brokers}
+        self._happened(f"what {life.name} sends may arrive once more, later")
+        network.repeat_probability = REPEAT_PROBABILITY
+        network.repeating |= routes
+        await asyncio.sleep(self._chance.uniform(0.5, 4.0))
+        network.repeating -= routes
 
     def _happened(self, text: str) -> None:
         self._world.trace.happened(text)

@@ -1,9 +1,9 @@
-"""A network in memory: connections between processes, with latencies, cuts, partitions and late repeats.
+"""A network in memory: connections between processes, with latencies, losses, cuts, partitions and late repeats.
 
-A connection is like TCP: bytes arrive in order or not at all, and after a cut nothing more arrives. What TCP cannot
-rule out is a request that was sent on a connection that broke and is executed much later, while its sender has already
-sent it again elsewhere: `repeat_probability` makes the network keep requests and deliver them once more, later and out
-of order, on connections of their own whose replies nobody reads.
+A connection is like TCP: bytes arrive in order or not at all, and after a cut nothing more arrives; what is lost breaks
+its connection. What TCP cannot rule out is a request that was sent on a connection that broke and is executed much
+later, while its sender has already sent it again elsewhere: `repeat_probability` makes the network keep requests and
+deliver them once more, later and out of order, on connections of their own whose replies nobody reads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import contextvars
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from broker.config import Endpoint, Listener, Settings
@@ -27,20 +27,30 @@ class SimulatedNetwork:
 
     latency_s:          of each chunk of bytes, chosen evenly between the two.
     latency_between_s:  of a pair of hosts, where theirs is another.
+    loss_probability:   that a chunk, which is one request or one reply or a few, never arrives. Only between hosts in
+                        `losing`.
     repeat_probability: that a chunk, which is one request or a few, is delivered a second time up to `latest_repeat_s`
                         later. Only between hosts in `repeating`: pairs of (from, to).
+    on_sent, on_arrived: called with a connection, and what was sent on it by the one who opened it, or what has arrived
+                        there. on_repeated: with what is delivered once more.
     """
 
     def __init__(self, chance: random.Random) -> None:
         self.latency_s = (0.00005, 0.001)
         self.latency_between_s: dict[frozenset[str], float] = {}
+        self.loss_probability = 0.0
+        self.losing: set[frozenset[str]] = set()
         self.repeat_probability = 0.0
         self.latest_repeat_s = 5.0
         self.repeating: set[tuple[str, str]] = set()
+        self.on_sent: list[Callable[[_Connection, bytes], None]] = []
+        self.on_arrived: list[Callable[[_Connection, bytes], None]] = []
+        self.on_repeated: list[Callable[[_Connection, bytes], None]] = []
         self._chance = chance
         self._listeners: dict[tuple[str, int], SimulatedListener] = {}
         self._pipes: dict[_Connection, None] = {}
         self._apart: set[frozenset[str]] = set()
+        self._neighbours: dict[str, frozenset[str]] = {}
         self._next_port = FIRST_CLIENT_PORT
 
     # Faults
@@ -54,6 +64,17 @@ class SimulatedNetwork:
 
     def join(self, host: str, other: str) -> None:
         self._apart.discard(frozenset((host, other)))
+
+    def isolate(self, host: str, neighbours: Collection[str]) -> None:
+        """Nobody but its neighbours reaches a host, and it nobody else."""
+        self._neighbours[host] = frozenset(neighbours)
+        for connection in list(self._pipes):
+            if self.are_separate(*connection.route):
+                connection.cut()
+
+    def open_up(self, host: str) -> None:
+        """Everybody reaches it again."""
+        self._neighbours.pop(host, None)
 
     def cut(self, host: str, other: str) -> None:
         """Break the connections between two hosts; new ones are possible at once."""
@@ -89,7 +110,11 @@ class SimulatedNetwork:
         return connect
 
     def are_separate(self, host: str, other: str) -> bool:
-        return frozenset((host, other)) in self._apart
+        return (
+            frozenset((host, other)) in self._apart
+            or other not in self._neighbours.get(host, (other,))
+            or host not in self._neighbours.get(other, (host,))
+        )
 
     def latency(self, hosts: frozenset[str]) -> float:
         usual_s = self._chance.uniform(*self.latency_s)
@@ -97,6 +122,10 @@ class SimulatedNetwork:
 
     def flip(self) -> bool:
         return self._chance.random() < 0.5
+
+    def is_lost(self, connection: _Connection) -> bool:
+        """Whether what is sent now never arrives."""
+        return connection.hosts in self.losing and self._chance.random() < self.loss_probability
 
     # For connections
 
@@ -119,6 +148,8 @@ class SimulatedNetwork:
                 return
             late = _Connection(self, *connection.route)
             self._pipes[late] = None
+            for tell in self.on_repeated:
+                tell(late, content)
             late.end(0, asyncio.Protocol(), (connection.route[0], 0))
             target.accept_connection(late, (connection.route[0], 0))
             late.ends[0].write(content)
@@ -262,9 +293,16 @@ class SimulatedTransport(asyncio.Transport):
         if self._is_closing or self._is_lost or self._is_dead():
             return
         content = b"".join(chunks)
+        network = self._connection.network
+        if self._side == 0:
+            for tell in network.on_sent:
+                tell(self._connection, content)
+        if network.is_lost(self._connection):
+            self._deliver_later(lambda other: self._connection.cut())
+            return
         self._deliver_later(lambda other: other.arrive(content))
         if self._side == 0:
-            self._connection.network.perhaps_repeat(self._connection, content)
+            network.perhaps_repeat(self._connection, content)
 
     def _deliver_later(self, deliver: Callable[[SimulatedTransport], None]) -> None:
         """After a latency, and behind what was sent before."""
@@ -286,6 +324,9 @@ class SimulatedTransport(asyncio.Transport):
     def arrive(self, content: bytes) -> None:
         if self._is_lost or self._is_dead():
             return
+        if self._side == 0:
+            for tell in self._connection.network.on_arrived:
+                tell(self._connection, content)
         self._arrived.append(content)
         self._hand_over()
 

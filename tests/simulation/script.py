@@ -6,7 +6,7 @@ Each world has only some of everything, so that rare combinations come up and no
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,7 +22,7 @@ from tests.simulation.clients.applications import (
     transformer,
 )
 from tests.simulation.clients.libraries import VERSION_1_LIBRARIES, VERSION_2_LIBRARIES, Library
-from tests.simulation.nemesis import Fault
+from tests.simulation.nemesis import OF_CLUSTERS, OF_VERSION_2, Fault
 
 INPUT: Final = "in"
 OUTPUT: Final = "out"
@@ -32,6 +32,7 @@ SCRATCH: Final = "scratch"
 LAST_EPOCH: Final = 32766
 TRANSFORMERS: Final = "transformers"
 READERS: Final = "readers"
+TRANSACTIONAL_WRITERS: Final = ("writer-", "keyed-")
 
 
 @dataclass
@@ -56,6 +57,7 @@ class Script:
     """duration_s: how long the applications go about their work before everything is to come to rest.
 
     epochs: that transactional ids have reached before.
+    repeatable: the roles whose requests may arrive once more, later.
     """
 
     settings: dict[str, str]
@@ -68,6 +70,8 @@ class Script:
     power_loss_probability: float
     transaction_timeout_ms: int
     epochs: dict[str, int]
+    node_count: int
+    repeatable: list[str]
 
     def recorded_partitions(self) -> list[TopicPartition]:
         return [partition for topic in self.topics if topic.is_recorded for partition in topic.partitions()]
@@ -85,6 +89,12 @@ def write_script(chance: random.Random) -> Script:
     if 2 in versions:
         libraries += VERSION_2_LIBRARIES
     roles = _roles(chance, topics, libraries, transaction_timeout_ms, settings)
+    node_count = chance.choice((1, 1, 1, 2, 2, 3))
+    impossible: frozenset[Fault] = frozenset()
+    if node_count == 1:
+        impossible |= OF_CLUSTERS
+    if versions != (2,):
+        impossible |= OF_VERSION_2
     return Script(
         settings=settings,
         topics=topics,
@@ -92,12 +102,14 @@ def write_script(chance: random.Random) -> Script:
         group_ids=[
             group_id for group_id in (TRANSFORMERS, READERS) if any(name.startswith(group_id[:-1]) for name in roles)
         ],
-        faults=_faults(chance),
+        faults=_faults(chance, impossible),
         duration_s=chance.uniform(3.0, 9.0),
         fault_pause_s=chance.choice((0.4, 0.8, 1.6)),
         power_loss_probability=chance.choice((0.0, 0.3, 0.8)),
         transaction_timeout_ms=transaction_timeout_ms,
         epochs=_epochs(chance),
+        node_count=node_count,
+        repeatable=[name for name in roles if name.startswith(TRANSACTIONAL_WRITERS)],
     )
 
 
@@ -215,6 +227,6 @@ def _roles(
     return roles
 
 
-def _faults(chance: random.Random) -> list[Fault]:
-    chosen = [fault for fault in Fault if chance.random() < 0.4]
+def _faults(chance: random.Random, impossible: Collection[Fault]) -> list[Fault]:
+    chosen = [fault for fault in Fault if chance.random() < 0.4 and fault not in impossible]
     return chosen or [Fault.CRASH]

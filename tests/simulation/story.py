@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,11 +21,14 @@ from scripts.history.checker import check_history
 from scripts.history.writer import ClientHistory, HistoryWriter, ReadRecord
 from tests.simulation.aging import age
 from tests.simulation.broker import SimulatedBroker
+from tests.simulation.broker_cluster import BrokerCluster
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.actor import Actor, Stage
 from tests.simulation.clients.cluster import EARLIEST, LATEST, Cluster
 from tests.simulation.clients.consumer import READ_COMMITTED, Consumer
 from tests.simulation.clients.group import GroupMember
+from tests.simulation.cluster_faults import ClusterFaults
+from tests.simulation.crossing import Crossings
 from tests.simulation.events import BrokerEvents
 from tests.simulation.invariants.invariant import Invariants
 from tests.simulation.lookout import Lookout
@@ -99,6 +103,7 @@ class _Teller:
         self._lookout: Lookout | None = None
         self._is_over = False
         self._brokers: list[SimulatedBroker] = []
+        self._cluster: BrokerCluster | None = None
 
     def note_event(self, event: str, fields: dict[str, Any]) -> None:
         """Something that a broker has logged."""
@@ -121,15 +126,17 @@ class _Teller:
         world = self._world = World(seed)
         script = write_script(world.chance_of("script"))
         invariants = Invariants(world)
-        self._lookout = Lookout(world, invariants.evidence)
+        crossings = Crossings(world)
+        self._lookout = Lookout(world, invariants.evidence, crossings)
         watch = world.loop.create_task(invariants.watch())
-        broker = world.add_broker(settings=script.settings)
-        self._brokers.append(broker)
-        await broker.start()
-        stage = Stage(world, HistoryWriter(self._outcome.history.append, world.clock.now_ms), [broker.address])
+        self._add_brokers(script)
+        for broker in self._brokers:
+            await broker.start()
+        addresses = [broker.address for broker in self._brokers]
+        stage = Stage(world, HistoryWriter(self._outcome.history.append, world.clock.now_ms), addresses)
         witness = Cluster(world, "witness", stage.bootstrap)
         await _create_topics(witness, script, stage.history)
-        await age(broker, witness, script.epochs, world.clock.now_ms())
+        await age(self._brokers, self._holder, witness, script.epochs, world.clock.now_ms())
 
         actors = [Actor(stage, name, play) for name, play in script.roles.items()]
         for actor in actors:
@@ -141,6 +148,8 @@ class _Teller:
             script.faults,
             pause_s=script.fault_pause_s,
             power_loss_probability=script.power_loss_probability,
+            cluster=self._cluster_faults(script),
+            repeatable=[actor for actor in actors if actor.name in script.repeatable],
         )
         await nemesis.rage(script.duration_s)
         world.trace.happened("the nemesis rests")
@@ -157,15 +166,41 @@ class _Teller:
         invariants.insist()
         self._check_history()
 
+    def _add_brokers(self, script: Script) -> None:
+        assert self._world is not None
+        if script.node_count == 1:
+            self._brokers.append(self._world.add_broker(settings=script.settings))
+            return
+        node_count = script.node_count
+        cluster = BrokerCluster(self._world, lambda name: zlib.crc32(str(name).encode()) % node_count + 1)
+        self._cluster = cluster
+        self._brokers += [cluster.add_broker(node_id, script.settings) for node_id in range(1, node_count + 1)]
+
+    def _cluster_faults(self, script: Script) -> ClusterFaults | None:
+        world, cluster = self._world, self._cluster
+        if world is None or cluster is None:
+            return None
+        unrecorded = [topic.name for topic in script.topics if not topic.is_recorded]
+        return ClusterFaults(
+            world, cluster, world.chance_of("cluster"), fixed_topics=unrecorded, happened=world.trace.happened
+        )
+
+    def _holder(self, topic_partition: TopicPartition) -> SimulatedBroker:
+        return self._brokers[0 if self._cluster is None else self._cluster.holder_id(topic_partition) - 1]
+
     async def _heal(self) -> None:
-        """All brokers up, with every disk in order."""
+        """All brokers up, with every disk in order, and every partition with a leader."""
         for broker in self._brokers:
             broker.before = broker.after = None
             await broker.restart()
+        if self._cluster is not None:
+            self._cluster.heal()
 
     async def _farewell(self, actors: Sequence[Actor]) -> None:
         """Wait until all applications have come to their end. Raises Violation, and what an application raised."""
         tasks = [life.task for actor in actors for life in actor.lives if life.task and not life.process.is_dead]
+        if not tasks:
+            return  # all were killed just before the end
         done, pending = await asyncio.wait(tasks, timeout=LONGEST_FAREWELL_S)
         for task in sorted(done, key=lambda task: task.get_name()):
             error = task.exception()

@@ -66,14 +66,14 @@ class NoHangingTransactions(Invariant):
 
     def observe(self) -> Iterable[Violation]:
         for history in self.evidence.histories.values():
-            if self.evidence.is_deleted(history.topic_partition) and self.evidence.live_log(history) is None:
-                continue  # a power loss brought the directory back; the next start removes it again
             for part in history.open.values():
                 yield from self._check(history, part)
 
     def _check(self, history: PartitionHistory, part: PartitionTransaction) -> Iterator[Violation]:
         if self._is_unverified(history):
             return
+        if self.evidence.is_deleted(history.topic_partition) and self.evidence.live_log(history) is None:
+            return  # a power loss brought the directory back; the start removes it again
         transactional_id = self.evidence.transactions.owners.get(part.producer_id)
         if transactional_id is None:
             yield self.violation(f"no coordinator knows the producer of an open transaction in {history}", part)

@@ -182,11 +182,12 @@ class OneOutcome(Invariant):
     def _is_administrators(self, batch: StoredBatch) -> bool:
         """Whether a client, and so no coordinator, asked for the marker, as the tools for hanging transactions do."""
         assert batch.marker is not None
+        hosts = {broker.host for broker in self.evidence.world.brokers.values()}
         return any(
             (marker.producer_id, marker.producer_epoch, marker.transaction_result)
             == (batch.producer_id, batch.producer_epoch, batch.marker.committed)
             for exchange in self.evidence.world.trace.exchanges
-            if isinstance(exchange.request, WriteTxnMarkersRequest)
+            if isinstance(exchange.request, WriteTxnMarkersRequest) and exchange.client not in hosts
             for marker in exchange.request.markers
         )
 

@@ -1,0 +1,169 @@
+"""What goes wrong between the brokers of a cluster: partitions move, views lag, and the network does its worst.
+
+A broker that is kept in the dark about its deposition is out of the clients' reach meanwhile, but not out of the other
+brokers': it could tell clients what was true once, and no broker without a lease can help that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from itertools import combinations
+from typing import TYPE_CHECKING, Final
+
+from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from tests.simulation.broker import SimulatedBroker
+from tests.simulation.broker_cluster import BrokerCluster
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+LOSS_PROBABILITY: Final = 0.15
+REPEAT_PROBABILITY: Final = 0.2
+
+
+class ClusterFaults:
+    """Each method is one fault, from its beginning to its end.
+
+    fixed_topics: whose partitions stay where they are, because they come and go themselves.
+    happened:     tells the trace.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        cluster: BrokerCluster,
+        chance: random.Random,
+        *,
+        fixed_topics: Collection[str],
+        happened: Callable[[str], None],
+    ) -> None:
+        self._world = world
+        self._cluster = cluster
+        self._chance = chance
+        self._fixed_topics = fixed_topics
+        self._happened = happened
+        self._in_the_dark: set[int] = set()
+
+    def fail_over(self, broker: SimulatedBroker) -> None:
+        """The others take over what a dead broker has led."""
+        self._cluster.table.unregister(broker.node_id)
+        for topic_partition in self._movable():
+            if self._cluster.leader_id(topic_partition) == broker.node_id:
+                self._move(topic_partition)
+
+    async def move(self) -> None:
+        partitions = self._movable()
+        if partitions:
+            self._move(self._chance.choice(partitions))
+
+    async def depose(self) -> None:
+        """Nobody leads a partition for a while."""
+        partitions = self._movable()
+        if not partitions:
+            return
+        topic_partition = self._chance.choice(partitions)
+        self._happened(f"nobody leads {topic_partition}")
+        self._cluster.move(topic_partition, None)
+        await asyncio.sleep(self._chance.uniform(0.1, 3.0))
+        if self._cluster.leader_id(topic_partition) is None:
+            self._move(topic_partition)
+
+    async def keep_in_the_dark(self) -> None:
+        """A broker does not hear who leads what, while that changes; perhaps it is slow to reach the others, too."""
+        brokers = [broker for broker in self._cluster.brokers.values() if broker.is_running]
+        if self._in_the_dark or len(brokers) < 2:
+            return
+        broker = self._chance.choice(brokers)
+        view = self._cluster.view(broker.node_id)
+        assert view is not None
+        self._in_the_dark.add(broker.node_id)
+        hosts = [other.host for other in self._cluster.brokers.values()]
+        latencies_s = self._world.network.latency_between_s
+        distant = [
+            frozenset((broker.host, host)) for host in hosts if host != broker.host and self._chance.random() < 0.6
+        ]
+        latencies_s |= dict.fromkeys(distant, self._chance.uniform(0.1, 1.0))
+        await asyncio.sleep(self._chance.uniform(0.0, 0.5))
+        self._happened(f"{broker.host} is not told who leads what")
+        self._world.network.isolate(broker.host, hosts)
+        view.lag()
+        for _ in range(self._chance.randint(1, 4)):
+            await asyncio.sleep(self._chance.uniform(0.0, 0.5))
+            self._move_from_the_dark()
+        await asyncio.sleep(self._chance.uniform(0.0, 2.0))
+        self._in_the_dark.discard(broker.node_id)
+        view.catch_up()
+        self._world.network.open_up(broker.host)
+        for hosts_apart in distant:
+            latencies_s.pop(hosts_apart, None)
+        self._happened(f"{broker.host} is told who leads what")
+
+    async def separate(self) -> None:
+        with self._between_two("cannot reach each other", "reach each other again") as (host, other):
+            self._world.network.separate(host, other)
+            await asyncio.sleep(self._chance.uniform(0.1, 6.0))
+            self._world.network.join(host, other)
+
+    async def slow_down(self) -> None:
+        latencies_s = self._world.network.latency_between_s
+        with self._between_two("are far apart", "are close again") as (host, other):
+            latencies_s[frozenset((host, other))] = self._chance.choice((0.02, 0.15, 0.6))
+            await asyncio.sleep(self._chance.uniform(0.5, 4.0))
+            latencies_s.pop(frozenset((host, other)), None)
+
+    async def lose(self) -> None:
+        network = self._world.network
+        with self._between_two("lose what they send each other", "lose nothing any more") as (host, other):
+            network.loss_probability = LOSS_PROBABILITY
+            network.losing.add(frozenset((host, other)))
+            await asyncio.sleep(self._chance.uniform(0.5, 4.0))
+            network.losing.discard(frozenset((host, other)))
+
+    async def repeat(self) -> None:
+        network = self._world.network
+        with self._between_two("get late repeats", "get no repeats any more") as (host, other):
+            network.repeat_probability = REPEAT_PROBABILITY
+            network.repeating |= {(host, other), (other, host)}
+            await asyncio.sleep(self._chance.uniform(0.5, 4.0))
+            network.repeating -= {(host, other), (other, host)}
+
+    @contextmanager
+    def _between_two(self, begin: str, end: str) -> Iterator[tuple[str, str]]:
+        hosts = [broker.host for broker in self._cluster.brokers.values()]
+        host, other = self._chance.choice(list(combinations(hosts, 2)))
+        self._happened(f"{host} and {other} {begin}")
+        yield host, other
+        self._happened(f"{host} and {other} {end}")
+
+    def _movable(self) -> list[TopicPartition]:
+        return [
+            topic_partition
+            for topic_partition in self._cluster.partitions()
+            if topic_partition.topic not in self._fixed_topics
+        ]
+
+    def _move_from_the_dark(self) -> None:
+        """A partition moves, rather from a broker that does not hear of it, and rather a coordinator's."""
+        partitions = self._movable()
+        unheard = [name for name in partitions if self._cluster.leader_id(name) in self._in_the_dark]
+        coordinated = [name for name in unheard if name.topic == TRANSACTION_STATE_TOPIC]
+        dice = self._chance.random()
+        choice = (coordinated if dice < 0.4 else unheard if dice < 0.7 else partitions) or partitions
+        if choice:
+            self._move(self._chance.choice(choice))
+
+    def _move(self, topic_partition: TopicPartition) -> None:
+        """To a broker that runs and hears of it; nowhere, when there is none."""
+        leader_id = self._cluster.leader_id(topic_partition)
+        nodes = [
+            node_id
+            for node_id, broker in self._cluster.brokers.items()
+            if broker.is_running and node_id != leader_id and node_id not in self._in_the_dark
+        ]
+        if nodes:
+            node_id = self._chance.choice(nodes)
+            self._happened(f"broker-{node_id} leads {topic_partition}")
+            self._cluster.move(topic_partition, node_id)

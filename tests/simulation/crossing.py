@@ -1,0 +1,85 @@
+"""What brokers send to one another, taken from the wire: it stands in the trace beside what clients send.
+
+Late repeats are told as events: their replies are read by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from protocol.framing import find_frame
+from protocol.headers import (
+    read_request_header,
+    read_request_start,
+    read_response_header,
+    request_header_version,
+    response_header_version,
+)
+from protocol.messages import REQUESTS, RESPONSES
+from protocol.schema import decode
+from tests.simulation.trace import Exchange, brief
+
+if TYPE_CHECKING:
+    from tests.simulation.network import _Connection
+    from tests.simulation.world import World
+
+MAXIMUM_FRAME_BYTES: Final = 100_000_000
+
+
+class Crossings:
+    """Follows a world from before its first broker starts.
+
+    on_repeated: called with the request that the network delivers once more.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.on_repeated: list[Callable[[Any], None]] = []
+        self._world = world
+        self._under_way: dict[_Connection, dict[int, Exchange]] = {}
+        self._arrived: dict[_Connection, bytearray] = {}
+        world.network.on_sent.append(self._sent)
+        world.network.on_arrived.append(self._has_arrived)
+        world.network.on_repeated.append(self._repeated)
+
+    def _sent(self, connection: _Connection, content: bytes) -> None:
+        nodes = {broker.host: broker.node_id for broker in self._world.brokers.values()}
+        source, target = connection.route
+        if source not in nodes:
+            return
+        for correlation_id, request, version in _requests(content):
+            exchange = self._world.trace.sent(source, nodes[target], request, version)
+            self._under_way.setdefault(connection, {})[correlation_id] = exchange
+
+    def _has_arrived(self, connection: _Connection, content: bytes) -> None:
+        under_way = self._under_way.get(connection)
+        if under_way is None:
+            return
+        arrived = self._arrived.setdefault(connection, bytearray())
+        arrived += content
+        while (frame := find_frame(arrived, 0, len(arrived), MAXIMUM_FRAME_BYTES)) is not None:
+            reply = bytes(arrived[frame[0] : frame[1]])
+            del arrived[: frame[1]]
+            exchange = under_way.pop(int.from_bytes(reply[:4], "big"))
+            api_key: int = exchange.request.api_key
+            _, position = read_response_header(reply, response_header_version(api_key, exchange.version))
+            response = decode(RESPONSES[api_key], reply, exchange.version, position)
+            exchange.answered(response, self._world.loop.time())
+
+    def _repeated(self, connection: _Connection, content: bytes) -> None:
+        source, target = connection.route
+        for _, request, _ in _requests(content):
+            self._world.trace.happened(f"{target} gets once more what {source} has sent: {brief(request)}")
+            for tell in self.on_repeated:
+                tell(request)
+
+
+def _requests(content: bytes) -> Iterator[tuple[int, Any, int]]:
+    """The whole requests in what was sent at once: correlation id, message and version."""
+    position = 0
+    while (frame := find_frame(content, position, len(content), MAXIMUM_FRAME_BYTES)) is not None:
+        start, position = frame
+        request = content[start:position]
+        api_key, version, _ = read_request_start(request)
+        header = read_request_header(request, request_header_version(api_key, version))
+        yield header.correlation_id, decode(REQUESTS[api_key], request, version, header.body_position), version
