@@ -42,14 +42,18 @@ RETRIABLE = frozenset(
 
 VERSIONS = {
     "AddPartitionsToTxnRequest": 3,
+    "ConsumerGroupHeartbeatRequest": 1,
     "CreateTopicsRequest": 5,
     "EndTxnRequest": 5,
     "FindCoordinatorRequest": 4,
+    "HeartbeatRequest": 4,
     "InitProducerIdRequest": 5,
+    "JoinGroupRequest": 9,
     "ListOffsetsRequest": 7,
     "MetadataRequest": 9,
-    "OffsetCommitRequest": 8,
+    "OffsetCommitRequest": 9,
     "ProduceRequest": 12,
+    "SyncGroupRequest": 5,
 }
 """The version in which each request is sent."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scripts.benchmarks import coordinator_load, open_transactions, partitions, producer_ids, recovery
+from scripts.benchmarks import coordinator_load, open_transactions, partitions, produce_limit, producer_ids, recovery
 from scripts.benchmarks.figures import Figure
 
-FAMILIES = (recovery, coordinator_load, producer_ids, open_transactions, partitions)
+FAMILIES = (recovery, coordinator_load, producer_ids, open_transactions, partitions, produce_limit)
 FIGURES: dict[str, Figure] = {figure.name: figure for family in FAMILIES for figure in family.FIGURES}

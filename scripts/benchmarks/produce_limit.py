@@ -1,0 +1,128 @@
+"""How far produce is from the least that an asyncio server can do for the same bytes, see `scripts/limit.py`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+
+from protocol.api_keys import ApiKey
+from protocol.headers import encode_request_header, request_header_version
+from protocol.schema import encode
+from scripts.benchmarks.batches import BatchTemplate, with_records_of
+from scripts.benchmarks.client import VERSIONS, connect, create_topic, insist, produce_request, wait_until_answered
+from scripts.benchmarks.fencepost import ROOT
+from scripts.benchmarks.figures import Figure, Round, Sample, Target
+
+TOPIC = "measured"
+RECORD_BYTES = 1_000
+IN_FLIGHT_BYTES = 1024 * 1024
+IN_PAGE_CACHE = {"log.flush.interval.messages": str(2**31 - 1), "log.segment.bytes": str(2**30)}
+_LENGTH = struct.Struct(">i")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def measure(round_: Round) -> Iterator[Sample]:
+    for name, case in (("small", "16 KB batches"), ("large", "1 MB batches")):
+        batch = BatchTemplate(
+            record_bytes=RECORD_BYTES, records_count=with_records_of(round_.sizes[f"{name}_batch_bytes"], RECORD_BYTES)
+        ).batch()
+        frame = produce_frame(batch)
+        count = max(2, round_.sizes["total_bytes"] // len(batch))
+        round_.say(f"{case}: the broker")
+        broker_mb_per_s, broker_cpu_s = _on_broker(round_, name, batch, frame, count)
+        round_.say(f"{case}: the limit")
+        limit_mb_per_s, limit_cpu_s = _on_limit(round_, frame, count)
+        gigabytes = len(batch) * count / 1e9
+        yield Sample("broker", broker_mb_per_s, "MB/s", case)
+        yield Sample("limit", limit_mb_per_s, "MB/s", case)
+        yield Sample("broker against limit", broker_mb_per_s / limit_mb_per_s, "times", case)
+        yield Sample("processor time of the broker", broker_cpu_s / gigabytes, "s/GB", case)
+        yield Sample("processor time at the limit", limit_cpu_s / gigabytes, "s/GB", case)
+
+
+def produce_frame(batch: bytes) -> bytes:
+    """A whole Produce request with its length, as any client sends it."""
+    request = produce_request(TOPIC, [(0, batch)])
+    version = VERSIONS["ProduceRequest"]
+    header_version = request_header_version(ApiKey.PRODUCE, version)
+    header = encode_request_header(ApiKey.PRODUCE, version, 1, "fencepost-bench", header_version)
+    body = encode(request, version)
+    return b"".join((_LENGTH.pack(len(header) + len(body)), header, body))
+
+
+def _on_broker(round_: Round, name: str, batch: bytes, frame: bytes, count: int) -> tuple[float, float]:
+    data_directory = round_.scratch / f"data-{name}"
+    data_directory.mkdir()
+    broker = round_.subject.launch(data_directory, IN_PAGE_CACHE)
+    try:
+        with connect(broker) as client:
+            create_topic(client, TOPIC, 1)
+            insist(wait_until_answered(client, produce_request(TOPIC, [(0, batch)])))
+        before_s = broker.cpu_s()
+        mb_per_s = pump(broker.address, frame, count)
+        return mb_per_s, broker.cpu_s() - before_s
+    finally:
+        broker.kill()
+
+
+def _on_limit(round_: Round, frame: bytes, count: int) -> tuple[float, float]:
+    path = round_.scratch / "limit.log"
+    command = [sys.executable, str(ROOT / "scripts" / "limit.py"), "--file", str(path)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        host, _, port = process.stdout.readline().split()[-1].rpartition(":")
+        before_s = _cpu_s(process.pid)
+        mb_per_s = pump((host, int(port)), frame, count)
+        return mb_per_s, _cpu_s(process.pid) - before_s
+    finally:
+        process.kill()
+        process.communicate()
+        path.unlink(missing_ok=True)
+
+
+def pump(address: tuple[str, int], frame: bytes, count: int) -> float:
+    """Send a request many times, about a megabyte ahead of the replies. Returns MB/s."""
+    ahead_count = max(1, IN_FLIGHT_BYTES // len(frame))
+    with (
+        socket.create_connection(address, timeout=60) as connection,
+        BufferedReader(socket.SocketIO(connection, "r"), 65_536) as replies,
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        began_at_s = time.monotonic()
+        for number in range(count):
+            connection.sendall(frame)
+            if number >= ahead_count:
+                _skip_reply(replies)
+        for _ in range(min(count, ahead_count)):
+            _skip_reply(replies)
+        return len(frame) * count / (time.monotonic() - began_at_s) / 1e6
+
+
+def _skip_reply(replies: BufferedReader) -> None:
+    length = replies.read(4)
+    replies.read(int.from_bytes(length, "big"))
+
+
+def _cpu_s(process_id: int) -> float:
+    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+FIGURES = (
+    Figure(
+        name="produce-against-limit",
+        about="one connection, one partition, in the page cache, beside the least that an asyncio server must do",
+        measure=measure,
+        sizes={"small_batch_bytes": 16_384, "large_batch_bytes": 1_000_000, "total_bytes": 2**30},
+        small_sizes={"small_batch_bytes": 16_384, "large_batch_bytes": 100_000, "total_bytes": 2**20},
+        targets=(Target("broker against limit", 0.8, is_lower_bound=True),),
+    ),
+)
