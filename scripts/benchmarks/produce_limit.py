@@ -8,8 +8,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from io import BufferedReader
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from protocol.api_keys import ApiKey
@@ -93,22 +92,21 @@ def pump(address: tuple[str, int], frame: bytes, count: int) -> float:
     ahead_count = max(1, IN_FLIGHT_BYTES // len(frame))
     with (
         socket.create_connection(address, timeout=60) as connection,
-        BufferedReader(socket.SocketIO(connection, "r"), 65_536) as replies,
+        connection.makefile("rb", 65_536) as replies,
     ):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         began_at_s = time.monotonic()
         for number in range(count):
             connection.sendall(frame)
             if number >= ahead_count:
-                _skip_reply(replies)
+                _skip_reply(replies.read)
         for _ in range(min(count, ahead_count)):
-            _skip_reply(replies)
+            _skip_reply(replies.read)
         return len(frame) * count / (time.monotonic() - began_at_s) / 1e6
 
 
-def _skip_reply(replies: BufferedReader) -> None:
-    length = replies.read(4)
-    replies.read(int.from_bytes(length, "big"))
+def _skip_reply(read: Callable[[int], bytes]) -> None:
+    read(int.from_bytes(read(4), "big"))
 
 
 def _cpu_s(process_id: int) -> float:
