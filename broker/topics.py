@@ -431,6 +431,9 @@ class Topics:
         if partition_log is None:
             if is_local:
                 self._arriving[topic_partition] = self._spawn(self._admit(topic_partition))
+            else:
+                # A start may have opened it and not come to it yet: if it comes back, its files are others.
+                self._hosted.release(topic_partition)
             return
         leader_epoch = self.placement.leader_epoch(topic_partition)
         if is_local and leader_epoch <= partition_log.leader_epoch:

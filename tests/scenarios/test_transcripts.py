@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from tests.scenarios.runner.transcript import TranscriptError, parse_transcript
 
 FOLDER = Path(__file__).parent
 CRASH_ROWS = range(1, 39)
+CRASH_ROW = re.compile(r"^\| (?P<row>\d+) \|.+\| (?P<transcripts>\[.+) \|$", re.MULTILINE)
+LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")
 
 STORY = """\
 # A story
@@ -31,6 +34,20 @@ def test_every_row_of_the_crash_matrix_is_shown() -> None:
         assert int(path.name[:2]) in transcript.crash_rows, path.name
         shown.update(transcript.crash_rows)
     assert [row for row in CRASH_ROWS if row not in shown] == []
+
+
+def test_list_of_crash_points_and_transcripts_name_the_same_rows() -> None:
+    folder = FOLDER / "crash_matrix"
+    listed = {}
+    for row in CRASH_ROW.finditer((folder / "README.md").read_text(encoding="utf-8")):
+        links = LINK.findall(row["transcripts"])
+        assert all(path == f"{name}.txt" for name, path in links), row["row"]
+        listed[int(row["row"])] = {path for _, path in links}
+    shown: dict[int, set[str]] = {row: set() for row in CRASH_ROWS}
+    for path in folder.glob("*.txt"):
+        for crash_row in parse_transcript(path.read_text(encoding="utf-8")).crash_rows:
+            shown[crash_row].add(path.name)
+    assert listed == shown
 
 
 def test_what_was_expected_is_replaced_by_what_happened() -> None:

@@ -1,14 +1,14 @@
 """What goes wrong between the brokers of a cluster: partitions move, views lag, and the network does its worst.
 
-A broker that is kept in the dark about its deposition is out of the clients' reach meanwhile, but not out of the other
-brokers': it could tell clients what was true once, and no broker without a lease can help that.
+A broker that does not hear of its deposition can tell clients what was true once, and no broker without a lease can help
+that. Where it matters it is out of the clients' reach meanwhile, but never out of the other brokers'.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 LOSS_PROBABILITY: Final = 0.15
-REPEAT_PROBABILITY: Final = 0.2
+REPEAT_PROBABILITY: Final = 0.3
 
 
 class ClusterFaults:
     """Each method is one fault, from its beginning to its end.
 
     fixed_topics: whose partitions stay where they are, because they come and go themselves.
+    busy:         the partitions whose moves are worth most now.
+    isolates:     whether clients must not be told what was true once: an EndTxn of version 1 would be answered with the
+                  state of the transaction before, a group with the offsets that it had then.
     happened:     tells the trace.
     """
 
@@ -38,12 +41,16 @@ class ClusterFaults:
         chance: random.Random,
         *,
         fixed_topics: Collection[str],
+        busy: Callable[[], Sequence[TopicPartition]],
+        isolates: bool,
         happened: Callable[[str], None],
     ) -> None:
         self._world = world
         self._cluster = cluster
         self._chance = chance
         self._fixed_topics = fixed_topics
+        self._busy = busy
+        self._isolates = isolates
         self._happened = happened
         self._in_the_dark: set[int] = set()
 
@@ -55,16 +62,15 @@ class ClusterFaults:
                 self._move(topic_partition)
 
     async def move(self) -> None:
-        partitions = self._movable()
-        if partitions:
-            self._move(self._chance.choice(partitions))
+        topic_partition = self._any_partition()
+        if topic_partition is not None:
+            self._move(topic_partition)
 
     async def depose(self) -> None:
         """Nobody leads a partition for a while."""
-        partitions = self._movable()
-        if not partitions:
+        topic_partition = self._any_partition()
+        if topic_partition is None:
             return
-        topic_partition = self._chance.choice(partitions)
         self._happened(f"nobody leads {topic_partition}")
         self._cluster.move(topic_partition, None)
         await asyncio.sleep(self._chance.uniform(0.1, 3.0))
@@ -88,7 +94,8 @@ class ClusterFaults:
         latencies_s |= dict.fromkeys(distant, self._chance.uniform(0.1, 1.0))
         await asyncio.sleep(self._chance.uniform(0.0, 0.5))
         self._happened(f"{broker.host} is not told who leads what")
-        self._world.network.isolate(broker.host, hosts)
+        if self._isolates:
+            self._world.network.isolate(broker.host, hosts)
         view.lag()
         for _ in range(self._chance.randint(1, 4)):
             await asyncio.sleep(self._chance.uniform(0.0, 0.5))
@@ -111,7 +118,9 @@ class ClusterFaults:
         latencies_s = self._world.network.latency_between_s
         with self._between_two("are far apart", "are close again") as (host, other):
             latencies_s[frozenset((host, other))] = self._chance.choice((0.02, 0.15, 0.6))
-            await asyncio.sleep(self._chance.uniform(0.5, 4.0))
+            for _ in range(self._chance.randint(1, 4)):
+                await asyncio.sleep(self._chance.uniform(0.1, 1.0))
+                await self.move()  # what is on its way goes to the broker that was the leader
             latencies_s.pop(frozenset((host, other)), None)
 
     async def lose(self) -> None:
@@ -144,6 +153,13 @@ class ClusterFaults:
             for topic_partition in self._cluster.partitions()
             if topic_partition.topic not in self._fixed_topics
         ]
+
+    def _any_partition(self) -> TopicPartition | None:
+        """One that may move, perhaps a busy one; None when there is none."""
+        movable = self._movable()
+        busy = [name for name in self._busy() if name in movable]
+        partitions = busy if busy and self._chance.random() < 0.5 else movable
+        return self._chance.choice(partitions) if partitions else None
 
     def _move_from_the_dark(self) -> None:
         """A partition moves, rather from a broker that does not hear of it, and rather a coordinator's."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.topic_partition import TopicPartition
 from protocol.framing import find_frame
 from protocol.headers import (
     read_request_header,
@@ -17,6 +18,7 @@ from protocol.headers import (
     response_header_version,
 )
 from protocol.messages import REQUESTS, RESPONSES
+from protocol.messages.markers import WriteTxnMarkersRequest
 from protocol.schema import decode
 from tests.simulation.trace import Exchange, brief
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 MAXIMUM_FRAME_BYTES: Final = 100_000_000
+LONGEST_WAY_S: Final = 2.0
+"""What was not answered for longer than that is lost."""
 
 
 class Crossings:
@@ -41,6 +45,21 @@ class Crossings:
         world.network.on_sent.append(self._sent)
         world.network.on_arrived.append(self._has_arrived)
         world.network.on_repeated.append(self._repeated)
+
+    def marked_now(self) -> list[TopicPartition]:
+        """The partitions to whose leaders markers are on their way."""
+        return [
+            TopicPartition(topic.name, partition)
+            for under_way in self._under_way.values()
+            for exchange in under_way.values()
+            if isinstance(exchange.request, WriteTxnMarkersRequest) and self._is_recent(exchange)
+            for marker in exchange.request.markers
+            for topic in marker.topics
+            for partition in topic.partition_indexes
+        ]
+
+    def _is_recent(self, exchange: Exchange) -> bool:
+        return exchange.sent_s > self._world.loop.time() - LONGEST_WAY_S
 
     def _sent(self, connection: _Connection, content: bytes) -> None:
         nodes = {broker.host: broker.node_id for broker in self._world.brokers.values()}

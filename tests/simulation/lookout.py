@@ -54,6 +54,7 @@ _LOGGED: Final = {
     "unclean_stop_found": "a broker finds an unclean stop",
 }
 
+# Not all that a producer can be told: what clients that keep to the protocol never meet is left to the scenarios.
 _CODES: Final = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (ApiKey.PRODUCE,),
     ErrorCode.INVALID_PRODUCER_EPOCH: (ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT),
@@ -61,9 +62,7 @@ _CODES: Final = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: (ApiKey.END_TXN,),
     ErrorCode.CONCURRENT_TRANSACTIONS: (ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN),
     ErrorCode.PRODUCER_FENCED: (ApiKey.END_TXN, ApiKey.ADD_PARTITIONS_TO_TXN),
-    ErrorCode.TRANSACTION_ABORTABLE: (ApiKey.PRODUCE,),
     ErrorCode.UNSTABLE_OFFSET_COMMIT: (ApiKey.OFFSET_FETCH,),
-    ErrorCode.ILLEGAL_GENERATION: (ApiKey.TXN_OFFSET_COMMIT,),
     ErrorCode.UNKNOWN_MEMBER_ID: (ApiKey.TXN_OFFSET_COMMIT,),
     ErrorCode.KAFKA_STORAGE_ERROR: (ApiKey.PRODUCE,),
 }

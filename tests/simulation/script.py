@@ -71,6 +71,7 @@ class Script:
     transaction_timeout_ms: int
     epochs: dict[str, int]
     node_count: int
+    has_version_1: bool
     repeatable: list[str]
 
     def recorded_partitions(self) -> list[TopicPartition]:
@@ -103,12 +104,13 @@ def write_script(chance: random.Random) -> Script:
             group_id for group_id in (TRANSFORMERS, READERS) if any(name.startswith(group_id[:-1]) for name in roles)
         ],
         faults=_faults(chance, impossible),
-        duration_s=chance.uniform(3.0, 9.0),
+        duration_s=chance.uniform(3.0, 7.5),
         fault_pause_s=chance.choice((0.4, 0.8, 1.6)),
         power_loss_probability=chance.choice((0.0, 0.3, 0.8)),
         transaction_timeout_ms=transaction_timeout_ms,
         epochs=_epochs(chance),
         node_count=node_count,
+        has_version_1=1 in versions,
         repeatable=[name for name in roles if name.startswith(TRANSACTIONAL_WRITERS)],
     )
 
@@ -228,5 +230,9 @@ def _roles(
 
 
 def _faults(chance: random.Random, impossible: Collection[Fault]) -> list[Fault]:
-    chosen = [fault for fault in Fault if chance.random() < 0.4 and fault not in impossible]
+    chosen = [
+        fault
+        for fault in Fault
+        if fault not in impossible and chance.random() < (0.7 if fault in OF_CLUSTERS or fault in OF_VERSION_2 else 0.4)
+    ]
     return chosen or [Fault.CRASH]

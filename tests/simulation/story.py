@@ -30,6 +30,7 @@ from tests.simulation.clients.group import GroupMember
 from tests.simulation.cluster_faults import ClusterFaults
 from tests.simulation.crossing import Crossings
 from tests.simulation.events import BrokerEvents
+from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.invariant import Invariants
 from tests.simulation.lookout import Lookout
 from tests.simulation.loop import Stuck, run
@@ -148,7 +149,7 @@ class _Teller:
             script.faults,
             pause_s=script.fault_pause_s,
             power_loss_probability=script.power_loss_probability,
-            cluster=self._cluster_faults(script),
+            cluster=self._cluster_faults(script, crossings, invariants.evidence),
             repeatable=[actor for actor in actors if actor.name in script.repeatable],
         )
         await nemesis.rage(script.duration_s)
@@ -176,13 +177,23 @@ class _Teller:
         self._cluster = cluster
         self._brokers += [cluster.add_broker(node_id, script.settings) for node_id in range(1, node_count + 1)]
 
-    def _cluster_faults(self, script: Script) -> ClusterFaults | None:
+    def _cluster_faults(self, script: Script, crossings: Crossings, evidence: Evidence) -> ClusterFaults | None:
         world, cluster = self._world, self._cluster
         if world is None or cluster is None:
             return None
-        unrecorded = [topic.name for topic in script.topics if not topic.is_recorded]
+
+        def busy() -> list[TopicPartition]:
+            open_now = [history.topic_partition for history in evidence.histories.values() if history.open]
+            return crossings.marked_now() or open_now
+
         return ClusterFaults(
-            world, cluster, world.chance_of("cluster"), fixed_topics=unrecorded, happened=world.trace.happened
+            world,
+            cluster,
+            world.chance_of("cluster"),
+            fixed_topics=[topic.name for topic in script.topics if not topic.is_recorded],
+            busy=busy,
+            isolates=script.has_version_1 or bool(script.group_ids),
+            happened=world.trace.happened,
         )
 
     def _holder(self, topic_partition: TopicPartition) -> SimulatedBroker:
