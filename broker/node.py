@@ -18,6 +18,7 @@ from broker.clock import Clock, SystemClock
 from broker.config import DynamicLayers, Endpoint, Listener, Settings, parse_listeners
 from broker.disk import Disk, StorageError, remedy
 from broker.dispatch import Dispatcher
+from broker.features import TRANSACTION_VERSION, Features
 from broker.group.service import GroupService
 from broker.handlers import Services
 from broker.handlers.fetch_sessions import FetchSessionCache
@@ -28,6 +29,7 @@ from broker.metadata.store import MetadataStore
 from broker.peers import Connect, Peers, TcpPeers
 from broker.placement import NodeAddress, Placement, SingleNodePlacement
 from broker.quotas.client_quotas import ClientQuotas
+from broker.scram_credentials import ScramCredentials
 from broker.server import BoundListener, Server, SocketListener, StartError
 from broker.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
@@ -155,6 +157,10 @@ class Node:
         await broker_configs.open()
         client_quotas = ClientQuotas(self._store, settings, clock)
         await client_quotas.open()
+        features = Features(self._store, settings)
+        await features.open()
+        scram_credentials = ScramCredentials(self._store)
+        await scram_credentials.open()
 
         advertised = bound_listeners[0].advertised
         here = NodeAddress(settings.node_id, advertised.host, advertised.port)
@@ -174,6 +180,7 @@ class Node:
         transactions, verifier = self._coordinate_transactions(topics, producer_ids)
         groups = GroupService(topics, settings, clock, new_member_id_suffix=lambda: str(self._new_uuid()))
         cleanup.push_async_callback(transactions.close)
+        _follow_features(features, transactions)
         await transactions.start()
         await groups.start()
         cleanup.push_async_callback(groups.close)
@@ -187,6 +194,8 @@ class Node:
             groups=groups,
             broker_configs=broker_configs,
             client_quotas=client_quotas,
+            features=features,
+            scram_credentials=scram_credentials,
             fetch_sessions=FetchSessionCache(settings.max_incremental_fetch_session_cache_slots, self._randomness),
             node_id=settings.node_id,
             host=advertised.host,
@@ -281,6 +290,14 @@ def _follow_settings(settings: Settings, broker_configs: BrokerConfigs, topics: 
 
     changed()
     broker_configs.on_changed.append(changed)
+
+
+def _follow_features(features: Features, transactions: TransactionService) -> None:
+    def changed() -> None:
+        transactions.take_over_level(features.level(TRANSACTION_VERSION))
+
+    changed()
+    features.on_changed.append(changed)
 
 
 def make_data_directory(path: str) -> None:

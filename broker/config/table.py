@@ -296,7 +296,7 @@ class TransactionSettings:
         SHORT,
         2,
         "The level of the feature `transaction.version` shown to clients. 2 gives every transaction its own epoch "
-        "(KIP-890); 1 and 0 keep clients on the older protocol.",
+        "(KIP-890); 1 and 0 keep clients on the older protocol. UpdateFeatures is the stronger, once it has set one.",
         between(0, 2),
     )
     transaction_max_timeout_ms: int = declare(

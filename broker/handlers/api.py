@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from broker.broker_configs import BrokerConfigs
     from broker.clock import Clock
     from broker.config import Settings
+    from broker.features import Features
     from broker.group.service import GroupService
     from broker.handlers.fetch_sessions import FetchSessionCache
     from broker.quotas.client_quotas import ClientQuotas, RequestMeter
+    from broker.scram_credentials import ScramCredentials
     from broker.topics import Topics
     from broker.transaction.service import TransactionService
     from broker.transaction.verification import TransactionVerifier
@@ -43,6 +45,8 @@ class Services:
     groups: GroupService
     broker_configs: BrokerConfigs
     client_quotas: ClientQuotas
+    features: Features
+    scram_credentials: ScramCredentials
     fetch_sessions: FetchSessionCache
     node_id: int
     host: str  # as advertised to clients

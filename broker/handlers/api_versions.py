@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from broker.features import SUPPORTED
 from broker.handlers.api import APIS, RequestContext, api
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -23,15 +24,6 @@ from protocol.primitives import Buffer
 
 FIRST_VERSION_WITH_SOFTWARE_NAME = 3
 FIRST_VERSION_WITH_FEATURES_FROM_ZERO = 4
-
-TRANSACTION_VERSION_FEATURE = "transaction.version"
-MINIMUM_TRANSACTION_VERSION = 0
-MAXIMUM_TRANSACTION_VERSION = 2
-GROUP_VERSION_FEATURE = "group.version"
-MINIMUM_GROUP_VERSION = 0
-MAXIMUM_GROUP_VERSION = 1  # the consumer group protocol (KIP-848)
-# Clients apply features only when the epoch is larger than what they knew, and never below 0.
-FINALIZED_FEATURES_EPOCH = 0
 
 # AddPartitionsToTxn 4 and 5 are for brokers only (KIP-890): a client that was shown them could use them.
 HIGHEST_ADVERTISED = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
@@ -52,21 +44,19 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
         and _SOFTWARE_NAME.fullmatch(request.client_software_version)
     ):
         return api_versions_failed(request, ErrorCode.INVALID_REQUEST, version)
-    levels = {
-        GROUP_VERSION_FEATURE: MAXIMUM_GROUP_VERSION,
-        TRANSACTION_VERSION_FEATURE: context.services.settings.fencepost_transaction_version,
-    }
+    features = context.services.features
     return ApiVersionsResponse(
         api_keys=advertised_versions(with_unstable=context.services.settings.unstable_api_versions_enable),
         # Older Java clients refuse a supported feature that starts at 0 (KAFKA-17492).
         supported_features=[
-            SupportedFeatureKey(GROUP_VERSION_FEATURE, MINIMUM_GROUP_VERSION, MAXIMUM_GROUP_VERSION),
-            SupportedFeatureKey(TRANSACTION_VERSION_FEATURE, MINIMUM_TRANSACTION_VERSION, MAXIMUM_TRANSACTION_VERSION),
+            SupportedFeatureKey(name, supported.minimum, supported.maximum) for name, supported in SUPPORTED.items()
         ]
         if version >= FIRST_VERSION_WITH_FEATURES_FROM_ZERO
         else [],
-        finalized_features_epoch=FINALIZED_FEATURES_EPOCH,
-        finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in levels.items() if level > 0],
+        finalized_features_epoch=features.epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name, level, level) for name, level in features.levels.items() if level > 0
+        ],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.features import GROUP_VERSION
 from broker.handlers.api import RequestContext, api
 from broker.handlers.group_admin import GROUP_OPERATIONS
 from protocol.errors import ErrorCode
@@ -32,6 +33,8 @@ async def handle_consumer_group_heartbeat(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
     """A member joins, stays or leaves, and learns what it may use. Refuses: see `ConsumerGroupHeartbeatResponse`."""
+    if not context.services.features.level(GROUP_VERSION):
+        return consumer_group_heartbeat_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
     return await context.services.groups.consumer_heartbeat(
         request,
         context.api_version,
@@ -64,6 +67,8 @@ async def handle_consumer_group_describe(
 
     Refuses, per group: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (also for groups of other kinds), the coordinator's errors.
     """
+    if not context.services.features.level(GROUP_VERSION):
+        return consumer_group_describe_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
     groups = []
     for group_id in request.group_ids:
         if group_id:

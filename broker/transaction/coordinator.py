@@ -61,12 +61,12 @@ class ProducerReply(NamedTuple):
     producer_epoch: int = NO_PRODUCER_EPOCH
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TransactionLimits:
     """The settings that decisions depend on.
 
     transaction_version:            of what the coordinator begins by itself: the level of the cluster feature
-                                    `transaction.version`.
+                                    `transaction.version`. It may change between decisions.
     transactional_id_expiration_ms: an id with nothing open and unused for that long is forgotten.
     expiry_interval_ms:             expiry happens at multiples of it, so that many ids go in one batch.
     time_out_retry_ms:              when a transaction that has timed out could not be aborted, it is tried again after

@@ -73,11 +73,7 @@ class TransactionService:
         self._clock = clock
         self._markers = LocalMarkerChannel(topics, clock) if markers is None else markers
         self._limits = TransactionLimits(
-            transaction_version=(
-                TransactionVersion.V2
-                if settings.fencepost_transaction_version >= TransactionVersion.V2
-                else TransactionVersion.V1
-            ),
+            transaction_version=_version_of(settings.fencepost_transaction_version),
             transactional_id_expiration_ms=settings.transactional_id_expiration_ms,
             expiry_interval_ms=settings.transaction_remove_expired_transaction_cleanup_interval_ms,
             time_out_retry_ms=settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
@@ -97,6 +93,10 @@ class TransactionService:
         topics.on_deleted.append(self._topic_deleted)
         topics.on_led.append(self._partition_led)
         topics.on_resigned.append(self._partition_resigned)
+
+    def take_over_level(self, transaction_version: int) -> None:
+        """The cluster feature has another level; what is open goes on as it was begun."""
+        self._limits.transaction_version = _version_of(transaction_version)
 
     # Start and stop
 
@@ -374,3 +374,8 @@ class TransactionService:
             self._partition_resigned(coordinator_partition)
             partition_log.leader_epoch = min(partition_log.leader_epoch + step, MAXIMUM_EPOCH)
             self._load(partition_log)
+
+
+def _version_of(level: int) -> TransactionVersion:
+    """What the coordinator does at a level of `transaction.version`; 0 and 1 are the same to it."""
+    return TransactionVersion.V2 if level >= TransactionVersion.V2 else TransactionVersion.V1

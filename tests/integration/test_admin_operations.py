@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import ElectionType, KafkaError, KafkaException, Producer, TopicPartition
@@ -17,9 +18,12 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 from kafka import TopicPartition as KafkaPythonPartition
-from kafka.admin import KafkaAdminClient
+from kafka.admin import KafkaAdminClient, UpdateFeatureType
 
 from protocol.messages.client_quotas import (
     AlterClientQuotasRequest,
@@ -192,3 +196,37 @@ def test_a_producer_over_its_quota_is_slowed_down_and_told(
     assert throttled
     taken_s, throttled = duration_s(unique("client"))
     assert not throttled
+
+
+# Features and credentials
+
+
+def test_features_and_credentials_change_and_outlive_a_restart(own_broker: BrokerProcess) -> None:
+    def with_kafka_python(do: Callable[[KafkaAdminClient], Any]) -> Any:
+        client = KafkaAdminClient(bootstrap_servers=own_broker.bootstrap)
+        try:
+            return do(client)
+        finally:
+            client.close()
+
+    def level(client: KafkaAdminClient) -> Any:
+        return client.describe_features()["transaction.version"]["finalized"][1]
+
+    assert with_kafka_python(level) == 2
+    with_kafka_python(
+        lambda client: client.update_features({"transaction.version": (UpdateFeatureType.SAFE_DOWNGRADE, 1)})
+    )
+    admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
+    credential = UserScramCredentialUpsertion(
+        "alice", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"secret"
+    )
+    admin.alter_user_scram_credentials([credential])["alice"].result(TIMEOUT_S)
+    own_broker.kill()
+    own_broker.start()
+    assert with_kafka_python(level) == 1
+    admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
+    described = admin.describe_user_scram_credentials(["alice"])["alice"].result(TIMEOUT_S)
+    assert [(found.mechanism, found.iterations) for found in described.scram_credential_infos] == [
+        (ScramMechanism.SCRAM_SHA_256, 4096)
+    ]
+    Producer({"bootstrap.servers": own_broker.bootstrap, "transactional.id": "older"}).init_transactions(TIMEOUT_S)

@@ -14,8 +14,10 @@ import broker.handlers.group_admin
 import broker.handlers.group_membership
 import broker.handlers.group_offsets  # noqa: F401  # all for what they put into APIS
 from broker.config import Settings
+from broker.features import Features
 from broker.group.service import GroupService
 from broker.handlers.api import APIS, RequestContext, Services
+from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.group_membership import (
@@ -60,6 +62,7 @@ class GroupBroker:
     def __init__(self, **settings: Any) -> None:
         self.settings = Settings(group_initial_rebalance_delay_ms=0, **settings)
         self.clock = ManualClock()
+        self.features = Features(InMemoryMetadataStore(), self.settings)
         self.verifier = ScriptedVerifier()
         self.topics = MemoryTopics(orders=2, payments=1)
         self._suffixes = count(1)
@@ -106,6 +109,8 @@ class GroupBroker:
             groups=self.groups,
             broker_configs=cast("Any", None),
             client_quotas=cast("Any", None),
+            features=self.features,
+            scram_credentials=cast("Any", None),
             fetch_sessions=cast("Any", None),
             node_id=1,
             host="broker.example",

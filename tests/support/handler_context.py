@@ -11,11 +11,13 @@ from typing import Any, cast
 
 import broker.handlers.acls
 import broker.handlers.alter_configs
+import broker.handlers.api_versions
 import broker.handlers.client_quotas
 import broker.handlers.cluster
 import broker.handlers.configs
 import broker.handlers.delegation_tokens
 import broker.handlers.delete_records
+import broker.handlers.features
 import broker.handlers.fetch
 import broker.handlers.leader_epochs
 import broker.handlers.list_offsets
@@ -26,9 +28,11 @@ import broker.handlers.producers
 import broker.handlers.quorum
 import broker.handlers.reassignments
 import broker.handlers.sasl
+import broker.handlers.scram_credentials
 import broker.handlers.topics  # noqa: F401  # all for what they put into APIS
 from broker.broker_configs import BrokerConfigs
 from broker.config import Settings
+from broker.features import Features
 from broker.handlers.api import APIS, RequestContext, Services
 from broker.handlers.fetch_sessions import FetchSessionCache
 from broker.local_disk import LocalDisk
@@ -36,6 +40,7 @@ from broker.log.log_directory import LogDirectory
 from broker.log.partition_log import PartitionLog
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.quotas.client_quotas import ClientQuotas
+from broker.scram_credentials import ScramCredentials
 from broker.topic_partition import TopicPartition
 from broker.topics import Topics
 from protocol.errors import ErrorCode
@@ -149,6 +154,10 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
     broker_configs.on_changed.append(topics.take_over_settings)
     client_quotas = ClientQuotas(store, chosen, clock)
     await client_quotas.open()
+    features = Features(store, chosen)
+    await features.open()
+    scram_credentials = ScramCredentials(store)
+    await scram_credentials.open()
     services = Services(
         settings=chosen,
         clock=clock,
@@ -158,6 +167,8 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
         groups=cast("Any", None),
         broker_configs=broker_configs,
         client_quotas=client_quotas,
+        features=features,
+        scram_credentials=scram_credentials,
         fetch_sessions=FetchSessionCache(chosen.max_incremental_fetch_session_cache_slots),
         node_id=NODE_ID,
         host=HOST,

@@ -83,6 +83,8 @@ async def transaction_handlers(
         groups=cast("Any", None),
         broker_configs=cast("Any", None),
         client_quotas=cast("Any", None),
+        features=cast("Any", None),
+        scram_credentials=cast("Any", None),
         fetch_sessions=cast("Any", None),
         node_id=0,
         host="localhost",

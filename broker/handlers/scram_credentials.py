@@ -1,0 +1,166 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials: what passwords will be checked against.
+
+They are kept as Kafka keeps them; no listener asks for them yet.
+Source: KIP-554; Kafka's ScramControlManager and ScramImage.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.disk import StorageError
+from broker.handlers.api import RequestContext, api
+from broker.scram_credentials import (
+    MAXIMUM_ITERATIONS,
+    MINIMUM_ITERATIONS,
+    Credential,
+    Credentials,
+    Mechanism,
+    credential_of,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+
+Outcome = tuple[ErrorCode, str | None]
+_DONE: Outcome = (ErrorCode.NONE, None)
+Wanted = ScramCredentialDeletion | ScramCredentialUpsertion
+Change = tuple[tuple[str, Mechanism], Credential | None]
+
+# DescribeUserScramCredentials
+
+
+def describe_user_scram_credentials_failed(
+    request: DescribeUserScramCredentialsRequest, error: ErrorCode, version: int
+) -> DescribeUserScramCredentialsResponse:
+    return DescribeUserScramCredentialsResponse(error_code=error, error_message=None)
+
+
+@api(
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    versions="0-0",
+    failed=describe_user_scram_credentials_failed,
+)
+def handle_describe_user_scram_credentials(
+    context: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """The mechanisms and iterations of the users asked for; of all when none is named.
+
+    Refuses, per user: RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE (named twice).
+    """
+    credentials = context.services.scram_credentials.all
+    counts = Counter(user.name for user in request.users or ()) or Counter(sorted(credentials))
+    return DescribeUserScramCredentialsResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        results=[_describe(credentials, user, count) for user, count in counts.items()],
+    )
+
+
+def _describe(credentials: Credentials, user: str, count: int) -> DescribeUserScramCredentialsResult:
+    if count > 1:
+        message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+        return DescribeUserScramCredentialsResult(
+            user=user, error_code=ErrorCode.DUPLICATE_RESOURCE, error_message=message
+        )
+    if user not in credentials:
+        message = f"Attempt to describe a user credential that does not exist: {user}"
+        return DescribeUserScramCredentialsResult(
+            user=user, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=message
+        )
+    return DescribeUserScramCredentialsResult(
+        user=user,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        credential_infos=[
+            CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+            for mechanism, credential in sorted(credentials[user].items())
+        ],
+    )
+
+
+# AlterUserScramCredentials
+
+
+def alter_user_scram_credentials_failed(
+    request: AlterUserScramCredentialsRequest, error: ErrorCode, version: int, message: str | None = None
+) -> AlterUserScramCredentialsResponse:
+    """Every user of the request fails with the same error."""
+    users = dict.fromkeys(wanted.name for wanted in _all_wanted(request))
+    return AlterUserScramCredentialsResponse(results=[_result(user, (error, message)) for user in users])
+
+
+def _result(user: str, outcome: Outcome) -> AlterUserScramCredentialsResult:
+    error, message = outcome
+    return AlterUserScramCredentialsResult(user=user, error_code=error, error_message=message)
+
+
+@api(
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    versions="0-0",
+    failed=alter_user_scram_credentials_failed,
+)
+async def handle_alter_user_scram_credentials(
+    context: RequestContext, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    """Set and remove credentials, one of each user.
+
+    Refuses, per user: DUPLICATE_RESOURCE (named twice), UNACCEPTABLE_CREDENTIAL, UNSUPPORTED_SASL_MECHANISM,
+    RESOURCE_NOT_FOUND (nothing to delete). All that is not refused fails with KAFKA_STORAGE_ERROR where it cannot be
+    kept.
+    """
+    kept = context.services.scram_credentials
+    counts = Counter(wanted.name for wanted in _all_wanted(request))
+    outcomes: dict[str, Outcome] = {}
+    changes: dict[tuple[str, Mechanism], Credential | None] = {}
+    for wanted in _all_wanted(request):
+        change = _check(kept.all, wanted)
+        if counts[wanted.name] > 1:
+            message = "A user credential cannot be altered twice in the same request"
+            outcomes[wanted.name] = ErrorCode.DUPLICATE_RESOURCE, message
+        elif isinstance(change[0], ErrorCode):
+            outcomes[wanted.name] = change
+        else:
+            outcomes[wanted.name] = _DONE
+            changes[change[0]] = change[1]
+    try:
+        await kept.change(changes)
+    except StorageError as error:
+        outcomes.update((user, (ErrorCode.KAFKA_STORAGE_ERROR, str(error))) for user, _ in changes)
+    return AlterUserScramCredentialsResponse(results=[_result(user, outcome) for user, outcome in outcomes.items()])
+
+
+def _all_wanted(request: AlterUserScramCredentialsRequest) -> list[Wanted]:
+    return [*request.deletions, *request.upsertions]
+
+
+def _check(credentials: Credentials, wanted: Wanted) -> Change | tuple[ErrorCode, str]:
+    """The change that is asked for, or why it is refused."""
+    if not wanted.name:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
+    if wanted.mechanism not in Mechanism.__members__.values():
+        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
+    mechanism = Mechanism(wanted.mechanism)
+    if isinstance(wanted, ScramCredentialDeletion):
+        if mechanism not in credentials.get(wanted.name, {}):
+            return ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+        return (wanted.name, mechanism), None
+    if wanted.iterations < MINIMUM_ITERATIONS:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations"
+    if wanted.iterations > MAXIMUM_ITERATIONS:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations"
+    if not wanted.salted_password:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password must not be empty"
+    credential = credential_of(mechanism, wanted.iterations, wanted.salt, wanted.salted_password)
+    return (wanted.name, mechanism), credential
