@@ -43,6 +43,11 @@ log = structlog.get_logger(__name__)
 
 FIRST_VERSION_WITH_CLIENT_MEMBER_ID = 1  # KIP-1082
 
+# Members of a group that has something to give them come back soon: with Kafka's interval a member would learn of every
+# step of a rebalance up to five seconds late.
+SETTLING_HEARTBEAT_INTERVAL_MS = 500
+SETTLING_PERIOD_MS = 3_000
+
 
 class Refusal(NamedTuple):
     """Why a request is not done; the message is for people."""
@@ -146,11 +151,19 @@ class ConsumerMembership:
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=updated.member_epoch,
-            heartbeat_interval_ms=self._config.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._heartbeat_interval_ms(draft.group, updated, effects.now_ms),
         )
         if request.member_epoch == JOIN_EPOCH or is_full or updated.assigned != member.assigned:
             response.assignment = _assignment(updated.assigned)
         return response
+
+    def _heartbeat_interval_ms(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> int:
+        """When to come back: soon while the member is on its way, and while others may have set out with it."""
+        interval_ms = self._config.consumer_heartbeat_interval_ms
+        is_settled = member.is_reconciled_to(group.group_epoch)
+        if is_settled and now_ms >= group.assignment_timestamp_ms + SETTLING_PERIOD_MS:
+            return interval_ms
+        return min(interval_ms, SETTLING_HEARTBEAT_INTERVAL_MS)
 
     def _find(
         self,

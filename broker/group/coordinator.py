@@ -29,7 +29,7 @@ from broker.group.consumer_subscriptions import TopicCatalogue
 from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
 from broker.group.expiry import expired_offsets
 from broker.group.offset_decisions import MAX_RECORDS_PER_DECISION, OffsetDecisions
-from broker.group.offset_records import decode_offset, offset_tombstone
+from broker.group.offset_records import decode_key, decode_offset, offset_tombstone
 from broker.group.offsets import OffsetStore
 from broker.group.share_group import ShareGroup
 from broker.group.share_groups import Group, ShareGroups
@@ -60,7 +60,7 @@ from protocol.stored.consumer_groups import (
     ConsumerGroupPartitionMetadataKey,
     decode_consumer_group_key,
 )
-from protocol.stored.consumer_offsets import OffsetCommitKey, decode_group_metadata_key, decode_offset_commit_key
+from protocol.stored.consumer_offsets import decode_group_metadata_key
 from protocol.stored.share_groups import decode_share_group_key
 
 log = structlog.get_logger(__name__)
@@ -287,7 +287,7 @@ class GroupCoordinatorShard:
                     client_id=member.client_id,
                     client_host=member.client_host,
                     member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
-                    member_assignment=member.assignment if is_stable else b"",
+                    member_assignment=member.assignment,
                 )
                 for member in group.members.values()
             ],
@@ -391,9 +391,9 @@ class GroupCoordinatorShard:
 
     def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
         try:
-            offset_key = decode_offset_commit_key(key)
+            offset_key = decode_key(key)
             if offset_key is not None:
-                self._apply_offset(offset_key, value, origin)
+                self._apply_offset(*offset_key, value, origin)
                 return
             group_key = decode_group_metadata_key(key)
             if group_key is not None:
@@ -412,18 +412,19 @@ class GroupCoordinatorShard:
             return
         log.warning("group_record_left_out", offset=origin.offset, reason="a key of an unknown version")
 
-    def _apply_offset(self, key: OffsetCommitKey, value: bytes | None, origin: RecordOrigin) -> None:
-        topic_partition = TopicPartition(key.topic, key.partition)
+    def _apply_offset(
+        self, group_id: str, topic_partition: TopicPartition, value: bytes | None, origin: RecordOrigin
+    ) -> None:
         if value is None:
-            self._offsets.remove(key.group, topic_partition)
+            self._offsets.remove(group_id, topic_partition)
             return
         offset = decode_offset(value, origin.offset)
         if offset is None:
             log.warning("group_record_left_out", offset=origin.offset, reason="an offset value of an unknown version")
         elif origin.producer_id >= 0:
-            self._offsets.commit_in_transaction(origin.producer_id, key.group, topic_partition, offset)
+            self._offsets.commit_in_transaction(origin.producer_id, group_id, topic_partition, offset)
         else:
-            self._offsets.commit(key.group, topic_partition, offset)
+            self._offsets.commit(group_id, topic_partition, offset)
 
     def _apply_group(self, group_id: str, value: bytes | None, origin: RecordOrigin) -> None:
         group = self._groups.get(group_id)

@@ -5,6 +5,7 @@ Source: Kafka's OffsetAndMetadata and GroupCoordinatorRecordHelpers.newOffsetCom
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from broker.coordinator import CoordinatorRecord
@@ -14,12 +15,14 @@ from protocol.stored.consumer_offsets import (
     LATEST_OFFSET_COMMIT_VALUE_VERSION,
     OffsetCommitKey,
     OffsetCommitValue,
+    decode_offset_commit_key,
     decode_offset_commit_value,
     encode_offset_commit_key,
     encode_offset_commit_value,
 )
 
 EXPIRING_OFFSET_VALUE_VERSION = 1
+MAX_REMEMBERED_KEYS = 16_384
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -52,12 +55,12 @@ def offset_record(group_id: str, topic_partition: TopicPartition, value: OffsetA
         topic_id=value.topic_id,
     )
     version = EXPIRING_OFFSET_VALUE_VERSION if is_expiring else LATEST_OFFSET_COMMIT_VALUE_VERSION
-    return CoordinatorRecord(_key(group_id, topic_partition), encode_offset_commit_value(stored, version))
+    return CoordinatorRecord(_encode_key(group_id, topic_partition), encode_offset_commit_value(stored, version))
 
 
 def offset_tombstone(group_id: str, topic_partition: TopicPartition) -> CoordinatorRecord:
     """The record that removes a committed offset, and what open transactions have committed for the partition."""
-    return CoordinatorRecord(_key(group_id, topic_partition), None)
+    return CoordinatorRecord(_encode_key(group_id, topic_partition), None)
 
 
 def decode_offset(value: bytes, record_offset: int) -> OffsetAndMetadata | None:
@@ -76,6 +79,17 @@ def decode_offset(value: bytes, record_offset: int) -> OffsetAndMetadata | None:
     )
 
 
-def _key(group_id: str, topic_partition: TopicPartition) -> bytes:
+# Groups commit for the same few partitions again and again.
+
+
+@lru_cache(MAX_REMEMBERED_KEYS)
+def _encode_key(group_id: str, topic_partition: TopicPartition) -> bytes:
     topic, partition = topic_partition
     return encode_offset_commit_key(OffsetCommitKey(group=group_id, topic=topic, partition=partition))
+
+
+@lru_cache(MAX_REMEMBERED_KEYS)
+def decode_key(key: bytes) -> tuple[str, TopicPartition] | None:
+    """Whose offset of which partition a record holds; None for a record of another kind. Raises DecodeError."""
+    decoded = decode_offset_commit_key(key)
+    return None if decoded is None else (decoded.group, TopicPartition(decoded.topic, decoded.partition))

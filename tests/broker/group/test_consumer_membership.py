@@ -24,7 +24,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
     world = GroupWorld(orders=4)
     first = world.member("a", "orders")
     response = first.join()
-    assert (response.member_id, response.member_epoch, response.heartbeat_interval_ms) == ("a", 2, 5_000)
+    assert (response.member_id, response.member_epoch, response.heartbeat_interval_ms) == ("a", 2, 500)
     assert first.owned == ORDERS_OF_FOUR
     assert world.consumer_group().state is ConsumerGroupState.STABLE
     quiet = first.heartbeat()
@@ -370,3 +370,18 @@ def test_the_classic_way_to_describe_does_not_know_the_group() -> None:
     world = GroupWorld(orders=2)
     world.member("a", "orders").join()
     assert world.shard.describe_group("g") == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")
+
+
+def test_members_come_back_soon_until_the_group_has_settled() -> None:
+    world = GroupWorld(orders=4)
+    first, second = world.member("a", "orders"), world.member("b", "orders")
+    assert first.join().heartbeat_interval_ms == 500
+    world.advance(2_999)
+    assert first.heartbeat().heartbeat_interval_ms == 500, "others may have been started with it"
+    world.advance(1)
+    assert first.heartbeat().heartbeat_interval_ms == 5_000
+    second.join()
+    world.advance(3_000)
+    assert second.heartbeat().heartbeat_interval_ms == 500, "waits for what the other has to give up"
+    world.settle([first, second])
+    assert first.heartbeat().heartbeat_interval_ms == second.heartbeat().heartbeat_interval_ms == 5_000

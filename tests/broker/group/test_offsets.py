@@ -330,13 +330,13 @@ def test_a_stable_group_is_described_with_what_its_members_do(shard: ShardHarnes
     ] == [(member_id, "app", "/127.0.0.1", b"metadata", member_id.encode()) for member_id in (leader, follower)]
 
 
-def test_a_group_that_rebalances_is_described_without_assignments(shard: ShardHarness) -> None:
+def test_a_group_that_rebalances_is_described_without_what_its_members_want(shard: ShardHarness) -> None:
     shard.stable_group()
     shard.join(version=3)
     described = shard.shard.describe_group("g")
     assert isinstance(described, DescribedGroup)
     assert (described.group_state, described.protocol_data) == ("PreparingRebalance", "")
-    assert all(member.member_assignment == b"" for member in described.members)
+    assert all(member.member_metadata == b"" for member in described.members)
     unknown = shard.shard.describe_group("unknown")
     assert unknown == (ErrorCode.GROUP_ID_NOT_FOUND, "Group unknown not found.")
 

@@ -1,0 +1,173 @@
+"""Groups: how long many members take to share many partitions, and what the commits of many groups cost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from scripts.benchmarks.async_client import AsyncClient
+from scripts.benchmarks.client import connect, create_topic, find_group_coordinator, insist
+from scripts.benchmarks.figures import Broker, Figure, Round, Sample, Target
+from scripts.benchmarks.group_members import ClassicGroupMember, ConsumerGroupMember, GroupMember
+
+TOPIC = "measured"
+GROUP = "measured"
+SETTLE_PATIENCE_S = 60.0
+COMMIT_INTERVAL_S = 1.0
+KINDS: tuple[tuple[str, type[GroupMember]], ...] = (
+    ("classic protocol", ClassicGroupMember),
+    ("consumer protocol", ConsumerGroupMember),
+)
+
+
+# Many members of one group
+
+
+def measure_settling(round_: Round) -> Iterator[Sample]:
+    for case, kind in KINDS:
+        data_directory = round_.scratch / kind.__name__
+        data_directory.mkdir()
+        broker = round_.subject.launch(data_directory, {})
+        try:
+            with connect(broker) as client:
+                create_topic(client, TOPIC, round_.sizes["partitions"])
+                find_group_coordinator(client, GROUP)
+            round_.say(f"{case}: {round_.sizes['members']:,} members join")
+            before_s = broker.cpu_s()
+            for quantity, duration_s in asyncio.run(_settle(broker, round_, kind)).items():
+                yield Sample(quantity, duration_s, "s", case)
+            yield Sample("CPU time of the broker", broker.cpu_s() - before_s, "s", case)
+        finally:
+            broker.kill()
+
+
+async def _settle(broker: Broker, round_: Round, kind: type[GroupMember]) -> dict[str, float]:
+    members_count, partition_count = round_.sizes["members"], round_.sizes["partitions"]
+    clients = [await AsyncClient.connect(broker.address) for _ in range(members_count)]
+    members = [kind(client, GROUP, TOPIC, partition_count) for client in clients]
+    settled = asyncio.Event()
+
+    fair_share = partition_count // members_count
+
+    def has_changed() -> None:
+        # In one epoch, everybody has its part, and nobody more than that.
+        shares = [member.partitions for member in members if len(member.partitions) in (fair_share, fair_share + 1)]
+        if (
+            len({member.epoch for member in members}) == 1
+            and len(shares) == members_count
+            and len(frozenset().union(*shares)) == sum(map(len, shares)) == partition_count
+        ):
+            settled.set()
+
+    async def take_part(member: GroupMember) -> float:
+        await member.join()
+        return time.monotonic()
+
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        joined_at_s = max(await asyncio.gather(*map(take_part, members[:-1])))
+        tasks += [asyncio.create_task(member.stay(has_changed)) for member in members[:-1]]
+        joined_at_s = await take_part(members[-1])
+        tasks.append(asyncio.create_task(members[-1].stay(has_changed)))
+        watching = asyncio.create_task(settled.wait())
+        await asyncio.wait([*tasks, watching], timeout=SETTLE_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        if not watching.done():
+            watching.cancel()
+            for task in tasks:
+                if task.done():
+                    task.result()
+            raise TimeoutError(f"the group did not settle: {sorted(member.epoch for member in members)}")
+        return {"settled after the last join": time.monotonic() - joined_at_s}
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for client in clients:
+            await client.close()
+
+
+# Commits of many groups
+
+
+def measure_commits(round_: Round) -> Iterator[Sample]:
+    data_directory = round_.scratch / "data"
+    data_directory.mkdir()
+    broker = round_.subject.launch(data_directory, {})
+    try:
+        with connect(broker) as client:
+            create_topic(client, TOPIC, 1)
+            find_group_coordinator(client, GROUP)
+        yield from asyncio.run(_commit(broker, round_))
+    finally:
+        broker.kill()
+
+
+async def _commit(broker: Broker, round_: Round) -> list[Sample]:
+    """Each group has one member on a connection of its own, which shows that it lives and commits all the time."""
+    groups_count, seconds = round_.sizes["groups"], round_.sizes["seconds"]
+    round_.say(f"{groups_count:,} groups join")
+    clients = [await AsyncClient.connect(broker.address) for _ in range(groups_count)]
+    members = [ConsumerGroupMember(client, f"{GROUP}-{number}", TOPIC, 1) for number, client in enumerate(clients)]
+    for member in members:
+        await member.join()
+    round_.say(f"{groups_count:,} groups commit every second for {seconds} s")
+    loop = asyncio.get_running_loop()
+    began_at_s, cpu_before_s = loop.time(), broker.cpu_s()
+    latencies_s: list[float] = []
+
+    async def commit_all_the_time(number: int, member: GroupMember) -> None:
+        # Spread over the interval, and on time however long an answer takes.
+        due_at_s = began_at_s + COMMIT_INTERVAL_S * number / groups_count
+        for turn in range(seconds):
+            await asyncio.sleep(due_at_s + turn * COMMIT_INTERVAL_S - loop.time())
+            asked_at_s = loop.time()
+            insist(await member.client.call(_commit_request(member, turn)))
+            latencies_s.append(loop.time() - asked_at_s)
+
+    await asyncio.gather(*(commit_all_the_time(number, member) for number, member in enumerate(members)))
+    duration_s, cpu_s = loop.time() - began_at_s, broker.cpu_s() - cpu_before_s
+    for client in clients:
+        await client.close()
+    latencies_s.sort()
+    return [
+        Sample("cores in use", cpu_s / duration_s, "cores"),
+        Sample("CPU time per commit", cpu_s / len(latencies_s) * 1e6, "µs"),
+        Sample("time of a commit, median", latencies_s[len(latencies_s) // 2] * 1e3, "ms"),
+        Sample("time of a commit, 99 of 100", latencies_s[len(latencies_s) * 99 // 100] * 1e3, "ms"),
+    ]
+
+
+def _commit_request(member: GroupMember, offset: int) -> OffsetCommitRequest:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    return OffsetCommitRequest(
+        group_id=member.group_id,
+        generation_id_or_member_epoch=member.epoch,
+        member_id=member.member_id,
+        topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
+    )
+
+
+FIGURES = (
+    Figure(
+        name="group-settling",
+        about="100 members that start together share 1,000 partitions",
+        measure=measure_settling,
+        sizes={"members": 100, "partitions": 1_000},
+        small_sizes={"members": 5, "partitions": 20},
+        targets=(Target("settled after the last join", 3.0),),
+    ),
+    Figure(
+        name="group-commits",
+        about="1,000 groups that each commit every second",
+        measure=measure_commits,
+        sizes={"groups": 1_000, "seconds": 15},
+        small_sizes={"groups": 20, "seconds": 2},
+        targets=(Target("cores in use", 0.15),),
+    ),
+)
