@@ -1,0 +1,357 @@
+"""Runs programs written with real clients against a broker process, and against Apache Kafka for comparison.
+
+README.md beside this file says what a client is and what the lines between harness and program mean.
+"""
+
+from __future__ import annotations
+
+import collections
+import fcntl
+import hashlib
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from scripts.apache_kafka import ApacheKafka, free_port
+from tests.support.broker_process import BrokerProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENTS_FOLDER = ROOT / "tests" / "compat"
+CACHE = ROOT / ".cache" / "compat"
+BUILD_TIMEOUT_S = 900
+RUN_TIMEOUT_S = 600
+
+
+class BuildError(RuntimeError):
+    """A client's program could not be built; carries what the toolchain wrote."""
+
+
+class NotHereError(RuntimeError):
+    """A client cannot be had on this machine, which says nothing about the broker; the message is for a skipped test.
+
+    A tool is missing, a registry cannot be reached, or the build would take longer than it may.
+    """
+
+
+@dataclass(frozen=True)
+class Client:
+    """A folder below tests/compat and how its program is built.
+
+    name:            the folder's name.
+    tools:           executables that must be on PATH to build and run it.
+    build:           returns the command that runs the program, building it into .cache/compat when it is not there;
+                     raises BuildError and NotHereError. The command runs with the checkout as its working directory.
+    broker_settings: what its broker is started with on top of COMMON_SETTINGS, under Kafka's names.
+    """
+
+    name: str
+    tools: tuple[str, ...]
+    build: Callable[[Client], Sequence[str]]
+    broker_settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        return CLIENTS_FOLDER / self.name
+
+    @property
+    def cache(self) -> Path:
+        return CACHE / self.name
+
+    def command(self) -> Sequence[str]:
+        """The command that runs the program, which is built when it must be. Raises BuildError, NotHereError."""
+        missing = [tool for tool in self.tools if shutil.which(tool) is None]
+        if missing:
+            raise NotHereError(f"{self.name} is left out: it needs {', '.join(missing)} on PATH")
+        return self.build(self)
+
+    def known_checks(self) -> list[str]:
+        """The checks of `passes.txt`, which may have comments."""
+        lines = (self.folder / "passes.txt").read_text().splitlines()
+        return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of one check. outcome: passed, failed or skipped; detail: why."""
+
+    check: str
+    outcome: str
+    seconds: float = 0.0
+    detail: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Target(Protocol):
+    """A broker that programs are run against."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    def restart(self, how: str) -> str:
+        """End it ("kill" or "terminate") and start it again. Returns "done", or why that cannot be done."""
+        ...
+
+
+@dataclass(frozen=True)
+class Fencepost:
+    """A broker process of this checkout."""
+
+    process: BrokerProcess
+
+    @property
+    def bootstrap(self) -> str:
+        return self.process.bootstrap
+
+    def restart(self, how: str) -> str:
+        if how == "terminate":
+            self.process.terminate()
+        else:
+            self.process.kill()
+        self.process.start()
+        return "done"
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """An Apache Kafka of our own."""
+
+    kafka: ApacheKafka
+
+    @property
+    def bootstrap(self) -> str:
+        return self.kafka.bootstrap_servers
+
+    def restart(self, how: str) -> str:
+        if how == "kill" and self.kafka.process is not None:
+            self.kafka.process.kill()
+            self.kafka.process.wait()
+        self.kafka.stop()
+        self.kafka.start()
+        return "done"
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A broker that somebody else runs; it is not ours to restart."""
+
+    bootstrap: str
+
+    def restart(self, how: str) -> str:
+        return f"a broker that runs elsewhere cannot be restarted ({how})"
+
+
+# What both kinds of broker are started with, so that checks need not wait for what they are not about.
+COMMON_SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.min.heartbeat.interval.ms": "300",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+}
+
+
+@contextmanager
+def fencepost(client: Client, folder: Path) -> Iterator[Fencepost]:
+    """A broker process for one client, with its data below `folder`; what it wrote is looked through at the end."""
+    with BrokerProcess(folder / "data", settings={**COMMON_SETTINGS, **client.broker_settings}) as process:
+        yield Fencepost(process)
+        if not process.is_running or "Traceback" in process.output:
+            raise AssertionError(f"the broker of {client.name} broke:\n{process.output}")
+
+
+@contextmanager
+def apache_kafka(client: Client, folder: Path) -> Iterator[Oracle]:
+    """An Apache Kafka for one client, with its data below `folder`."""
+    settings = {**COMMON_SETTINGS, **client.broker_settings}
+    with ApacheKafka(folder / "apache-kafka", free_port(), properties=settings) as kafka:
+        yield Oracle(kafka)
+
+
+def run(
+    client: Client,
+    target: Target,
+    *,
+    run_name: str = "1",
+    checks: Sequence[str] = (),
+    on_report: Callable[[Report], None] = lambda _report: None,
+) -> dict[str, Report]:
+    """Build the program when needed and run it. Returns its reports by check, in their order.
+
+    on_report: called with each report as it comes.
+
+    Every check of `checks`, or of `passes.txt`, has a report: those that the program did not come to have failed.
+    Raises BuildError, NotHereError.
+    """
+    command = [*client.command(), target.bootstrap, run_name, *checks]
+    reports: dict[str, Report] = {}
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    complaints: collections.deque[str] = collections.deque(maxlen=40)
+    ending = "it ended"
+    with _started(command) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert program.stderr is not None
+        readers = [
+            threading.Thread(target=_pass_on, args=(program.stdout, lines), daemon=True),
+            threading.Thread(target=complaints.extend, args=(program.stderr,), daemon=True),
+        ]
+        for reader in readers:
+            reader.start()
+        deadline = time.monotonic() + RUN_TIMEOUT_S
+        while True:
+            try:
+                line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                program.kill()
+                ending = f"it was ended after {RUN_TIMEOUT_S} s"
+                break
+            if line is None:
+                break
+            message = _parsed(line)
+            if message is None:
+                complaints.append(line)
+            elif "ask" in message:
+                answer = target.restart(message["ask"])
+                # A program that gave up meanwhile hears nothing any more; its reports say what was missing.
+                with suppress(BrokenPipeError):
+                    program.stdin.write(f"{answer}\n")
+                    program.stdin.flush()
+            else:
+                report = Report(**message)
+                reports[report.check] = report
+                on_report(report)
+        program.wait()
+        for reader in readers:
+            reader.join()
+    for check in checks or client.known_checks():
+        if check not in reports:
+            detail = f"no report of it: {ending} with {program.returncode}\n" + "".join(complaints)
+            reports[check] = Report(check, "failed", detail=detail)
+            on_report(reports[check])
+    return reports
+
+
+@contextmanager
+def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A program that does not outlive the block."""
+    program = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield program
+    finally:
+        program.kill()
+        with suppress(BrokenPipeError):
+            program.communicate()
+
+
+def _pass_on(stream: Iterator[str], lines: queue.SimpleQueue[str | None]) -> None:
+    for line in stream:
+        lines.put(line)
+    lines.put(None)
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    """The message in a line; None for whatever else a client's library may print."""
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) and ("ask" in message or "check" in message) else None
+
+
+def differences(ours: Mapping[str, Report], theirs: Mapping[str, Report]) -> list[str]:
+    """One line for each check that ended differently and each fact that is not the same; skipped ones are left out."""
+    found = []
+    for check, their_report in theirs.items():
+        our_report = ours.get(check)
+        if our_report is None or "skipped" in {our_report.outcome, their_report.outcome}:
+            continue
+        if our_report.outcome != their_report.outcome:
+            found.append(f"{check}: {our_report.outcome} here, {their_report.outcome} there")
+        for name in sorted({*our_report.facts, *their_report.facts}):
+            here, there = our_report.facts.get(name), their_report.facts.get(name)
+            if here != there:
+                found.append(f"{check}: {name} is {json.dumps(here)} here, {json.dumps(there)} there")
+    return found
+
+
+def fingerprint(*sources: Path) -> str:
+    """Changes when one of the files does, or a file below one of the folders; decides that a program is built again."""
+    digest = hashlib.sha256()
+    for source in sources:
+        for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
+            if path.is_file() and path.name != "passes.txt" and path.suffix not in {".md", ".pyc"}:
+                digest.update(f"{path.relative_to(source.parent)}\0".encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def build_once(client: Client, built_from: Sequence[Path], build: Callable[[Path], None]) -> None:
+    """Call `build` with the client's cache folder unless that was done for the same sources.
+
+    Two processes do not build the same client at once. Raises BuildError, NotHereError.
+    """
+    wanted = fingerprint(*built_from)
+    client.cache.mkdir(parents=True, exist_ok=True)
+    stamp = client.cache / ".built-from"
+    with (client.cache / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stamp.exists() and stamp.read_text() == wanted:
+            return
+        stamp.unlink(missing_ok=True)
+        build(client.cache)
+        stamp.write_text(wanted)
+
+
+def fetch(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str] | None = None) -> None:
+    """Run the step of a build that asks a registry. Raises NotHereError with its output."""
+    try:
+        call(command, cwd=cwd, environment=environment)
+    except BuildError as failure:
+        raise NotHereError(f"what the program is made of cannot be fetched: {failure}") from failure
+
+
+def call(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str] | None = None,
+    limit_s: float = BUILD_TIMEOUT_S,
+) -> None:
+    """Run a step of a build, politely.
+
+    limit_s: how long it may take; after that the client is left out.
+    Raises BuildError with the step's output, and NotHereError when the time is up.
+    """
+    with tempfile.TemporaryFile("w+") as output:
+        step = subprocess.Popen(
+            ["nice", *command],
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = step.wait(limit_s)
+        except subprocess.TimeoutExpired as late:
+            raise NotHereError(f"{' '.join(command)} takes longer than {limit_s:.0f} s") from late
+        finally:
+            if step.poll() is None:  # what it started, compilers for instance, ends with it
+                os.killpg(step.pid, signal.SIGKILL)
+                step.wait()
+        if code != 0:
+            output.seek(0)
+            raise BuildError(f"{' '.join(command)} ended with {code}:\n{output.read()[-8_000:]}")
