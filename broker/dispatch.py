@@ -59,7 +59,7 @@ class Dispatcher:
             api_key, api_version, correlation_id = read_request_start(frame)
             route = self._routes.get((api_key, api_version))
             if route is None:
-                if api_key == ApiKey.API_VERSIONS and api_version > APIS[api_key].maximum_version:
+                if api_key == ApiKey.API_VERSIONS and not 0 <= api_version <= APIS[api_key].maximum_version:
                     return unsupported_version_reply(correlation_id)
                 route = self._route(api_key, api_version)
             header = read_request_header(frame, route.header_version)

@@ -78,7 +78,9 @@ def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *
     if header.producer_id >= 0 and header.base_sequence < 0:
         return _invalid(f"producer {header.producer_id} sent the invalid sequence number {header.base_sequence}")
     if attributes & LOG_APPEND_TIME_BIT and (rules.uses_log_append_time or header.max_timestamp_ms == NO_TIMESTAMP_MS):
-        return BatchRefusal(ErrorCode.INVALID_TIMESTAMP, "clients may not set the timestamp type to LogAppendTime")
+        message = "clients may not set the timestamp type to LogAppendTime"
+        refusals = (RecordRefusal(index, message) for index in range(min(records_count, MAXIMUM_RECORD_ERRORS)))
+        return BatchRefusal(ErrorCode.INVALID_TIMESTAMP, message, tuple(refusals))
     try:
         content: Buffer = batch[HEADER_BYTES:]
         if attributes & CODEC_MASK:

@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
             expected: Answers = load(theme) if kafka is None else asked(kafka, theme)
             found = asked(fencepost, theme)
             deviations += compare(theme, expected, found)
-            print(f"{theme}: {len(expected)} answers", file=sys.stderr)
+            print(f"{theme}: {len(expected.given)} answers", file=sys.stderr)
     left = undeclared(deviations)
     print(described(deviations if options.all else left))
     print(f"{len(left)} undeclared and {len(deviations) - len(left)} declared deviations", file=sys.stderr)

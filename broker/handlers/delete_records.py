@@ -77,6 +77,7 @@ def handle_delete_records(context: RequestContext, request: DeleteRecordsRequest
                 ],
             )
             for topic in request.topics
+            if topic.partitions
         ]
     )
 

@@ -300,6 +300,7 @@ async def handle_offset_fetch(context: RequestContext, request: OffsetFetchReque
             )
             for name, offsets in _by_topic(fetched, sort=request.topics is None)
         ]
+        + [OffsetFetchResponseTopic(name=topic.name) for topic in request.topics or () if not topic.partition_indexes]
     )
 
 
@@ -309,7 +310,7 @@ async def _fetch_group(
     topics = context.services.topics
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     wanted: list[TopicPartition] | None = None
-    unknown: list[OffsetFetchResponseTopics] = []
+    unread: list[OffsetFetchResponseTopics] = []
     if group.topics is not None:
         wanted = []
         for requested in group.topics:
@@ -317,11 +318,13 @@ async def _fetch_group(
             if by_id:
                 topic = topics.metadata.get_by_id(requested.topic_id)
                 if topic is None:
-                    unknown.append(
+                    unread.append(
                         _unknown_topic(requested.topic_id, requested.partition_indexes, ErrorCode.UNKNOWN_TOPIC_ID)
                     )
                     continue
                 name = topic.name
+            if not requested.partition_indexes:
+                unread.append(OffsetFetchResponseTopics(name=name, topic_id=requested.topic_id))
             wanted.extend(TopicPartition(name, partition) for partition in requested.partition_indexes)
     fetched = await context.services.groups.fetch_offsets(
         group.group_id,
@@ -352,7 +355,7 @@ async def _fetch_group(
                 continue  # deleted while its offsets were read: there is no id left to call it by
             answer.topic_id = topic.topic_id
         answered.append(answer)
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=answered + unknown)
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=answered + unread)
 
 
 def _unknown_topic(topic_id: bytes, partitions: Iterable[int], error: ErrorCode) -> OffsetFetchResponseTopics:

@@ -72,9 +72,9 @@ def _failed(partition: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
 def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look up one offset per partition; nothing found is offset -1 without an error.
 
-    Refuses, per partition: INVALID_REQUEST (asked for twice), UNSUPPORTED_VERSION (a special timestamp that this
-    version does not know), CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, and what `find_log` refuses. As a whole:
-    INVALID_REQUEST (unknown isolation level).
+    Refuses, per partition: INVALID_REQUEST (asked for twice, and answered once), UNSUPPORTED_VERSION (a special
+    timestamp that this version does not know), CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, and what `find_log` refuses. As a
+    whole: INVALID_REQUEST (unknown isolation level).
     """
     version = context.api_version
     isolation = _ISOLATIONS.get(request.isolation_level)
@@ -93,7 +93,7 @@ def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) ->
                     _look_up(context.services, topic.name, partition, isolation, version)
                     if counts[topic.name, partition.partition_index] == 1
                     else _failed(partition.partition_index, ErrorCode.INVALID_REQUEST)
-                    for partition in topic.partitions
+                    for partition in {wanted.partition_index: wanted for wanted in topic.partitions}.values()
                 ],
             )
             for topic in request.topics

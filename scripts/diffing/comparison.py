@@ -7,14 +7,28 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scripts.diffing.exchange import Answer, Exchange
+from scripts.diffing.exchange import NO_API, Exchange
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = ROOT / "tests" / "frames" / "answers"
 NOTHING = "(nothing)"
 
-Answers = Mapping[tuple[str, int], Any]
-"""What a broker said, by situation and version."""
+Served = Mapping[int, tuple[int, int]]
+"""Lowest and highest version by API key."""
+
+
+class Given(NamedTuple):
+    """A reply as plain data, and the API that was asked; NO_API where it is none."""
+
+    api_key: int
+    reply: Any
+
+
+class Answers(NamedTuple):
+    """What a broker said, by situation and version, and which versions it serves; None for a recording of Kafka's."""
+
+    given: dict[tuple[str, int], Given]
+    served: Served | None = None
 
 
 class Deviation(NamedTuple):
@@ -42,34 +56,47 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 400 else f"{text[:400]}…"
 
 
-def answers_of(host: str, port: int, sequence: Callable[[Exchange], None]) -> dict[tuple[str, int], Any]:
+def answers_of(host: str, port: int, sequence: Callable[[Exchange], None]) -> Answers:
     """Run one theme's sequence against a broker. Raises ValueError for a situation that comes twice."""
     exchange = Exchange(host, port)
     try:
         sequence(exchange)
     finally:
         exchange.close()
-    return by_situation(exchange.answers)
-
-
-def by_situation(answers: Iterable[Answer]) -> dict[tuple[str, int], Any]:
-    found: dict[tuple[str, int], Any] = {}
-    for answer in answers:
+    found: dict[tuple[str, int], Given] = {}
+    for answer in exchange.answers:
         place = (answer.situation, answer.version)
         if place in found:
             raise ValueError(f"{answer.situation!r} was asked twice at version {answer.version}")
-        found[place] = answer.reply
-    return found
+        found[place] = Given(answer.api_key, answer.reply)
+    return Answers(found, exchange.served)
 
 
 def compare(theme: str, kafka: Answers, fencepost: Answers) -> list[Deviation]:
-    """All that deviates, in the order in which it was asked."""
+    """All that deviates, in the order in which it was asked.
+
+    What Fencepost does not serve is left out: that its ApiVersions say less is a deviation of the theme `protocol`.
+    """
     deviations = []
-    for place in {**kafka, **fencepost}:
+    for place in {**kafka.given, **fencepost.given}:
         situation, version = place
-        for path, expected, found in _differing(kafka.get(place, NOTHING), fencepost.get(place, NOTHING), ""):
-            deviations.append(Deviation(theme, situation, version, path, expected, found))
+        expected = kafka.given.get(place, _NOT_ASKED)
+        if not _is_served(expected.api_key, version, fencepost.served):
+            continue
+        found = fencepost.given.get(place, _NOT_ASKED)
+        for path, kafka_value, fencepost_value in _differing(expected.reply, found.reply, ""):
+            deviations.append(Deviation(theme, situation, version, path, kafka_value, fencepost_value))
     return deviations
+
+
+_NOT_ASKED = Given(NO_API, NOTHING)
+
+
+def _is_served(api_key: int, version: int, served: Served | None) -> bool:
+    if api_key == NO_API or served is None:
+        return True
+    lowest, highest = served.get(api_key, (1, 0))
+    return lowest <= version <= highest
 
 
 def _differing(kafka: Any, fencepost: Any, path: str) -> list[tuple[str, Any, Any]]:
@@ -91,35 +118,35 @@ def _differing(kafka: Any, fencepost: Any, path: str) -> list[tuple[str, Any, An
 
 def save(theme: str, answers: Answers) -> Path:
     """Keep what Kafka answered."""
-    lines: dict[str, list[tuple[list[int], Any]]] = {}
-    for (situation, version), reply in answers.items():
-        kept = lines.setdefault(situation, [])
+    lines: dict[tuple[str, int], list[tuple[list[int], Any]]] = {}
+    for (situation, version), given in answers.given.items():
+        kept = lines.setdefault((situation, given.api_key), [])
         for versions, earlier in kept:
-            if earlier == reply:
+            if earlier == given.reply:
                 versions.append(version)
                 break
         else:
-            kept.append(([version], reply))
+            kept.append(([version], given.reply))
     path = RECORDINGS / f"{theme}.jsonl"
     path.parent.mkdir(exist_ok=True)
     with path.open("w") as out:
-        for situation, kept in lines.items():
+        for (situation, api_key), kept in lines.items():
             for versions, reply in kept:
-                line = {"situation": situation, "versions": _ranges(versions), "reply": reply}
+                line = {"situation": situation, "api": api_key, "versions": _ranges(versions), "reply": reply}
                 out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
     return path
 
 
-def load(theme: str) -> dict[tuple[str, int], Any]:
+def load(theme: str) -> Answers:
     """What Kafka answered when it was recorded."""
-    answers: dict[tuple[str, int], Any] = {}
+    given: dict[tuple[str, int], Given] = {}
     for line in (RECORDINGS / f"{theme}.jsonl").read_text().splitlines():
         kept = json.loads(line)
         for part in kept["versions"].split(","):
             first, _, last = part.partition("-")
             for version in range(int(first), int(last or first) + 1):
-                answers[kept["situation"], version] = kept["reply"]
-    return answers
+                given[kept["situation"], version] = Given(kept["api"], kept["reply"])
+    return Answers(given)
 
 
 def _ranges(versions: list[int]) -> str:

@@ -26,6 +26,7 @@ CLOSED = "the connection is closed"
 SILENCE = "no reply"
 SILENCE_S = 0.3
 
+NO_API = -1
 GROUP, TRANSACTION = 0, 1
 NOT_YET = frozenset(
     {
@@ -42,9 +43,13 @@ FIRST_TIMESTAMP_MS = 1_700_000_000_000
 
 
 class Answer(NamedTuple):
-    """What a broker said in one situation: a reply as plain data, or one of CLOSED and SILENCE."""
+    """What a broker said in one situation: a reply as plain data, or one of CLOSED and SILENCE.
+
+    api_key: of the request; NO_API where a sequence sent bytes of its own.
+    """
 
     situation: str
+    api_key: int
     version: int
     reply: Any
 
@@ -109,13 +114,13 @@ class Exchange:
             reply = self.call(request, version, retry=retry)
         except ConnectionClosedError:
             self._reconnect()
-            self._write_down(situation, version, CLOSED)
+            self._write_down(situation, request.api_key, version, CLOSED)
             return None
         except TimeoutError:
             self._reconnect()
-            self._write_down(situation, version, SILENCE)
+            self._write_down(situation, request.api_key, version, SILENCE)
             return None
-        self._write_down(situation, version, plain(reply, self._names, situation))
+        self._write_down(situation, request.api_key, version, plain(reply, self._names, situation))
         return reply
 
     def ask_until(
@@ -128,7 +133,7 @@ class Exchange:
             if is_settled(reply):
                 break
             time.sleep(pause_s)
-        self._write_down(situation, version, plain(reply, self._names, situation))
+        self._write_down(situation, request.api_key, version, plain(reply, self._names, situation))
         return reply
 
     def ask_bytes(self, situation: str, frame: bytes, *, version: int = 0) -> None:
@@ -143,7 +148,7 @@ class Exchange:
                 written = CLOSED
             except TimeoutError:
                 written = SILENCE
-        self._write_down(situation, version, written)
+        self._write_down(situation, NO_API, version, written)
 
     def ask_for_silence(self, situation: str, request: Any, version: int) -> None:
         """Send a request that is not answered; a reply, or the end of the connection, is written down."""
@@ -156,7 +161,7 @@ class Exchange:
                 written = CLOSED
             except TimeoutError:
                 written = SILENCE
-        self._write_down(situation, version, written)
+        self._write_down(situation, request.api_key, version, written)
 
     def begin(self, situation: str, request: Any, version: int) -> Pending:
         """Send a request that waits for others, on a connection of its own."""
@@ -170,17 +175,19 @@ class Exchange:
         try:
             reply = pending.connection.receive(pending.api_key, pending.version)
         except ConnectionClosedError:
-            self._write_down(pending.situation, pending.version, CLOSED)
+            self._write_down(pending.situation, pending.api_key, pending.version, CLOSED)
             return None
         finally:
             pending.connection.close()
             self._pending.remove(pending)
-        self._write_down(pending.situation, pending.version, plain(reply, self._names, pending.situation))
+        self._write_down(
+            pending.situation, pending.api_key, pending.version, plain(reply, self._names, pending.situation)
+        )
         return reply
 
     def note(self, situation: str, version: int, what: Any) -> None:
         """Write down what a sequence has worked out of replies itself."""
-        self._write_down(situation, version, what)
+        self._write_down(situation, NO_API, version, what)
 
     # Questions whose answers do not count
 
@@ -239,8 +246,8 @@ class Exchange:
         self._connection.close()
         self._connection = Connection(self._host, self._port)
 
-    def _write_down(self, situation: str, version: int, reply: Any) -> None:
-        self.answers.append(Answer(situation, version, reply))
+    def _write_down(self, situation: str, api_key: int, version: int, reply: Any) -> None:
+        self.answers.append(Answer(situation, api_key, version, reply))
 
 
 def error_codes(reply: Any) -> set[int]:

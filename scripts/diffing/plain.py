@@ -35,6 +35,9 @@ FREE = {
     "error_message": "a text for people",
     "batch_index_error_message": "a text for people",
     "documentation": "a text for people",
+    "log_dir": "the broker's own folder",
+    "total_bytes": "of the disk",
+    "usable_bytes": "of the disk",
 }
 """Fields, by name, of which only counts whether they are there, each with the reason."""
 
@@ -44,6 +47,8 @@ IDS = {"topic_id", "producer_id", "member_id", "leader"}
 HASHED = "Kafka keeps them in a hash table"
 APART = "Kafka answers refused ones apart from the others"
 UNORDERED: dict[str, tuple[str, str]] = {
+    "ListOffsetsTopicResponse.partitions": ("partition_index", HASHED),
+    "DescribeLogDirsTopic.partitions": ("partition_index", HASHED),
     "FetchResponse.responses": ("topic topic_id", APART),
     "FetchableTopicResponse.partitions": ("partition_index", APART),
     "MetadataResponse.topics": ("name", HASHED),

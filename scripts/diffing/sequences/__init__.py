@@ -12,6 +12,7 @@ from scripts.diffing.sequences import (
     idempotence,
     list_offsets,
     offsets,
+    operations,
     produce,
     protocol,
     topics,
@@ -31,4 +32,5 @@ SEQUENCES: dict[str, Callable[[Exchange], None]] = {
     "offsets": offsets.run,
     "configs": configs.run,
     "admin": admin.run,
+    "operations": operations.run,
 }

@@ -5,6 +5,8 @@ Situations that only count for versions of the engine are in scripts/recording/t
 
 from __future__ import annotations
 
+import time
+
 from protocol.errors import ErrorCode
 from protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
@@ -18,7 +20,7 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from scripts.diffing.exchange import GROUP, TRANSACTION, Exchange, batch
+from scripts.diffing.exchange import ATTEMPTS, GROUP, PAUSE_S, TRANSACTION, Exchange, batch
 from scripts.diffing.sequences.produce import Producing
 
 FAR = 90_000
@@ -57,7 +59,14 @@ class Transactional:
         self.exchange.call(self.adding(AddPartitionsToTxnTopic(topic, [0])), 3, retry=BUSY)
 
     def end(self, *, committed: bool) -> None:
+        """Returns when it has ended on all partitions, which Kafka does after it has answered."""
         self.exchange.call(self.ending(committed=committed), 3, retry=BUSY)
+        state = "CompleteCommit" if committed else "CompleteAbort"
+        for _ in range(ATTEMPTS):
+            described = self.exchange.call(DescribeTransactionsRequest([self.transactional_id]), 0)
+            if described.transaction_states[0].transaction_state == state:
+                break
+            time.sleep(PAUSE_S)
 
 
 def run(exchange: Exchange) -> None:

@@ -1,0 +1,44 @@
+"""What Apache Kafka 4.3 answered to some five thousand requests, a broker process of ours answers, too.
+
+Kafka's side is a recording; `scripts/diff_kafka.py --record` renews it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from scripts.diffing.comparison import Deviation, answers_of, compare, described, load
+from scripts.diffing.declared import obsolete, undeclared
+from scripts.diffing.fencepost import SETTINGS
+from scripts.diffing.sequences import SEQUENCES
+from tests.support.broker_process import BrokerProcess
+
+_found: dict[str, list[Deviation]] = {}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """With the settings that Kafka was asked under, in place of those of the other modules."""
+    with BrokerProcess(tmp_path_factory.mktemp("compared") / "data", settings=SETTINGS) as process:
+        yield process
+        assert "request_failed" not in process.output, process.output
+        assert "Traceback" not in process.output, process.output
+
+
+def deviations_in(theme: str, broker: BrokerProcess) -> list[Deviation]:
+    if theme not in _found:
+        _found[theme] = compare(theme, load(theme), answers_of(broker.host, broker.port, SEQUENCES[theme]))
+    return _found[theme]
+
+
+@pytest.mark.parametrize("theme", SEQUENCES)
+def test_no_reply_deviates_without_a_reason(theme: str, broker: BrokerProcess) -> None:
+    left = undeclared(deviations_in(theme, broker))
+    assert not left, f"declare these in scripts/diffing/declared.py, or mend them:\n{described(left)}"
+
+
+def test_every_declared_difference_still_exists(broker: BrokerProcess) -> None:
+    deviations = [deviation for theme in SEQUENCES for deviation in deviations_in(theme, broker)]
+    assert not obsolete(deviations), "take these out of scripts/diffing/declared.py and of the page"

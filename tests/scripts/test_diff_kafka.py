@@ -1,0 +1,119 @@
+"""The comparison itself: what counts as the same, what deviates, what is declared, and what is kept in files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+from scripts import diff_kafka
+from scripts.diffing import comparison
+from scripts.diffing.comparison import NOTHING, RECORDINGS, Answers, Deviation, Given, compare, described, load, save
+from scripts.diffing.declared import DECLARED, Declared, obsolete, undeclared
+from scripts.diffing.exchange import error_codes
+from scripts.diffing.plain import FREE, UNORDERED, Names, plain
+from scripts.diffing.sequences import SEQUENCES
+
+METADATA = 3
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "differences-from-kafka.md"
+
+
+def answers(*given: tuple[str, int, object], served: dict[int, tuple[int, int]] | None = None) -> Answers:
+    return Answers({(situation, version): Given(METADATA, reply) for situation, version, reply in given}, served)
+
+
+def topic(name: str, topic_id: bytes, error: int = 0) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id)
+
+
+def test_values_that_are_free_to_differ_only_count_as_there() -> None:
+    one = MetadataResponse(throttle_time_ms=3, brokers=[MetadataResponseBroker(1, "here", 9092)], cluster_id="a")
+    other = MetadataResponse(throttle_time_ms=9, brokers=[MetadataResponseBroker(1, "there", 9093)], cluster_id="b")
+    assert plain(one, Names("t"), "x") == plain(other, Names("t"), "x")
+    assert plain(one, Names("t"), "x") != plain(MetadataResponse(brokers=other.brokers), Names("t"), "x")
+
+
+def test_an_id_is_called_by_where_it_appeared_first() -> None:
+    first, second = b"1" * 16, b"2" * 16
+    names = Names("t")
+    names.remember(first, "the id of a")
+    shown = plain(MetadataResponse(topics=[topic("a-t", first), topic("b.v3-t", second)]), names, "both")
+    assert shown["topics"] == {"a": {"topic_id": "the id of a"}, "b": {"topic_id": "topic_id of 'both'"}}
+    assert plain(MetadataResponse(topics=[topic("c", second)]), names, "later")["topics"] == {
+        "c": {"topic_id": "topic_id of 'both'"}
+    }
+
+
+def test_the_order_of_a_hash_table_says_nothing() -> None:
+    one = MetadataResponse(topics=[topic("a", bytes(16), 3), topic("b", bytes(16))])
+    other = MetadataResponse(topics=[topic("b", bytes(16)), topic("a", bytes(16), 3)])
+    assert plain(one, Names("t"), "x") == plain(other, Names("t"), "x")
+
+
+def test_error_codes_are_found_at_any_depth() -> None:
+    assert error_codes(MetadataResponse(topics=[topic("a", bytes(16), 3)])) == {0, 3}
+
+
+def test_a_deviation_says_where_it_is() -> None:
+    kafka = answers(("a topic", 1, {"topics": [{"error_code": 3, "name": "a"}]}), ("silent", 2, "no reply"))
+    fencepost = answers(("a topic", 1, {"topics": [{"error_code": 17, "name": "a"}]}), ("silent", 2, {}))
+    assert compare("topics", kafka, fencepost) == [
+        Deviation("topics", "a topic", 1, "topics.0.error_code", 3, 17),
+        Deviation("topics", "silent", 2, "", "no reply", {}),
+    ]
+
+
+def test_what_one_broker_alone_was_asked_deviates() -> None:
+    assert compare("topics", answers(), answers(("a topic", 1, {}))) == [
+        Deviation("topics", "a topic", 1, "", NOTHING, {})
+    ]
+
+
+def test_versions_that_are_not_served_are_left_out() -> None:
+    kafka = answers(("a topic", 1, {}), ("a topic", 2, {}))
+    (deviation,) = compare("topics", kafka, answers(served={METADATA: (2, 5)}))
+    assert deviation.version == 2
+    assert compare("topics", kafka, answers(served={})) == []
+
+
+def test_versions_that_deviate_in_the_same_way_are_shown_together() -> None:
+    deviations = [Deviation("topics", "a topic", version, "error_code", 1, 2) for version in (1, 2, 3, 7)]
+    assert "topics: a topic | error_code | v1-3,7" in described(deviations)
+
+
+def test_a_recording_says_the_same_when_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "RECORDINGS", tmp_path / "kept")
+    kept = answers(("a", 1, {"x": None}), ("a", 2, {"x": None}), ("a", 5, {"x": None}), ("b", 1, "no reply"))
+    assert len(save("theme", kept).read_text().splitlines()) == 2
+    assert load("theme") == kept
+
+
+def test_a_declaration_covers_what_it_describes_and_is_obsolete_without_it() -> None:
+    declared = [Declared("a", "topics", "create: *", "*.error_message", (NOTHING, None)), Declared("b", "fetch", "*")]
+    text = Deviation("topics", "create: one", 1, "topics.0.error_message", None, "why")
+    code = Deviation("topics", "create: one", 1, "topics.0.error_code", 3, 17)
+    assert undeclared([text, code], declared) == [code]
+    assert obsolete([text, code], declared) == [declared[1]]
+    assert undeclared([text._replace(kafka="*")], declared) != []
+
+
+def test_the_page_explains_exactly_the_declared_differences() -> None:
+    assert set(re.findall(r"^### (\S+)$", PAGE.read_text(), re.MULTILINE)) == {one.name for one in DECLARED}
+
+
+def test_every_theme_has_a_recording_and_all_are_small() -> None:
+    assert {path.stem for path in RECORDINGS.glob("*.jsonl")} == set(SEQUENCES)
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.jsonl")) < 2_000_000
+
+
+def test_every_exception_has_its_reason() -> None:
+    assert all(FREE.values())
+    assert all(reason for _, reason in UNORDERED.values())
+
+
+def test_an_unknown_theme_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        diff_kafka.main(["nonsense"])
+    assert "no such theme" in capsys.readouterr().err
