@@ -1,7 +1,7 @@
 """What goes wrong between the brokers of a cluster: partitions move, views lag, and the network does its worst.
 
-A broker that does not hear of its deposition can tell clients what was true once, and no broker without a lease can help
-that. Where it matters it is out of the clients' reach meanwhile, but never out of the other brokers'.
+A broker that does not hear of its deposition can tell clients what was true once, and no broker without a lease can
+help that. Where it matters it is out of the clients' reach meanwhile, but never out of the other brokers'.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from protocol.messages.markers import WriteTxnMarkersRequest
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.broker_cluster import BrokerCluster
+from tests.simulation.crossing import Crossings
+from tests.simulation.trace import Exchange
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 LOSS_PROBABILITY: Final = 0.15
 REPEAT_PROBABILITY: Final = 0.3
+PATIENCE_S: Final = 3.0
 
 
 class ClusterFaults:
@@ -38,6 +42,7 @@ class ClusterFaults:
         self,
         world: World,
         cluster: BrokerCluster,
+        crossings: Crossings,
         chance: random.Random,
         *,
         fixed_topics: Collection[str],
@@ -47,6 +52,7 @@ class ClusterFaults:
     ) -> None:
         self._world = world
         self._cluster = cluster
+        self._crossings = crossings
         self._chance = chance
         self._fixed_topics = fixed_topics
         self._busy = busy
@@ -78,34 +84,73 @@ class ClusterFaults:
             self._move(topic_partition)
 
     async def keep_in_the_dark(self) -> None:
-        """A broker does not hear who leads what, while that changes; perhaps it is slow to reach the others, too."""
+        """A broker does not hear who leads what, while that changes."""
         brokers = [broker for broker in self._cluster.brokers.values() if broker.is_running]
         if self._in_the_dark or len(brokers) < 2:
             return
-        broker = self._chance.choice(brokers)
+        with self._darkness(self._chance.choice(brokers)):
+            for _ in range(self._chance.randint(1, 4)):
+                await asyncio.sleep(self._chance.uniform(0.0, 0.5))
+                self._move_from_the_dark()
+            await asyncio.sleep(self._chance.uniform(0.0, 2.0))
+
+    async def overtake_markers(self) -> None:
+        """While markers are on their way, and late, their partitions move, or their coordinator does and does not hear
+        of it.
+        """
+        hold_up_s = self._chance.uniform(0.1, 1.0)
+        exchange = await self._next_markers(hold_up_s)
+        if exchange is None:
+            return
+        hosts = frozenset((exchange.client, self._cluster.brokers[exchange.node_id].host))
+        self._happened(f"markers from {exchange.client} to broker-{exchange.node_id} take {hold_up_s:.2f} s")
+        sender = next(broker for broker in self._cluster.brokers.values() if broker.host == exchange.client)
+        if self._chance.random() < 0.5:
+            for topic_partition in _marked(exchange.request):
+                self._move(topic_partition)
+            await asyncio.sleep(2 * hold_up_s)
+        elif not self._in_the_dark and sender.is_running:
+            with self._darkness(sender):
+                for topic_partition in self._movable():
+                    is_its = self._cluster.leader_id(topic_partition) == sender.node_id
+                    if is_its and topic_partition.topic == TRANSACTION_STATE_TOPIC:
+                        self._move(topic_partition)
+                await asyncio.sleep(2 * hold_up_s)
+        self._world.network.latency_between_s.pop(hosts, None)
+
+    async def _next_markers(self, hold_up_s: float) -> Exchange | None:
+        """The next WriteTxnMarkers from one broker to another, which takes so long; None when none comes for long."""
+        sent: asyncio.Future[Exchange] = asyncio.get_running_loop().create_future()
+
+        def hold_up(exchange: Exchange) -> None:
+            if isinstance(exchange.request, WriteTxnMarkersRequest) and not sent.done():
+                hosts = frozenset((exchange.client, self._cluster.brokers[exchange.node_id].host))
+                self._world.network.latency_between_s[hosts] = hold_up_s
+                sent.set_result(exchange)
+
+        self._crossings.on_sent.append(hold_up)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await sent
+        except TimeoutError:
+            return None
+        finally:
+            self._crossings.on_sent.remove(hold_up)
+
+    @contextmanager
+    def _darkness(self, broker: SimulatedBroker) -> Iterator[None]:
+        """A broker that runs does not hear who leads what."""
         view = self._cluster.view(broker.node_id)
         assert view is not None
-        self._in_the_dark.add(broker.node_id)
-        hosts = [other.host for other in self._cluster.brokers.values()]
-        latencies_s = self._world.network.latency_between_s
-        distant = [
-            frozenset((broker.host, host)) for host in hosts if host != broker.host and self._chance.random() < 0.6
-        ]
-        latencies_s |= dict.fromkeys(distant, self._chance.uniform(0.1, 1.0))
-        await asyncio.sleep(self._chance.uniform(0.0, 0.5))
         self._happened(f"{broker.host} is not told who leads what")
-        if self._isolates:
-            self._world.network.isolate(broker.host, hosts)
+        self._in_the_dark.add(broker.node_id)
         view.lag()
-        for _ in range(self._chance.randint(1, 4)):
-            await asyncio.sleep(self._chance.uniform(0.0, 0.5))
-            self._move_from_the_dark()
-        await asyncio.sleep(self._chance.uniform(0.0, 2.0))
+        if self._isolates:
+            self._world.network.isolate(broker.host, [other.host for other in self._cluster.brokers.values()])
+        yield
         self._in_the_dark.discard(broker.node_id)
         view.catch_up()
         self._world.network.open_up(broker.host)
-        for hosts_apart in distant:
-            latencies_s.pop(hosts_apart, None)
         self._happened(f"{broker.host} is told who leads what")
 
     async def separate(self) -> None:
@@ -183,3 +228,12 @@ class ClusterFaults:
             node_id = self._chance.choice(nodes)
             self._happened(f"broker-{node_id} leads {topic_partition}")
             self._cluster.move(topic_partition, node_id)
+
+
+def _marked(request: WriteTxnMarkersRequest) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, partition)
+        for marker in request.markers
+        for topic in marker.topics
+        for partition in topic.partition_indexes
+    ]

@@ -103,7 +103,7 @@ def _situations(exchange: Exchange) -> Iterator[str]:
     if isinstance(request, WriteTxnMarkersRequest):
         if errors == {ErrorCode.NONE}:
             yield A_MARKER_CROSSES
-        if ErrorCode.NOT_LEADER_OR_FOLLOWER in errors:
+        if errors & {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
             yield A_MARKER_IS_SENT_TO_ANOTHER_BROKER
         if ErrorCode.TRANSACTION_COORDINATOR_FENCED in errors:
             yield A_DEPOSED_COORDINATORS_MARKER_IS_REFUSED

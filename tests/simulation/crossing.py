@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.topic_partition import TopicPartition
 from protocol.framing import find_frame
 from protocol.headers import (
     read_request_header,
@@ -18,7 +17,6 @@ from protocol.headers import (
     response_header_version,
 )
 from protocol.messages import REQUESTS, RESPONSES
-from protocol.messages.markers import WriteTxnMarkersRequest
 from protocol.schema import decode
 from tests.simulation.trace import Exchange, brief
 
@@ -27,17 +25,17 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 MAXIMUM_FRAME_BYTES: Final = 100_000_000
-LONGEST_WAY_S: Final = 2.0
-"""What was not answered for longer than that is lost."""
 
 
 class Crossings:
     """Follows a world from before its first broker starts.
 
+    on_sent:     called with each request, before the network decides how long it takes.
     on_repeated: called with the request that the network delivers once more.
     """
 
     def __init__(self, world: World) -> None:
+        self.on_sent: list[Callable[[Exchange], None]] = []
         self.on_repeated: list[Callable[[Any], None]] = []
         self._world = world
         self._under_way: dict[_Connection, dict[int, Exchange]] = {}
@@ -45,21 +43,6 @@ class Crossings:
         world.network.on_sent.append(self._sent)
         world.network.on_arrived.append(self._has_arrived)
         world.network.on_repeated.append(self._repeated)
-
-    def marked_now(self) -> list[TopicPartition]:
-        """The partitions to whose leaders markers are on their way."""
-        return [
-            TopicPartition(topic.name, partition)
-            for under_way in self._under_way.values()
-            for exchange in under_way.values()
-            if isinstance(exchange.request, WriteTxnMarkersRequest) and self._is_recent(exchange)
-            for marker in exchange.request.markers
-            for topic in marker.topics
-            for partition in topic.partition_indexes
-        ]
-
-    def _is_recent(self, exchange: Exchange) -> bool:
-        return exchange.sent_s > self._world.loop.time() - LONGEST_WAY_S
 
     def _sent(self, connection: _Connection, content: bytes) -> None:
         nodes = {broker.host: broker.node_id for broker in self._world.brokers.values()}
@@ -69,6 +52,8 @@ class Crossings:
         for correlation_id, request, version in _requests(content):
             exchange = self._world.trace.sent(source, nodes[target], request, version)
             self._under_way.setdefault(connection, {})[correlation_id] = exchange
+            for tell in list(self.on_sent):
+                tell(exchange)
 
     def _has_arrived(self, connection: _Connection, content: bytes) -> None:
         under_way = self._under_way.get(connection)

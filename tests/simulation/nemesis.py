@@ -42,6 +42,7 @@ class Fault(Enum):
     MOVE = "a partition moves to another broker"
     DEPOSITION = "nobody leads a partition for a while"
     DARKNESS = "a broker does not hear who leads what for a while"
+    OVERTAKEN_MARKERS = "markers are overtaken by a move of their partitions or of their coordinator"
     BROKERS_APART = "two brokers cannot reach each other for a while"
     BROKERS_FAR = "messages between two brokers take long for a while"
     BROKERS_LOSE = "messages between two brokers get lost for a while"
@@ -53,6 +54,7 @@ OF_CLUSTERS = frozenset(
         Fault.MOVE,
         Fault.DEPOSITION,
         Fault.DARKNESS,
+        Fault.OVERTAKEN_MARKERS,
         Fault.BROKERS_APART,
         Fault.BROKERS_FAR,
         Fault.BROKERS_LOSE,
@@ -118,6 +120,7 @@ class Nemesis:
                 Fault.MOVE: cluster.move,
                 Fault.DEPOSITION: cluster.depose,
                 Fault.DARKNESS: cluster.keep_in_the_dark,
+                Fault.OVERTAKEN_MARKERS: cluster.overtake_markers,
                 Fault.BROKERS_APART: cluster.separate,
                 Fault.BROKERS_FAR: cluster.slow_down,
                 Fault.BROKERS_LOSE: cluster.lose,

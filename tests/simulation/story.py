@@ -183,12 +183,12 @@ class _Teller:
             return None
 
         def busy() -> list[TopicPartition]:
-            open_now = [history.topic_partition for history in evidence.histories.values() if history.open]
-            return crossings.marked_now() or open_now
+            return [history.topic_partition for history in evidence.histories.values() if history.open]
 
         return ClusterFaults(
             world,
             cluster,
+            crossings,
             world.chance_of("cluster"),
             fixed_topics=[topic.name for topic in script.topics if not topic.is_recorded],
             busy=busy,
