@@ -88,8 +88,7 @@ def prepare_client_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> P
         message = f"the base offset of a batch to be appended is 0, not {header.base_offset}"
         return AppendResult(ErrorCode.INVALID_RECORD, message=message)
     if size_bytes > rules.maximum_bytes:
-        message = f"a batch of {size_bytes} bytes is above the topic's max.message.bytes of {rules.maximum_bytes}"
-        return AppendResult(ErrorCode.MESSAGE_TOO_LARGE, message=message)
+        return _too_large(size_bytes, rules)
     if not check_crc(batch):
         return AppendResult(ErrorCode.CORRUPT_MESSAGE, message="the checksum of the batch does not match")
     refusal = validate_batch(batch, header, rules.record_rules, now_ms=now_ms)
@@ -99,6 +98,8 @@ def prepare_client_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> P
     if rules.codec is not None and header.attributes & CODEC_MASK != rules.codec:
         batch = memoryview(recompress(RecordBatch(header, batch), rules.codec))
         header = read_header(batch)
+        if len(batch) > rules.maximum_bytes:
+            return _too_large(len(batch), rules)
     if len(batch) > rules.segment_bytes:
         return _too_large_for_segment(batch, rules)
     return _with_topic_time(batch, header, rules, now_ms)
@@ -107,8 +108,7 @@ def prepare_client_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> P
 def prepare_own_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> PreparedBatch | AppendResult:
     """A batch that the broker itself has built: only its size is checked. MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE."""
     if len(batch) > rules.maximum_bytes:
-        message = f"a batch of {len(batch)} bytes is above the topic's max.message.bytes of {rules.maximum_bytes}"
-        return AppendResult(ErrorCode.MESSAGE_TOO_LARGE, message=message)
+        return _too_large(len(batch), rules)
     if len(batch) > rules.segment_bytes:
         return _too_large_for_segment(batch, rules)
     return _with_topic_time(batch, read_header(batch), rules, now_ms)
@@ -117,6 +117,11 @@ def prepare_own_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> Prep
 def prepare_marker(batch: memoryview, rules: BatchRules, now_ms: int) -> PreparedBatch:
     """A marker, which no limit of the topic may hold up: its transaction would stay open for ever."""
     return _with_topic_time(batch, read_header(batch), rules, now_ms)
+
+
+def _too_large(size_bytes: int, rules: BatchRules) -> AppendResult:
+    message = f"a batch of {size_bytes} bytes is above the topic's max.message.bytes of {rules.maximum_bytes}"
+    return AppendResult(ErrorCode.MESSAGE_TOO_LARGE, message=message)
 
 
 def _too_large_for_segment(batch: memoryview, rules: BatchRules) -> AppendResult:
