@@ -89,6 +89,7 @@ def log_config(configs: Mapping[str, str], settings: Settings) -> LogConfig:
         segment_bytes=values["segment.bytes"],
         segment_index_bytes=values["segment.index.bytes"],
         segment_jitter_ms=values["segment.jitter.ms"],
+        flush_ms=values["flush.ms"],
         segment_ms=values["segment.ms"],
         producer_id_expiration_ms=settings.producer_id_expiration_ms,
         transaction_partition_verification_enable=settings.transaction_partition_verification_enable,

@@ -16,6 +16,7 @@ DYNAMIC_NAMES = frozenset(
     """
     compression.type log.cleaner.backoff.ms log.cleaner.delete.retention.ms log.cleaner.max.compaction.lag.ms
     log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleanup.policy log.flush.interval.messages
+    log.flush.interval.ms
     log.index.interval.bytes log.index.size.max.bytes log.message.timestamp.after.max.ms
     log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes log.retention.ms
     log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms max.connections max.connections.per.ip
@@ -29,7 +30,7 @@ _WITHOUT_EFFECT = frozenset(
     """
     background.threads cordoned.log.dirs follower.replication.throttled.rate leader.replication.throttled.rate
     log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
-    log.cleaner.io.max.bytes.per.second log.cleaner.threads log.flush.interval.ms log.preallocate
+    log.cleaner.io.max.bytes.per.second log.cleaner.threads log.preallocate
     max.connection.creation.rate max.connections.per.ip.overrides metric.reporters num.io.threads num.network.threads
     num.recovery.threads.per.data.dir num.replica.fetchers replica.alter.log.dirs.io.max.bytes.per.second
     unclean.leader.election.enable

@@ -27,7 +27,7 @@ IGNORED_NAMES = frozenset(
     group.coordinator.append.linger.ms group.coordinator.rebalance.protocols initial.broker.registration.timeout.ms
     log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
     log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
-    log.flush.interval.ms log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
+    log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
     log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms log.message.downconversion.enable
     log.message.format.version log.preallocate max.connection.creation.rate max.connections.per.ip.overrides
     max.request.partition.size.limit node.rack num.io.threads num.network.threads num.recovery.threads.per.data.dir

@@ -205,8 +205,16 @@ class LogSettings:
         LONG,
         1,
         "1: a write is acknowledged when it is on disk (concurrent writes share one flush). Larger: when it is in the "
-        "operating system's page cache, as Apache Kafka does by default; that survives kill -9 but not power loss.",
+        "operating system's page cache, as Apache Kafka does by default; that survives kill -9 but not power loss. "
+        "After that many records it is flushed.",
         at_least(1),
+    )
+    log_flush_interval_ms: int | None = declare(
+        LONG,
+        None,
+        "Where that is larger than 1: records are flushed within this time, give or take 5 s. Unset: whenever the "
+        "operating system sees fit.",
+        at_least(0),
     )
     log_retention_hours: int = declare(INT, 168, "How long a segment is kept; -1 for ever.")
     log_retention_minutes: int | None = declare(INT, None, "The same in minutes; stronger than hours.")

@@ -161,15 +161,14 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "flush.messages",
             LONG,
             ("log.flush.interval.messages",),
-            "1: acknowledged means on disk. Larger: in the page cache.",
+            "1: acknowledged means on disk. Larger: in the page cache, flushed after that many records.",
         ),
         TopicSetting(
             "flush.ms",
             LONG,
-            (),
-            "Accepted and shown; `flush.messages` decides when a write is on disk.",
+            ("log.flush.interval.ms",),
+            "Where `flush.messages` is larger than 1: records are flushed within this time, give or take 5 s.",
             MAX_INT64,
-            has_effect=False,
         ),
         TopicSetting(
             "follower.replication.throttled.replicas",

@@ -72,6 +72,9 @@ class DurableLog:
         self._producers = producers
         self._epochs = epochs
         self._segment_opened_ms = now_ms
+        self._flushed_ms = now_ms
+        self._flush_offset = self.log_end_offset
+        self._is_flush_due = False
         self._waiters = DurabilityWaiters()
         self._watchers = Watchers()
         self._sync_target = self.log_end_offset
@@ -106,6 +109,12 @@ class DurableLog:
             self._flusher.request(self)
         return self._waiters.wait_for(end_offset)
 
+    def flush_soon(self) -> None:
+        """Have what has been appended synced, though nobody waits for it; `_flush_offset` is where that ends."""
+        self._flush_offset = self.log_end_offset
+        self._is_flush_due = True
+        self._flusher.request(self)
+
     def begin_sync(self) -> SyncWork:
         """For the flusher: what is not on the disk yet."""
         if self.is_deleted:
@@ -120,7 +129,8 @@ class DurableLog:
         self._unsynced_segments = []
         self._side_files = []
         directories, self._unsynced_directories = self._unsynced_directories, []
-        if self.config.is_durable or self._is_closing:
+        if self.config.is_durable or self._is_closing or self._is_flush_due:
+            self._is_flush_due = False
             files.append(self.segments.active.log)
             self._sync_target = self.log_end_offset
         else:

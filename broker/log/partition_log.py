@@ -221,6 +221,8 @@ class PartitionLog(SweptLog):
             self.high_watermark = self.log_end_offset
             self._update_stable()
             self._watchers.notify()
+            if self.log_end_offset - self._flush_offset >= self.config.flush_interval_messages:
+                self.flush_soon()
 
     def _not_appended(self, header: BatchHeader, verdict: Duplicate | ErrorCode) -> AppendResult:
         if isinstance(verdict, Duplicate):

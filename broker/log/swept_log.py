@@ -59,6 +59,7 @@ class SweptLog(DurableLog):
         try:
             self._roll_by_time(now_ms)
             self._delete_expired(now_ms)
+            self._flush_by_time(now_ms)
             if now_ms - self._producers_swept_ms >= PRODUCER_SWEEP_INTERVAL_MS:
                 self._producers_swept_ms = now_ms
                 self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
@@ -70,6 +71,14 @@ class SweptLog(DurableLog):
             self.files.write_epochs(self._epochs)
         except StorageError as error:
             self.give_up(error)
+
+    def _flush_by_time(self, now_ms: int) -> None:
+        """Where the page cache is enough for an acknowledgement, records still reach the disk some time."""
+        if self.config.is_durable or now_ms - self._flushed_ms < self.config.flush_ms:
+            return
+        self._flushed_ms = now_ms
+        if self.recovery_point < self.log_end_offset:
+            self.flush_soon()
 
     def _roll_by_time(self, now_ms: int) -> None:
         """Kafka rolls by time only when something is appended; then the last records of a quiet topic stay for ever."""

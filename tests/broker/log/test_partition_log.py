@@ -496,3 +496,36 @@ async def test_a_failed_sync_fails_whoever_waits_and_takes_the_log_offline(
     assert log.high_watermark == 0
     with pytest.raises(StorageError):
         await log.flushed()
+
+
+# Flushing where the page cache is enough
+
+
+async def test_records_are_flushed_after_as_many_as_the_topic_says(world: LogWorld) -> None:
+    log = world.create(LogConfig(flush_interval_messages=3))
+    world.append(b"a", b"b")
+    await world.logs._flusher.drain()
+    assert (log.high_watermark, log.recovery_point) == (2, 0)  # acknowledged, and in the page cache
+    world.append(b"c")
+    world.append(b"d")  # while it is on its way
+    await world.logs._flusher.drain()
+    assert log.recovery_point >= 3
+    flushed = log.recovery_point
+    world.append(b"e")
+    await world.logs._flusher.drain()
+    assert log.recovery_point == flushed
+
+
+async def test_records_are_flushed_after_a_time(world: LogWorld) -> None:
+    log = world.create(LogConfig(flush_interval_messages=1000, flush_ms=5000))
+    world.append(b"a")
+    log.sweep(NOW_MS + 4999)
+    await world.logs._flusher.drain()
+    assert log.recovery_point == 0
+    log.sweep(NOW_MS + 5000)
+    await world.logs._flusher.drain()
+    assert log.recovery_point == 1
+    syncs = world.logs._flusher.sync_count
+    log.sweep(NOW_MS + 10_000)  # nothing has come since
+    await world.logs._flusher.drain()
+    assert world.logs._flusher.sync_count == syncs
