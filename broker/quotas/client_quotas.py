@@ -101,6 +101,12 @@ class ClientQuotas:
         if rate is not None:
             rate.record(-amount, self._clock.now_ms())
 
+    def is_unused(self, key: QuotaKey, client_id: str) -> bool:
+        """Whether a client has used nothing lately of what it may."""
+        limit = self._limit(key, client_id)
+        rate = self._rates.get((key, limit.owner)) if limit is not None else None
+        return rate is None or rate.is_unused(self._clock.now_ms())
+
     def most_at_once(self, key: QuotaKey, client_id: str) -> float | None:
         """What a client can use at one time without ever being over its quota; None without a quota."""
         limit = self._limit(key, client_id)
@@ -178,12 +184,18 @@ class RequestMeter:
         return self._quotas.most_at_once(QuotaKey.CONSUMER_BYTE_RATE, self._client_id)
 
     def charge_fetch(self, records_bytes: int) -> bool:
-        """Whether the client gets these records; else it has to come again, after a pause."""
+        """Whether the client gets these records; else it has to come again, after a pause.
+
+        Who comes for the first time in a while gets them in any case: a single batch may be more than the quota has
+        room for, and would never be given otherwise.
+        """
         key = QuotaKey.CONSUMER_BYTE_RATE
+        is_first = self._quotas.is_unused(key, self._client_id)
         self._throttle_ms = self._quotas.charge(key, self._client_id, records_bytes)
-        if self._throttle_ms:
-            self._quotas.refund(key, self._client_id, records_bytes)
-        return self._throttle_ms == 0
+        if self._throttle_ms == 0 or is_first:
+            return True
+        self._quotas.refund(key, self._client_id, records_bytes)
+        return False
 
     def finish(self, response: Any) -> None:
         """Charge the time it took; tell the client in its reply, if there is one, for how long it has to pause."""

@@ -29,12 +29,15 @@ class SampledRate:
             samples.append([now_ms, 0.0])
         samples[-1][1] += amount
 
+    def is_unused(self, now_ms: int) -> bool:
+        """Whether nothing has been used in all windows that count."""
+        self._forget(now_ms)
+        return not any(amount > 0 for _, amount in self._samples)
+
     def throttle_ms(self, limit_per_s: float, now_ms: int) -> int:
         """How long to pause so that the rate falls to a limit; 0 while it is not above."""
+        self._forget(now_ms)
         samples = self._samples
-        oldest_ms = now_ms - self._window_count * self._window_ms
-        while samples and not oldest_ms < samples[0][0] <= now_ms:
-            samples.popleft()
         if not samples:
             return 0
         elapsed_ms = now_ms - samples[0][0]
@@ -45,3 +48,10 @@ class SampledRate:
         if rate_per_s <= limit_per_s:
             return 0
         return min(round((rate_per_s - limit_per_s) / limit_per_s * elapsed_ms), 2**31 - 1)
+
+    def _forget(self, now_ms: int) -> None:
+        """Windows that are too old, and those of a future that a clock which was set back has taken away."""
+        samples = self._samples
+        oldest_ms = now_ms - self._window_count * self._window_ms
+        while samples and not oldest_ms < samples[0][0] <= now_ms:
+            samples.popleft()

@@ -165,6 +165,18 @@ async def test_records_over_the_quota_are_not_given_and_not_charged(world: World
     assert meter.charge_fetch(1000)
 
 
+async def test_a_batch_that_no_quota_has_room_for_is_given_and_paid_for_afterwards(world: World) -> None:
+    await world.set(10.0, CONSUMED, client_id="app")
+    meter, muted = world.request()
+    assert meter.charge_fetch(1_000_000)
+    response = ProduceResponse()
+    meter.finish(response)
+    assert muted == [response.throttle_time_ms / 1000]
+    assert response.throttle_time_ms > 60_000
+    meter, _ = world.request()
+    assert not meter.charge_fetch(1)
+
+
 async def test_time_on_the_processor_is_paid_back_in_small_pauses(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
