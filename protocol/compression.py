@@ -42,9 +42,11 @@ CODEC_BY_NAME: Final[Mapping[str, Codec]] = {
 }
 """The values of `compression.type`, of topics ("uncompressed") and of producers ("none"). "producer" names no codec."""
 
-_ZSTD_LEVEL = 3
-_GZIP_LEVEL = 6
-_LZ4_LEVEL = 1
+DEFAULT_LEVELS: Final[Mapping[Codec, int]] = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
+"""As Kafka counts them; snappy has none."""
+
+_GZIP_LEVEL = 6  # -1 leaves it to the library, which takes this one
+_FAST_LZ4_LEVEL = 1  # 9 is Kafka's name for the fast compressor; all others are for the thorough one
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
@@ -55,22 +57,25 @@ _LEAST_GUESS_BYTES = 16 * 1024
 _GUESSED_RATIO = 8
 
 
-def compress(codec: Codec, content: Buffer) -> bytes:
-    """Compress the records section of a batch, at each codec's default level."""
+def compress(codec: Codec, content: Buffer, level: int | None = None) -> bytes:
+    """Compress the records section of a batch. level: as Kafka counts them, by default the codec's own default."""
+    default_level = DEFAULT_LEVELS.get(codec, 0)
+    level = default_level if level is None else level
     match codec:
         case Codec.NONE:
             return bytes(content)
         case Codec.GZIP:
-            return bytes(cramjam.gzip.compress(content, level=_GZIP_LEVEL))
+            return bytes(cramjam.gzip.compress(content, level=_GZIP_LEVEL if level == default_level else level))
         case Codec.SNAPPY:
             return _compress_xerial(content)
         case Codec.LZ4:
             # Kafka's Java reader refuses frames whose blocks depend on each other.
-            compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+            lz4_level = _FAST_LZ4_LEVEL if level == default_level else level
+            compressor = cramjam.lz4.Compressor(level=lz4_level, content_checksum=False, block_linked=False)
             compressor.compress(bytes(content))
             return bytes(compressor.finish())
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(content, level=_ZSTD_LEVEL))
+            return bytes(cramjam.zstd.compress(content, level=level))
 
 
 def decompress(codec: Codec, content: Buffer, *, maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES) -> Buffer:

@@ -208,11 +208,13 @@ def sealed_header(header: BatchHeader, records: Buffer) -> bytes:
     )
 
 
-def recompress(batch: RecordBatch, codec: Codec, *, maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES) -> bytearray:
-    """The same batch, its records compressed as a topic's `compression.type` asks. Raises DecodeError."""
+def recompress(
+    batch: RecordBatch, codec: Codec, level: int | None = None, *, maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES
+) -> bytearray:
+    """The same batch, its records compressed as a topic's `compression.type` and level ask. Raises DecodeError."""
     header = batch.header
     content = decompress(header.codec, batch.buffer[HEADER_BYTES:], maximum_bytes=maximum_bytes)
-    section = compress(codec, content)
+    section = compress(codec, content, level)
     changed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
     return bytearray().join((sealed_header(changed, section), section))
 

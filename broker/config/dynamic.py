@@ -14,13 +14,14 @@ from broker.config.topic_settings import ConfigValue, invalid_value, shown_value
 
 DYNAMIC_NAMES = frozenset(
     """
-    compression.type log.cleaner.backoff.ms log.cleaner.delete.retention.ms log.cleaner.max.compaction.lag.ms
-    log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleanup.policy log.flush.interval.messages
-    log.flush.interval.ms
+    compression.gzip.level compression.lz4.level compression.type compression.zstd.level log.cleaner.backoff.ms
+    log.cleaner.delete.retention.ms log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio
+    log.cleaner.min.compaction.lag.ms log.cleanup.policy log.flush.interval.messages log.flush.interval.ms
     log.index.interval.bytes log.index.size.max.bytes log.message.timestamp.after.max.ms
     log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes log.retention.ms
-    log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms max.connections max.connections.per.ip
-    message.max.bytes min.insync.replicas producer.id.expiration.ms transaction.partition.verification.enable
+    log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms max.connections
+    max.connections.per.ip message.max.bytes min.insync.replicas producer.id.expiration.ms
+    transaction.partition.verification.enable
     """.split()  # noqa: SIM905  # reads and is kept in order more easily than quoted names
 )
 """Those of our settings that Kafka, too, changes while it runs; all are read anew whenever they count."""

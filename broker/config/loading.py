@@ -21,8 +21,8 @@ RESERVED_VARIABLES = frozenset(
 IGNORED_NAMES = frozenset(
     """
     auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.id.generation.enable
-    broker.session.timeout.ms client.quota.callback.class cluster.id compression.gzip.level compression.lz4.level
-    compression.zstd.level connection.failed.authentication.delay.ms connections.max.reauth.ms
+    broker.session.timeout.ms client.quota.callback.class cluster.id
+    connection.failed.authentication.delay.ms connections.max.reauth.ms
     control.plane.listener.name early.start.listeners fetch.purgatory.purge.interval.requests group.coordinator.threads
     group.coordinator.append.linger.ms group.coordinator.rebalance.protocols initial.broker.registration.timeout.ms
     log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
@@ -33,7 +33,10 @@ IGNORED_NAMES = frozenset(
     max.request.partition.size.limit node.rack num.io.threads num.network.threads num.recovery.threads.per.data.dir
     num.replica.alter.log.dirs.threads num.replica.fetchers offsets.commit.required.acks principal.builder.class
     process.roles producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
-    reserved.broker.max.id server.max.startup.time.ms socket.connection.setup.timeout.ms
+    reserved.broker.max.id server.max.startup.time.ms share.coordinator.append.linger.ms
+    share.coordinator.cached.buffer.max.bytes share.coordinator.cold.partition.snapshot.interval.ms
+    share.coordinator.state.topic.compression.codec share.coordinator.state.topic.prune.interval.ms
+    share.coordinator.threads share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.ms
     socket.connection.setup.timeout.max.ms telemetry.max.bytes unclean.leader.election.enable
     unstable.feature.versions.enable
     """.split()  # noqa: SIM905  # reads and is kept in order more easily than quoted names

@@ -291,6 +291,15 @@ class LogSettings:
         "How batches are compressed; `producer` keeps them as they were sent.",
         one_of(*_COMPRESSION_TYPES),
     )
+    compression_gzip_level: int = declare(
+        INT, -1, "How thoroughly, where `compression.type` is gzip; -1 is its own default.", between(-1, 9)
+    )
+    compression_lz4_level: int = declare(
+        INT, 9, "How thoroughly, where `compression.type` is lz4; 9 is the fast way.", between(1, 17)
+    )
+    compression_zstd_level: int = declare(
+        INT, 3, "How thoroughly, where `compression.type` is zstd.", between(-131_072, 22)
+    )
     producer_id_expiration_ms: int = declare(
         INT, 86_400_000, "How long a partition remembers an idle producer, to recognise its retries.", at_least(1)
     )

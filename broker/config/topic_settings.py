@@ -121,18 +121,14 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         TopicSetting(
             "compression.gzip.level",
             INT,
-            (),
-            "Accepted and shown; the codec's own default level is used.",
-            -1,
-            has_effect=False,
+            ("compression.gzip.level",),
+            "How thoroughly, where `compression.type` is gzip.",
         ),
         TopicSetting(
             "compression.lz4.level",
             INT,
-            (),
-            "Accepted and shown; the codec's own default level is used.",
-            9,
-            has_effect=False,
+            ("compression.lz4.level",),
+            "How thoroughly, where `compression.type` is lz4.",
         ),
         TopicSetting(
             "compression.type", STRING, ("compression.type",), "How batches are compressed; `producer`: as sent."
@@ -140,10 +136,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         TopicSetting(
             "compression.zstd.level",
             INT,
-            (),
-            "Accepted and shown; the codec's own default level is used.",
-            3,
-            has_effect=False,
+            ("compression.zstd.level",),
+            "How thoroughly, where `compression.type` is zstd.",
         ),
         TopicSetting(
             "delete.retention.ms",

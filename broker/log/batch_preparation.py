@@ -42,7 +42,7 @@ class PreparedBatch(NamedTuple):
 class BatchRules:
     """What a topic's config asks of batches, worked out once per config."""
 
-    __slots__ = ("codec", "config", "maximum_bytes", "record_rules", "segment_bytes", "uses_log_append_time")
+    __slots__ = ("codec", "config", "level", "maximum_bytes", "record_rules", "segment_bytes", "uses_log_append_time")
 
     def __init__(self, config: LogConfig) -> None:
         self.config = config
@@ -50,6 +50,7 @@ class BatchRules:
         self.segment_bytes = config.segment_bytes
         self.uses_log_append_time = config.uses_log_append_time
         self.codec = _CODECS[config.compression_type]  # None: as the producer sent it
+        self.level = _level(config, self.codec)
         self.record_rules = RecordRules(
             requires_keys=config.is_compacted,
             uses_log_append_time=config.uses_log_append_time,
@@ -66,6 +67,17 @@ _CODECS: dict[str, Codec | None] = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
+
+
+def _level(config: LogConfig, codec: Codec | None) -> int | None:
+    match codec:
+        case Codec.GZIP:
+            return config.compression_gzip_level
+        case Codec.LZ4:
+            return config.compression_lz4_level
+        case Codec.ZSTD:
+            return config.compression_zstd_level
+    return None
 
 
 def prepare_client_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> PreparedBatch | AppendResult:
@@ -96,7 +108,7 @@ def prepare_client_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> P
         record_errors = tuple(RecordError(index, message) for index, message in refusal.record_errors)
         return AppendResult(refusal.error, record_errors=record_errors, message=refusal.message)
     if rules.codec is not None and header.attributes & CODEC_MASK != rules.codec:
-        batch = memoryview(recompress(RecordBatch(header, batch), rules.codec))
+        batch = memoryview(recompress(RecordBatch(header, batch), rules.codec, rules.level))
         header = read_header(batch)
         if len(batch) > rules.maximum_bytes:
             return _too_large(len(batch), rules)

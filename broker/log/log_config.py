@@ -13,7 +13,10 @@ class LogConfig:
     """Source: Kafka's LogConfig. One deviation: `flush_interval_messages` is 1, so acknowledged means on disk."""
 
     cleanup_policy: frozenset[str] = frozenset({"delete"})
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
     compression_type: str = "producer"
+    compression_zstd_level: int = 3
     delete_retention_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
     flush_interval_messages: int = 1  # 1: every acknowledgement waits for the disk; larger: the page cache is enough

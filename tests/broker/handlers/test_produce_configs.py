@@ -81,6 +81,21 @@ async def test_a_topic_decides_how_its_batches_are_compressed(broker: HandlerBro
     assert [record.value for record in read_records(kept)] == values
 
 
+@pytest.mark.parametrize(("codec", "least", "most"), [("gzip", "1", "9"), ("lz4", "1", "17"), ("zstd", "-5", "19")])
+async def test_a_topic_decides_how_thoroughly(broker: HandlerBroker, codec: str, least: str, most: str) -> None:
+    words = [b"%d" % (number * 7919 % 1000) for number in range(50)]
+    value = b" ".join(words[(number * number * 31 + number // 7) % 50] for number in range(4000))
+    sizes = []
+    for level in (least, most):
+        topic = f"orders{level}"
+        await broker.create_topic(topic, 1, {"compression.type": codec, f"compression.{codec}.level": level})
+        assert (await produce(broker, batch(value), topic)).error_code == 0
+        (kept,) = stored(broker, topic)
+        assert [record.value for record in read_records(kept)] == [value]
+        sizes.append(kept.header.size_bytes)
+    assert sizes[0] > sizes[1]
+
+
 async def test_the_broker_decides_for_topics_that_do_not_and_may_change_its_mind(broker: HandlerBroker) -> None:
     await broker.create_topic("orders")
     for operation, value in ((SET, "zstd"), (DELETE, None)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 from collections.abc import Iterator
 
@@ -393,6 +394,21 @@ async def test_a_topic_that_is_only_compacted_is_not_cut_by_retention(world: Log
     await log.flushed()
     log.sweep(NOW_MS)
     assert log.log_start_offset == 0
+
+
+async def test_what_is_compacted_and_deleted_goes_by_age_and_by_size_as_well(world: LogWorld) -> None:
+    both = frozenset({"compact", "delete"})
+    log = world.create(LogConfig(segment_bytes=200, retention_ms=1000, retention_bytes=450, cleanup_policy=both))
+    for age_ms in (3000, 2000, *[500] * 6):
+        world.append(b"v" * 100, key=b"k", timestamp_ms=NOW_MS - age_ms)
+    await log.flushed()
+    log.config = dataclasses.replace(log.config, retention_bytes=-1)
+    log.sweep(NOW_MS)
+    assert log.log_start_offset == 2  # too old
+    log.config = dataclasses.replace(log.config, retention_bytes=450)
+    log.sweep(NOW_MS)
+    assert log.log_start_offset > 2  # too much
+    assert log.size_bytes >= 450
 
 
 async def test_deleted_records_stay_deleted_after_a_crash(world: LogWorld) -> None:
