@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from tests.compat.builds import build_go, build_python
 from tests.compat.harness import Client
 from tests.compat.jvm import JVM_CLIENTS
 
-CLIENTS: dict[str, Client] = {client.name: client for client in JVM_CLIENTS}
+CLIENTS = {
+    client.name: client
+    for client in (
+        Client("confluent_kafka", tools=(), build=build_python),
+        Client("franz-go", tools=("go",), build=build_go),
+        *JVM_CLIENTS,
+    )
+}

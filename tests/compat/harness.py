@@ -77,8 +77,15 @@ class Client:
 
     def known_checks(self) -> list[str]:
         """The checks of `passes.txt`, which may have comments."""
-        lines = (self.folder / "passes.txt").read_text().splitlines()
-        return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        return _checks_in((self.folder / "passes.txt").read_text())
+
+    def quick_checks(self) -> list[str]:
+        """Those that every test run makes: the ones above the line `# long` of `passes.txt`, or all without it."""
+        return _checks_in((self.folder / "passes.txt").read_text().split("\n# long", 1)[0])
+
+
+def _checks_in(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
 @dataclass(frozen=True)

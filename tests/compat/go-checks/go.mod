@@ -1,0 +1,3 @@
+module fencepost/checks
+
+go 1.24
