@@ -354,6 +354,8 @@ class GroupCoordinatorShard:
         members = [key for key in due if key.kind is not DeadlineKind.DOWNGRADE]
         if members:
             self._consumer.time_over(group, members, effects)
+            if len(members) < len(due):  # another step, which goes by what this one leads to
+                self._deadlines.set(DeadlineKey(DeadlineKind.DOWNGRADE, group.group_id), effects.now_ms)
         elif can_become_classic(group, self._config):
             downgrade(group, self._topics, effects)
             log.info("group_became_classic", group_id=group.group_id, members=len(group.members))

@@ -239,6 +239,9 @@ class ClassicModelMember:
     def _heed(self, error: int) -> None:
         if error == ErrorCode.REBALANCE_IN_PROGRESS:
             self._joined, self._has_to_join = None, True
+        elif error == ErrorCode.ILLEGAL_GENERATION:
+            self._joined, self._has_to_join = None, True
+            self.generation_id, self.owned = -1, set()
         elif error:
             self._reset()
 
