@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import inspect
 import selectors
 import sys
 import warnings
@@ -25,6 +24,9 @@ T = TypeVar("T")
 
 START_MS = 1_800_000_000_000
 """The wall time at which every simulation begins."""
+
+MOST_FINALLY_BLOCKS = 50
+"""One inside another, each with something to wait for: a coroutine that has more is left to the garbage collector."""
 
 
 class Stuck(Exception):  # noqa: N818  # the end of a story, not an error of the loop
@@ -134,24 +136,21 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._virtual.now_s
 
     def bury(self) -> None:
-        """Let go of whatever was left in the middle of something; what its `finally` blocks do has no effect."""
+        """Let go of whatever was left in the middle of something, or was never begun: tasks of dead processes, mostly.
+
+        What their `finally` blocks do has no effect any more.
+        """
         self._is_over = True
         hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self._close_what_never_began()
+                for task in self._tasks:
+                    _close(task.get_coro())
                 self._tasks.clear()
                 gc.collect(0)  # the youngest generation holds all that was made since collecting was disabled
         finally:
             sys.unraisablehook = hook
-
-    def _close_what_never_began(self) -> None:
-        """The tasks that a process was about to begin when it died: nobody will ever await their coroutines."""
-        for task in self._tasks:
-            coroutine = task.get_coro()
-            if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-                coroutine.close()
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -187,6 +186,16 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         error = failure.get("exception")
         if not isinstance(error, Crash) and "was destroyed but it is pending" not in failure["message"]:
             self.failures.append(failure)
+
+
+def _close(coroutine: Any) -> None:
+    """End a coroutine that nobody will go on with, whatever it does in its `finally` blocks."""
+    for _ in range(MOST_FINALLY_BLOCKS):
+        try:
+            coroutine.close()
+        except BaseException:  # noqa: BLE001  # it waits in a `finally`, or does what the dead cannot do
+            continue
+        return
 
 
 class _Turn:

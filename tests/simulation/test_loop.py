@@ -100,20 +100,26 @@ def test_a_timer_that_is_cancelled_after_a_pause_does_not_fire() -> None:
     assert run(cancel_late()) == []
 
 
-def test_a_task_that_a_killed_process_never_began_is_closed_with_its_world() -> None:
-    never_begun: list[asyncio.Task[None]] = []
+def test_what_a_killed_process_left_is_closed_with_its_world() -> None:
+    left: list[asyncio.Task[None]] = []
 
     async def work() -> None:
-        raise AssertionError("it was killed before")
+        try:
+            await asyncio.sleep(10)
+        finally:
+            await asyncio.sleep(10)
 
     async def begin_and_die() -> None:
         process = Process("worker")
         with process.running():
-            never_begun.append(asyncio.get_running_loop().create_task(work()))
+            left.append(asyncio.get_running_loop().create_task(work(), name="begun"))
+            await asyncio.sleep(1)
+            left.append(asyncio.get_running_loop().create_task(work(), name="not begun"))
         process.kill()
         await asyncio.sleep(1)
 
     run(begin_and_die())
-    coroutine = never_begun[0].get_coro()
-    assert inspect.iscoroutine(coroutine)
-    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+    for task in left:
+        coroutine = task.get_coro()
+        assert inspect.iscoroutine(coroutine)
+        assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED, task.get_name()
