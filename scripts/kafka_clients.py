@@ -1,4 +1,4 @@
-"""Kafka's own Java client, fetched once into the checkout's cache by the Ivy that pyspark brings along."""
+"""Kafka's own Java libraries, fetched once into the checkout's cache by the Ivy that pyspark brings along."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ KAFKA_CLIENTS_VERSION = "4.3.0"
 FETCH_TIMEOUT_S = 180
 
 
-def kafka_clients_class_path() -> str:
-    """The class path of kafka-clients and what it needs. Needs Java and a package registry on the first call."""
-    folder = ROOT / ".cache" / "kafka-clients" / KAFKA_CLIENTS_VERSION
+def kafka_class_path(artifact: str, version: str, *, timeout_s: float = FETCH_TIMEOUT_S) -> str:
+    """The class path of one of Kafka's artifacts, such as kafka-streams, and of what it needs.
+
+    timeout_s: how long fetching may take. Needs Java and a package registry on the first call.
+    Raises subprocess.SubprocessError and OSError when the jars cannot be had.
+    """
+    folder = ROOT / ".cache" / artifact / version
     complete = folder / ".complete"
     if not complete.exists():
         (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
@@ -23,14 +27,19 @@ def kafka_clients_class_path() -> str:
                 *("java", "-jar", str(ivy)),
                 *("-settings", str(ROOT / "scripts" / "pipeline" / "ivysettings.xml")),
                 *("-cache", str(ROOT / ".cache" / "ivy" / "kafka-clients")),
-                *("-dependency", "org.apache.kafka", "kafka-clients", KAFKA_CLIENTS_VERSION),
+                *("-dependency", "org.apache.kafka", artifact, version),
                 *("-confs", "default", "-types", "jar", "bundle"),
                 *("-retrieve", f"{folder}/[artifact]-[revision].[ext]"),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            timeout=FETCH_TIMEOUT_S,
+            timeout=timeout_s,
             check=True,
         )
         complete.touch()
     return f"{folder}/*"
+
+
+def kafka_clients_class_path() -> str:
+    """The class path of kafka-clients, of the version that everything here uses, and of what it needs."""
+    return kafka_class_path("kafka-clients", KAFKA_CLIENTS_VERSION)

@@ -2,6 +2,77 @@
 
 from __future__ import annotations
 
-from tests.compat.harness import Client
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-JVM_CLIENTS: tuple[Client, ...] = ()
+from tests.compat.harness import CLIENTS_FOLDER, Client, NotHereError, build_once, call
+
+JVM_CHECKS = CLIENTS_FOLDER / "jvm-checks"
+JAVA_COMMON = CLIENTS_FOLDER / "java-common"
+TOOLS = ("java", "javac")
+# Short lives beside a broker on few cores: quick starts and small heaps matter, fast code does not.
+JVM_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+# The largest of them (kafka-tools) brings a hundred jars.
+FETCH_LIMIT_S = 400
+
+
+def class_path(artifact: str, version: str) -> str:
+    """The class path of one of Kafka's artifacts. Raises NotHereError when it cannot be had."""
+    try:
+        from scripts.kafka_clients import kafka_class_path  # needs pyspark, for its Ivy
+    except ImportError as error:
+        raise NotHereError(f"nothing to fetch Kafka's jars with: {error}") from error
+    try:
+        return kafka_class_path(artifact, version, timeout_s=FETCH_LIMIT_S)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise NotHereError(f"{artifact} {version} cannot be fetched: {error}") from error
+
+
+def spark_program(client: Client) -> Sequence[str]:
+    """A package of this checkout that starts Spark, which brings Kafka's jars along by itself."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise NotHereError(f"Spark is not installed: {error}") from error
+    return [sys.executable, "-m", f"tests.compat.{client.name}"]
+
+
+def java_program(*artifacts: tuple[str, str], sources: Sequence[Path] = ()) -> Callable[[Client], Sequence[str]]:
+    """A build that compiles a client's folder, the classes all JVM programs share and further `sources`.
+
+    artifacts: Kafka's artifacts that they are compiled against, each with its version.
+    The program is the class Main.
+    """
+
+    def build(client: Client) -> Sequence[str]:
+        jars = ":".join(class_path(artifact, version) for artifact, version in artifacts)
+        folders = [client.folder, JVM_CHECKS, *sources]
+
+        def compile_all(cache: Path) -> None:
+            sources = [str(path) for folder in folders for path in sorted(folder.glob("*.java"))]
+            # The same source is compiled against old and new versions: what one deprecates, the other only has.
+            warnings = ["-Xlint:all,-serial,-processing,-classfile,-path,-cast,-deprecation,-removal", "-Werror"]
+            call(["javac", *warnings, "-d", str(cache / "classes"), "-cp", jars, *sources], cwd=client.folder)
+
+        build_once(client, folders, compile_all)
+        return ["java", *JVM_OPTIONS, "-cp", f"{client.cache / 'classes'}:{jars}", "Main"]
+
+    return build
+
+
+JVM_CLIENTS: tuple[Client, ...] = (
+    Client("java", tools=TOOLS, build=java_program(("kafka-clients", "4.3.0"), sources=[JAVA_COMMON])),
+    Client("java-3.9", tools=TOOLS, build=java_program(("kafka-clients", "3.9.2"), sources=[JAVA_COMMON])),
+    # One tool (kafka-configs) is still part of the broker's own jar.
+    Client("tools", tools=TOOLS, build=java_program(("kafka-tools", "4.3.0"), ("kafka_2.13", "4.3.0"))),
+    # A member that was killed is missed after its session's time-out, which may be shorter than usual.
+    Client(
+        "streams",
+        tools=TOOLS,
+        build=java_program(("kafka-streams", "4.3.0")),
+        broker_settings={"group.min.session.timeout.ms": "1000"},
+    ),
+    Client("spark", tools=("java",), build=spark_program),
+)

@@ -16,7 +16,7 @@ from typing import Self
 
 ROOT = Path(__file__).resolve().parents[2]
 READY = re.compile(r"ready: (?P<host>\S+):(?P<port>\d+)")
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 
 

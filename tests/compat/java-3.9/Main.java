@@ -1,0 +1,14 @@
+/** kafka-clients 3.9: transactions of version 1, the first form of the consumer protocol. */
+final class Main {
+    private Main() {}
+
+    public static void main(String[] arguments) throws InterruptedException {
+        Checks checks = new Checks();
+        Producing.addTo(checks);
+        Consuming.addTo(checks);
+        Transacting.addTo(checks);
+        ClassicGroups.addTo(checks);
+        ConsumerGroups.addTo(checks);
+        checks.main(arguments);
+    }
+}

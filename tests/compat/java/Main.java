@@ -1,0 +1,17 @@
+/** kafka-clients 4.3: what it shares with older versions, and what is new in it. */
+final class Main {
+    private Main() {}
+
+    public static void main(String[] arguments) throws InterruptedException {
+        Checks checks = new Checks();
+        Producing.addTo(checks);
+        checks.add("produce-batch-too-large", Producing::batchTooLarge);
+        Consuming.addTo(checks);
+        Transacting.addTo(checks);
+        Administering.addTo(checks);
+        ClassicGroups.addTo(checks);
+        ConsumerGroups.addTo(checks);
+        CurrentGroups.addTo(checks);
+        checks.main(arguments);
+    }
+}

@@ -1,0 +1,63 @@
+import java.util.Properties;
+import java.util.concurrent.CountDownLatch;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.state.KeyValueStore;
+
+/**
+ * Counts equal values exactly once, in a RocksDB store, and writes every count that a value reaches.
+ *
+ * <p>It is a process of its own, so that it can be killed: BOOTSTRAP APPLICATION SOURCE TARGET STATE-FOLDER.
+ */
+final class CountingApplication {
+    private CountingApplication() {}
+
+    public static void main(String[] arguments) throws InterruptedException {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", arguments[0]);
+        settings.put("application.id", arguments[1]);
+        settings.put("state.dir", arguments[4]);
+        settings.put("processing.guarantee", "exactly_once_v2");
+        settings.put("num.stream.threads", 2);
+        settings.put("commit.interval.ms", 100);
+        // Every count goes out, not only the last of a commit interval: so each can be checked.
+        settings.put("statestore.cache.max.bytes", 0);
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("default.key.serde", Serdes.StringSerde.class);
+        settings.put("default.value.serde", Serdes.StringSerde.class);
+        // Whoever was killed is missed soon.
+        settings.put("session.timeout.ms", 4_000);
+        settings.put("heartbeat.interval.ms", 500);
+        settings.put("producer.transaction.timeout.ms", 3_000);
+        settings.put("reconnect.backoff.max.ms", 200);
+        settings.put("metadata.max.age.ms", 1_000);
+
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.stream(arguments[2], Consumed.with(Serdes.String(), Serdes.String()))
+                .groupBy((key, value) -> value, Grouped.with(Serdes.String(), Serdes.String()))
+                .count(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("counts"))
+                .toStream()
+                .mapValues(String::valueOf)
+                .to(arguments[3], Produced.with(Serdes.String(), Serdes.String()));
+        CountDownLatch closed = new CountDownLatch(1);
+        KafkaStreams streams = new KafkaStreams(builder.build(), settings);
+        // A broker that is away for long ends a thread's transaction; the thread is replaced, as applications do it.
+        streams.setUncaughtExceptionHandler(failure -> {
+            failure.printStackTrace();
+            return StreamThreadExceptionResponse.REPLACE_THREAD;
+        });
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            streams.close();
+            closed.countDown();
+        }));
+        streams.start();
+        closed.await();
+    }
+}

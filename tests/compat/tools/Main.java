@@ -1,0 +1,14 @@
+/** Kafka's command line tools, as they come with Apache Kafka 4.3, against a broker. */
+final class Main {
+    private Main() {}
+
+    public static void main(String[] arguments) throws InterruptedException {
+        Checks checks = new Checks();
+        TopicTools.addTo(checks);
+        RecordTools.addTo(checks);
+        GroupTools.addTo(checks);
+        TransactionTools.addTo(checks);
+        ClusterTools.addTo(checks);
+        checks.main(arguments);
+    }
+}
