@@ -63,6 +63,7 @@ class Evidence:
         self.served_since_s: dict[int, float] = {}
         self._skews_ms: list[int] = [0, 0]
         self._homes: dict[TopicPartition, int] = {}
+        self._moved_s: dict[TopicPartition, float] = {}
         self._files: dict[tuple[int, str], _File] = {}
         self._compacted: dict[str, bool] = {}
         self._unsure: dict[Key, None] = {}
@@ -107,6 +108,14 @@ class Evidence:
 
     def is_deleted(self, topic_partition: TopicPartition) -> bool:
         return any(history.topic_partition == topic_partition for history in self.deleted)
+
+    def moved_since(self, topic_partition: TopicPartition, at_s: float) -> bool:
+        """Whether a partition went from one node to another since then."""
+        return self._moved_s.get(topic_partition, -1.0) >= at_s
+
+    def is_led_elsewhere(self, node_id: int, topic_partition: TopicPartition) -> bool:
+        """Whether a partition has moved, and that node does not have it now; it may not know."""
+        return self._homes.get(topic_partition, node_id) != node_id
 
     def live_log(self, history: PartitionHistory) -> PartitionLog | None:
         """The log that serves a history now; None while its broker is down or has given it up."""
@@ -169,7 +178,7 @@ class Evidence:
             if match is not None:
                 self._take_answers()
                 key = broker.node_id, _name(match["directory"])
-                if self._is_left_behind(*key):
+                if self.is_led_elsewhere(*key):
                     return
                 if key in self._unsure:
                     self._read_again(key)
@@ -178,7 +187,7 @@ class Evidence:
             return
         self._removed(broker.node_id, operation.path)
         directory = operation.path.rpartition("/")[0]
-        if _DIRECTORY.fullmatch(directory) is not None and not self._is_left_behind(broker.node_id, _name(directory)):
+        if _DIRECTORY.fullmatch(directory) is not None and not self.is_led_elsewhere(broker.node_id, _name(directory)):
             self._unsure[broker.node_id, _name(directory)] = None
 
     def _moved(self, topic_partition: TopicPartition, source_id: int, target_id: int) -> None:
@@ -187,6 +196,7 @@ class Evidence:
         if source in self._unsure:
             self._read_again(source)
         self._homes[topic_partition] = target_id
+        self._moved_s[topic_partition] = self.now_s
         inside = f"/{topic_partition}/"
         for stale in [known for known in self._files if known[0] == target_id and inside in known[1]]:
             del self._files[stale]
@@ -196,9 +206,6 @@ class Evidence:
         if history is not None:
             history.node_id = target_id
             self.histories[target] = history
-
-    def _is_left_behind(self, node_id: int, topic_partition: TopicPartition) -> bool:
-        return self._homes.get(topic_partition, node_id) != node_id
 
     def _removed(self, node_id: int, path: str) -> None:
         """A directory, if that is what it is, was renamed for its deletion, or deleted."""
@@ -224,7 +231,7 @@ class Evidence:
         self._take_answers()
         found = [match for path in broker.disk.paths() if (match := _LOG_FILE.fullmatch(path))]
         names = dict.fromkeys(
-            name for match in found if not self._is_left_behind(broker.node_id, name := _name(match["directory"]))
+            name for match in found if not self.is_led_elsewhere(broker.node_id, name := _name(match["directory"]))
         )
         for key in [key for key in self.histories if key[0] == broker.node_id and key[1] not in names]:
             self._rewind(self.histories[key], 0)

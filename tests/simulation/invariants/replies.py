@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from broker.handlers.transactions import FIRST_BATCH_VERSION
+from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.transaction.state_machine import TransactionState
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -24,6 +25,8 @@ from tests.support.allowed_replies import ABSENT, allowed_errors, error_codes
 class AllowedReplies(Invariant):
     """23. Replies carry only the error codes that are allowed for the request in the states that the transactional id
     went through between question and answer.
+
+    A coordinator that was deposed and does not know it may answer for any state that there has been.
     """
 
     number = 23
@@ -37,9 +40,10 @@ class AllowedReplies(Invariant):
         if transactional_id is None:
             allowed = allowed_errors(api, version)
         else:
-            states = self.evidence.transactions.states_between(
-                transactional_id, self.evidence.sent_order[exchange.number], self.evidence.order
-            )
+            since_order = self.evidence.sent_order[exchange.number]
+            if self._may_be_deposed(exchange, transactional_id):
+                since_order = 0  # it goes by whatever was true when it was the coordinator
+            states = self.evidence.transactions.states_between(transactional_id, since_order, self.evidence.order)
             for state in states:
                 allowed |= allowed_errors(api, version, ABSENT if state is None else TransactionState(state))
         forbidden = found - allowed
@@ -47,6 +51,14 @@ class AllowedReplies(Invariant):
             names = ", ".join(sorted(error.name for error in forbidden))
             where = f" in {sorted(str(state) for state in states)}" if states else ""
             yield self.violation(f"{api.name} version {version} was answered with {names}{where}", exchange)
+
+    def _may_be_deposed(self, exchange: Exchange, transactional_id: str) -> bool:
+        last = self.evidence.transactions.last(transactional_id)
+        if last is None:
+            return False
+        home = TopicPartition(TRANSACTION_STATE_TOPIC, last.partition)
+        is_elsewhere = self.evidence.is_led_elsewhere(exchange.node_id, home)
+        return is_elsewhere or self.evidence.moved_since(home, exchange.sent_s)
 
 
 def _error_codes(exchange: Exchange) -> Iterator[ErrorCode]:
