@@ -257,10 +257,17 @@ class _Production:
     # Verification: a batch that opens a transaction on its partition needs the coordinator's word
 
     def begin_verification(self) -> list[_Write]:
-        """The batches that must be verified before they are appended; the others stay ready, or are refused."""
+        """The batches that must be verified before they are appended; the others stay ready, or are refused.
+
+        While an earlier request of the producer waits, all of them do: one that need not be verified any more would
+        overtake those in between.
+        """
         if not self._transactional:
             return []
         self._writes = [write for write in self._writes if not write.header.is_transactional]
+        predecessor = self._services.produce_verifications.get(self._transactional[0].header.producer_id)
+        if predecessor is not None and not predecessor.done():
+            return self._transactional
         return self._take_guards(self._transactional)
 
     def _take_guards(self, writes: list[_Write]) -> list[_Write]:
@@ -315,8 +322,9 @@ class _Production:
     async def _verify_and_append(
         self, unverified: list[_Write], predecessor: asyncio.Future[None] | None, appended: asyncio.Future[None]
     ) -> ProduceResponse | None:
-        if predecessor is not None and not predecessor.done():
-            await asyncio.wait([predecessor])
+        if predecessor is not None:
+            if not predecessor.done():
+                await asyncio.wait([predecessor])
             # What was appended meanwhile may have opened the transaction on these partitions too.
             unverified = self._take_guards(unverified)
         if unverified:

@@ -432,6 +432,24 @@ async def test_pipelined_batches_keep_their_order_while_the_first_waits_for_veri
     assert broker.services.produce_verifications == {}
 
 
+async def test_batch_does_not_overtake_those_that_still_wait_when_the_transaction_is_open(
+    broker: HandlerBroker,
+) -> None:
+    broker.verifier.answers = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE]
+
+    def started(sequence: int) -> Any:
+        request = produce((0, transactional(b"v", base_sequence=sequence)), transactional_id="t")
+        return broker.start(request, TRANSACTION_VERSION_2)
+
+    outcomes = [started(0), started(1)]
+    while broker.log("orders").log_end_offset == 0:  # noqa: ASYNC110 - nothing tells of an append in the same turn
+        await asyncio.sleep(0)
+    # The first is in the log and has opened the transaction; the second is about to be told.
+    outcomes.append(started(2))
+    responses = await asyncio.gather(*outcomes)
+    assert [answers(response)[0].base_offset for response in responses] == [0, 1, 2]
+
+
 async def test_batch_of_a_fenced_epoch_is_refused_without_asking_the_coordinator(broker: HandlerBroker) -> None:
     await only_answer(broker, produce((0, transactional(producer_epoch=3)), transactional_id="t"))
     broker.verifier.calls.clear()
