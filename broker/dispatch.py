@@ -74,6 +74,7 @@ class Dispatcher:
             header.client_id,
             connection.client_host,
             connection.connection_id,
+            connection=connection,
         )
         api = route.api
         if self._quotas is not None and self._quotas.is_active:

@@ -21,6 +21,7 @@ log = structlog.get_logger(__name__)
 KEY = "features"
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
 
 
 class LevelRange(NamedTuple):
@@ -32,6 +33,7 @@ class LevelRange(NamedTuple):
 
 SUPPORTED: Mapping[str, LevelRange] = {
     GROUP_VERSION: LevelRange(0, 1),  # 1: the consumer group protocol (KIP-848)
+    SHARE_VERSION: LevelRange(0, 1),  # 1: share groups (KIP-932)
     TRANSACTION_VERSION: LevelRange(0, 2),  # 2: an epoch for every transaction (KIP-890)
 }
 

@@ -20,6 +20,7 @@ from broker.disk import Disk, StorageError, remedy
 from broker.dispatch import Dispatcher
 from broker.features import TRANSACTION_VERSION, Features
 from broker.group.service import GroupService
+from broker.group_configs import GroupConfigs
 from broker.handlers import Services
 from broker.handlers.fetch_sessions import FetchSessionCache
 from broker.local_disk import LocalDisk
@@ -31,6 +32,7 @@ from broker.placement import NodeAddress, Placement, SingleNodePlacement
 from broker.quotas.client_quotas import ClientQuotas
 from broker.scram_credentials import ScramCredentials
 from broker.server import BoundListener, Server, SocketListener, StartError
+from broker.share.service import ShareService
 from broker.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.remote_markers import RemoteMarkerChannel
@@ -128,10 +130,11 @@ class Node:
         self.start_duration_s = time.perf_counter() - started_s
 
     async def ensure_loaded(self) -> None:
-        """Wait until all logs are open and both coordinators have loaded all that they coordinate, or could not."""
+        """Wait until all logs are open and the coordinators have loaded all that they coordinate, or could not."""
         await self.services.topics.ensure_opened()
         await self.services.transactions.ensure_loaded()
         await self.services.groups.ensure_loaded()
+        await self.services.shares.persister.ensure_loaded()
 
     async def stop(self) -> None:
         """Answer what is in flight, bring everything to disk and mark the data directory as cleanly closed."""
@@ -178,12 +181,23 @@ class Node:
 
         producer_ids = ProducerIds(self._store, node_id=settings.node_id)
         transactions, verifier = self._coordinate_transactions(topics, producer_ids)
-        groups = GroupService(topics, settings, clock, new_member_id_suffix=lambda: str(self._new_uuid()))
+        group_configs = GroupConfigs(self._store, settings)
+        await group_configs.open()
+        groups = GroupService(
+            topics,
+            settings,
+            clock,
+            new_member_id_suffix=lambda: str(self._new_uuid()),
+            group_configs=group_configs,
+        )
+        shares = ShareService(topics, groups, group_configs, settings, clock)
         cleanup.push_async_callback(transactions.close)
         _follow_features(features, transactions)
         await transactions.start()
         await groups.start()
         cleanup.push_async_callback(groups.close)
+        await shares.start()
+        cleanup.push_async_callback(shares.close)
 
         services = Services(
             settings=settings,
@@ -192,6 +206,8 @@ class Node:
             transactions=transactions,
             verifier=verifier,
             groups=groups,
+            shares=shares,
+            group_configs=group_configs,
             broker_configs=broker_configs,
             client_quotas=client_quotas,
             features=features,

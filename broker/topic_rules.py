@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from broker.config import Settings, effective_values
 from broker.log.log_config import LogConfig
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 MAX_NAME_LENGTH = 249  # so that `name-partition` and a suffix fit into a file name of 255 bytes
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
@@ -41,8 +41,9 @@ class InternalTopic(NamedTuple):
 
 
 def internal_topic(name: str, settings: Settings) -> InternalTopic:
-    """Partition count and configs of `__transaction_state` or `__consumer_offsets`. Source: Kafka's
-    TransactionStateManager.transactionStateTopicConfigs and GroupCoordinatorService.groupMetadataTopicConfigs."""
+    """Partition count and configs of one of the broker's own topics. Source: Kafka's
+    TransactionStateManager.transactionStateTopicConfigs, GroupCoordinatorService.groupMetadataTopicConfigs and
+    ShareCoordinatorService.shareGroupStateTopicConfigs."""
     if name == TRANSACTION_STATE_TOPIC:
         return InternalTopic(
             settings.transaction_state_log_num_partitions,
@@ -63,6 +64,18 @@ def internal_topic(name: str, settings: Settings) -> InternalTopic:
                 "segment.bytes": str(settings.offsets_topic_segment_bytes),
             },
         )
+    if name == SHARE_GROUP_STATE_TOPIC:
+        return InternalTopic(
+            settings.share_coordinator_state_topic_num_partitions,
+            {
+                # Updates add up, so compaction would lose some; the share coordinator deletes what it no longer needs.
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(settings.share_coordinator_state_topic_min_isr),
+                "retention.ms": "-1",
+                "segment.bytes": str(settings.share_coordinator_state_topic_segment_bytes),
+            },
+        )
     raise ValueError(f"{name} is not an internal topic")
 
 
@@ -72,10 +85,14 @@ def log_config(configs: Mapping[str, str], settings: Settings) -> LogConfig:
     values = effective_values(configs, settings)
     return LogConfig(
         cleanup_policy=frozenset(values["cleanup.policy"]),
+        compression_gzip_level=values["compression.gzip.level"],
+        compression_lz4_level=values["compression.lz4.level"],
         compression_type=values["compression.type"],
+        compression_zstd_level=values["compression.zstd.level"],
         delete_retention_ms=values["delete.retention.ms"],
         file_delete_delay_ms=values["file.delete.delay.ms"],
         flush_interval_messages=values["flush.messages"],
+        flush_ms=values["flush.ms"],
         index_interval_bytes=values["index.interval.bytes"],
         max_compaction_lag_ms=values["max.compaction.lag.ms"],
         max_message_bytes=values["max.message.bytes"],
@@ -85,14 +102,10 @@ def log_config(configs: Mapping[str, str], settings: Settings) -> LogConfig:
         min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
         min_compaction_lag_ms=values["min.compaction.lag.ms"],
         retention_bytes=values["retention.bytes"],
-        compression_gzip_level=values["compression.gzip.level"],
-        compression_lz4_level=values["compression.lz4.level"],
         retention_ms=values["retention.ms"],
-        compression_zstd_level=values["compression.zstd.level"],
         segment_bytes=values["segment.bytes"],
         segment_index_bytes=values["segment.index.bytes"],
         segment_jitter_ms=values["segment.jitter.ms"],
-        flush_ms=values["flush.ms"],
         segment_ms=values["segment.ms"],
         producer_id_expiration_ms=settings.producer_id_expiration_ms,
         transaction_partition_verification_enable=settings.transaction_partition_verification_enable,

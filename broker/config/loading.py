@@ -24,7 +24,9 @@ IGNORED_NAMES = frozenset(
     broker.session.timeout.ms client.quota.callback.class cluster.id
     connection.failed.authentication.delay.ms connections.max.reauth.ms
     control.plane.listener.name early.start.listeners fetch.purgatory.purge.interval.requests group.coordinator.threads
-    group.coordinator.append.linger.ms group.coordinator.rebalance.protocols initial.broker.registration.timeout.ms
+    group.coordinator.append.linger.ms group.coordinator.rebalance.protocols group.share.assignor.offload.enable
+    group.share.max.assignment.interval.ms group.share.min.assignment.interval.ms group.share.persister.class.name
+    initial.broker.registration.timeout.ms
     log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
     log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
     log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
@@ -47,7 +49,6 @@ IGNORED_PREFIXES = (
     "controlled.shutdown.",
     "controller.",
     "create.topic.policy.",
-    "group.share.",
     "group.streams.",
     "inter.broker.",
     "kafka.metrics.",
@@ -57,7 +58,6 @@ IGNORED_PREFIXES = (
     "metrics.",
     "remote.",
     "replica.",
-    "share.coordinator.",
     "zookeeper.",
 )
 # Settings that promise protection: a broker that left them out in silence would be open without its owner knowing.

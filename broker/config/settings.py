@@ -14,6 +14,7 @@ from broker.config.table import (
     GroupSettings,
     LogSettings,
     ServerSettings,
+    ShareGroupSettings,
     TopicSettings,
     TransactionSettings,
 )
@@ -27,6 +28,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigSynonym(NamedTuple):
@@ -52,7 +54,15 @@ class DynamicLayers:
 
 
 @dataclass(frozen=True)
-class Settings(GroupSettings, TransactionSettings, LogSettings, TopicSettings, ConnectionSettings, ServerSettings):
+class Settings(
+    ShareGroupSettings,
+    GroupSettings,
+    TransactionSettings,
+    LogSettings,
+    TopicSettings,
+    ConnectionSettings,
+    ServerSettings,
+):
     """All settings: `settings.transaction_max_timeout_ms` is Kafka's `transaction.max.timeout.ms`, in milliseconds.
 
     Made by `load_settings` from what a user wrote, or directly, by tests: `Settings(log_dirs="…", num_partitions=3)`.

@@ -468,6 +468,113 @@ class GroupSettings:
     )
 
 
+@dataclass(frozen=True)
+class ShareGroupSettings:
+    """Share groups"""
+
+    group_share_session_timeout_ms: int = declare(
+        INT,
+        45_000,
+        "How long a member of a share group may be silent. Group config: `share.session.timeout.ms`.",
+        at_least(1),
+    )
+    group_share_min_session_timeout_ms: int = declare(
+        INT, 45_000, "The least that a group may set as `share.session.timeout.ms`.", at_least(1)
+    )
+    group_share_max_session_timeout_ms: int = declare(
+        INT, 60_000, "The most that a group may set as `share.session.timeout.ms`.", at_least(1)
+    )
+    group_share_heartbeat_interval_ms: int = declare(
+        INT,
+        5_000,
+        "How often members of a share group are told to send heartbeats. Group config: `share.heartbeat.interval.ms`.",
+        at_least(1),
+    )
+    group_share_min_heartbeat_interval_ms: int = declare(
+        INT, 5_000, "The least that a group may set as `share.heartbeat.interval.ms`.", at_least(1)
+    )
+    group_share_max_heartbeat_interval_ms: int = declare(
+        INT, 15_000, "The most that a group may set as `share.heartbeat.interval.ms`.", at_least(1)
+    )
+    group_share_max_size: int = declare(INT, 200, "How many members a share group has at most.", between(1, 1_000))
+    group_share_assignors: tuple[str, ...] = declare(
+        LIST,
+        ("simple",),
+        "Accepted when `simple`, the one assignor that there is.",
+        each_of("simple"),
+        has_effect=False,
+    )
+    group_share_assignment_interval_ms: int = declare(
+        INT, 1_000, "How long a share group keeps an assignment at least.", between(0, 15_000)
+    )
+    group_share_initialize_retry_interval_ms: int = declare(
+        INT, 30_000, "After what time the state of share partitions that was not made is made again.", at_least(1)
+    )
+    group_share_record_lock_duration_ms: int = declare(
+        INT,
+        30_000,
+        "For how long a record is lent to a member. Group config: `share.record.lock.duration.ms`.",
+        between(1_000, 3_600_000),
+    )
+    group_share_min_record_lock_duration_ms: int = declare(
+        INT, 15_000, "The least that a group may set as `share.record.lock.duration.ms`.", between(1_000, 30_000)
+    )
+    group_share_max_record_lock_duration_ms: int = declare(
+        INT, 60_000, "The most that a group may set as `share.record.lock.duration.ms`.", between(30_000, 3_600_000)
+    )
+    group_share_delivery_count_limit: int = declare(
+        INT,
+        5,
+        "How often a record is delivered before the group gives it up. Group config: `share.delivery.count.limit`.",
+        between(2, 10),
+    )
+    group_share_min_delivery_count_limit: int = declare(
+        INT, 2, "The least that a group may set as `share.delivery.count.limit`.", between(2, 5)
+    )
+    group_share_max_delivery_count_limit: int = declare(
+        INT, 10, "The most that a group may set as `share.delivery.count.limit`.", between(5, 25)
+    )
+    group_share_partition_max_record_locks: int = declare(
+        INT,
+        2_000,
+        "How many records of a partition are in flight at once, after which no new ones are lent. Group config: "
+        "`share.partition.max.record.locks`.",
+        between(100, 10_000),
+    )
+    group_share_min_partition_max_record_locks: int = declare(
+        INT, 100, "The least that a group may set as `share.partition.max.record.locks`.", between(100, 2_000)
+    )
+    group_share_max_partition_max_record_locks: int = declare(
+        INT, 4_000, "The most that a group may set as `share.partition.max.record.locks`.", between(2_000, 10_000)
+    )
+    group_share_max_share_sessions: int = declare(INT, 2_000, "How many share sessions are open at most.", at_least(1))
+    share_coordinator_state_topic_num_partitions: int = declare(
+        INT, 50, "How many partitions `__share_group_state` is created with; fixed from then on.", at_least(1)
+    )
+    share_coordinator_state_topic_segment_bytes: int = declare(
+        INT, 104_857_600, "The segment size of `__share_group_state`.", at_least(14)
+    )
+    share_coordinator_state_topic_replication_factor: int = declare(
+        SHORT, 1, "Accepted when 1: a partition has one copy here.", between(1, 1), has_effect=False
+    )
+    share_coordinator_state_topic_min_isr: int = declare(
+        SHORT, 1, "`min.insync.replicas` of `__share_group_state`. A partition has one copy here, so 1.", between(1, 1)
+    )
+    share_coordinator_snapshot_update_records_per_snapshot: int = declare(
+        INT, 500, "How many changes of a share partition are written down before all of it is.", between(0, 500)
+    )
+    share_coordinator_write_timeout_ms: int = declare(
+        INT,
+        5_000,
+        "Accepted; an acknowledgement is answered when it is on disk, and only then.",
+        at_least(1),
+        has_effect=False,
+    )
+    share_coordinator_load_buffer_size: int = declare(
+        INT, 5_242_880, "Accepted; loading reads 4 MiB at a time.", at_least(1), has_effect=False
+    )
+
+
 SECTIONS: tuple[type, ...] = (
     ServerSettings,
     ConnectionSettings,
@@ -475,4 +582,5 @@ SECTIONS: tuple[type, ...] = (
     LogSettings,
     TransactionSettings,
     GroupSettings,
+    ShareGroupSettings,
 )

@@ -4,7 +4,7 @@ requests to answer.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
@@ -15,9 +15,19 @@ from broker.shard import CoordinatorRecord, Decision, Parked
 Reply = TypeVar("Reply")
 
 
+class ShareTimes(NamedTuple):
+    """What the members of one share group go by; a group may have settings of its own."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+
+
+DEFAULT_SHARE_TIMES = ShareTimes(45_000, 5_000)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The settings that the pure coordinator goes by, named as Kafka names them."""
+    """The settings that the pure coordinator goes by, named as Kafka names them. share_times: by group id."""
 
     initial_rebalance_delay_ms: int = 3_000
     min_session_timeout_ms: int = 6_000
@@ -32,8 +42,7 @@ class GroupConfig:
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
     consumer_assignment_interval_ms: int = 1_000
-    share_session_timeout_ms: int = 45_000
-    share_heartbeat_interval_ms: int = 5_000
+    share_times: Callable[[str], ShareTimes] = lambda _: DEFAULT_SHARE_TIMES
     share_max_size: int = 200
     share_assignment_interval_ms: int = 1_000
     share_initialize_retry_interval_ms: int = 30_000

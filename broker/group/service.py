@@ -26,8 +26,10 @@ from broker.group.classic_membership import Joiner
 from broker.group.classic_rebalance import refuse_join, refuse_sync
 from broker.group.consumer_membership import Refusal, Sender
 from broker.group.coordinator import GroupCoordinatorShard
-from broker.group.effects import GroupConfig
+from broker.group.effects import GroupConfig, ShareTimes
 from broker.group.offset_commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
+from broker.group.share_groups import ShareGroups
+from broker.group_configs import GroupConfigs
 from broker.log.partition_log import PartitionLog
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
@@ -70,6 +72,7 @@ class GroupService:
         clock: Clock,
         *,
         new_member_id_suffix: Callable[[], str] = lambda: str(uuid4()),
+        group_configs: GroupConfigs | None = None,
     ) -> None:
         self._topics = topics
         self._clock = clock
@@ -88,6 +91,10 @@ class GroupService:
             consumer_assignors=settings.group_consumer_assignors,
             consumer_migration_policy=settings.group_consumer_migration_policy,
             consumer_assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
+            share_times=_share_times(group_configs, settings),
+            share_max_size=settings.group_share_max_size,
+            share_assignment_interval_ms=settings.group_share_assignment_interval_ms,
+            share_initialize_retry_interval_ms=settings.group_share_initialize_retry_interval_ms,
         )
         self._runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
             "group", make_shard=lambda _: GroupCoordinatorShard(config, topics.metadata), clock=clock
@@ -173,12 +180,18 @@ class GroupService:
         await self._drop_offsets_of_gone_topics(index)
 
     async def _drop_offsets_of_gone_topics(self, index: int) -> None:
+        now_ms = self._clock.now_ms()
         try:
+            while await self._runtime.execute(index, lambda shard: shard.shares.drop_topics(self._is_gone_id, now_ms)):
+                pass
             while await self._runtime.execute(index, lambda shard: shard.offsets.drop(self._is_gone)):
                 pass
         except CoordinatorRefusal as refusal:
             # Loading: it is done at the end of that. Offline: nobody is served these offsets.
             log.debug("offsets_of_deleted_topics_kept", partition=index, error=refusal.error.name)
+
+    def _is_gone_id(self, topic_id: bytes) -> bool:
+        return self._topics.metadata.get_by_id(topic_id) is None
 
     def _is_gone(self, topic: str, topic_id: bytes) -> bool:
         metadata = self._topics.metadata.get(topic)
@@ -280,6 +293,15 @@ class GroupService:
             )
         except CoordinatorRefusal as refusal:
             return ConsumerGroupHeartbeatResponse(error_code=refusal.error)
+
+    # Share groups
+
+    async def decide_on_share_groups(
+        self, group_id: str, decide: Callable[[ShareGroups, int], Decision[Reply]]
+    ) -> Reply:
+        """Decide, now, on the share groups of the shard that has this one. Raises CoordinatorRefusal."""
+        now_ms = self._clock.now_ms()
+        return await self._decide(group_id, lambda shard: decide(shard.shares, now_ms))
 
     # Offsets
 
@@ -423,3 +445,13 @@ class GroupService:
 
     async def _decide(self, group_id: str, decide: Callable[[GroupCoordinatorShard], Decision[Reply]]) -> Reply:
         return await self._runtime.execute(self._partition_index(group_id), decide)
+
+
+def _share_times(group_configs: GroupConfigs | None, settings: Settings) -> Callable[[str], ShareTimes]:
+    if group_configs is None:
+        times = ShareTimes(settings.group_share_session_timeout_ms, settings.group_share_heartbeat_interval_ms)
+        return lambda _: times
+    return lambda group_id: ShareTimes(
+        group_configs.value(group_id, "share.session.timeout.ms"),
+        group_configs.value(group_id, "share.heartbeat.interval.ms"),
+    )

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 import structlog
 
 from broker.group.classic import ClassicGroup
-from broker.group.consumer_group import JOIN_EPOCH, ConsumerGroup
+from broker.group.consumer_group import JOIN_EPOCH, Assignment, ConsumerGroup
 from broker.group.consumer_membership import Refusal, Sender
 from broker.group.consumer_subscriptions import TopicCatalogue
 from broker.group.effects import DeadlineKey, Effects, GroupConfig, GroupDeadlines
@@ -118,6 +118,9 @@ class ShareGroups:
             return ShareGroupDescribedGroup(group_id=group_id, error_code=group.error, error_message=group.message)
         return described_share_group(group, self._topics)
 
+    def decide_describe(self, group_id: str) -> Decision[ShareGroupDescribedGroup]:
+        return Decision(self.describe(group_id))
+
     def time_over(self, group: ShareGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
         self._membership.time_over(group, due, effects)
 
@@ -172,6 +175,9 @@ class ShareGroups:
         """The share partitions of a group that have state; none for a group that nobody knows."""
         group = self._of(group_id)
         return dict(group.assignable) if isinstance(group, ShareGroup) else {}
+
+    def decide_state_partitions(self, group_id: str) -> Decision[Assignment]:
+        return Decision(self.state_partitions(group_id))
 
     def drop_topics(self, is_gone: Callable[[bytes], bool], now_ms: int) -> Decision[bool]:
         """Forget topics that do not exist any more, a bounded number of groups at a time; whether there may be more."""

@@ -113,9 +113,10 @@ class ShareMembership:
             self._bump_epoch(draft)
         self._update_target(draft)
         updated = self._take_over_target(draft, member_id, has_changed=has_changed)
+        times = self._config.share_times(group.group_id)
         self._deadlines.set(
             DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id),
-            effects.now_ms + self._config.share_session_timeout_ms,
+            effects.now_ms + times.session_timeout_ms,
         )
         missing = uninitialized(
             draft.group, self._topics, effects.now_ms - self._config.share_initialize_retry_interval_ms
@@ -125,7 +126,7 @@ class ShareMembership:
         response = ShareGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=updated.member_epoch,
-            heartbeat_interval_ms=self._config.share_heartbeat_interval_ms,
+            heartbeat_interval_ms=times.heartbeat_interval_ms,
         )
         if (
             request.member_epoch == JOIN_EPOCH
@@ -237,11 +238,10 @@ class ShareMembership:
 
     def start_sessions(self, group: ShareGroup, now_ms: int) -> None:
         """Every member of a group just loaded has a whole session to show up."""
+        session_timeout_ms = self._config.share_times(group.group_id).session_timeout_ms
         for member_id in group.members:
-            self._deadlines.set(
-                DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id),
-                now_ms + self._config.share_session_timeout_ms,
-            )
+            key = DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id)
+            self._deadlines.set(key, now_ms + session_timeout_ms)
 
     def time_over(self, group: ShareGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
         """Take out the members whose session is over, all in one step."""

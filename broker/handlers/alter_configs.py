@@ -1,6 +1,6 @@
 """AlterConfigs, IncrementalAlterConfigs and ListConfigResources: settings of topics and brokers, while they run.
 
-What is changed counts from the next request on, and after a restart. Groups, client metrics and loggers have no
+What is changed counts from the next request on, and after a restart. Client metrics and loggers have no
 configs here.
 Source: KIP-133, KIP-226, KIP-339, KIP-1142; Kafka's ConfigAdminManager and ConfigurationControlManager.
 """
@@ -117,10 +117,13 @@ class _Kind:
     def __init__(self, services: Services, resource_type: int) -> None:
         self._settings = services.settings
         self._is_topic = resource_type == ResourceType.TOPIC
+        self._is_group = resource_type == ResourceType.GROUP
 
     def setting_of(self, name: str) -> Setting | None:
         if self._is_topic:
             return TOPIC_SETTINGS[name].setting if name in TOPIC_SETTINGS else None
+        if self._is_group:
+            return None  # none of a group's configs is a list
         return SETTINGS.get(name)
 
     def default_of(self, name: str) -> str | None:
@@ -173,6 +176,10 @@ async def _alter(services: Services, resource: Resource, change: Change, *, vali
             if reason is not None:
                 return ErrorCode.INVALID_REQUEST, reason
             return await services.broker_configs.alter(name, change, validate_only=validate_only)
+        if resource.resource_type == ResourceType.GROUP:
+            if not name:
+                return ErrorCode.INVALID_REQUEST, "Default group resources are not allowed."
+            return await services.group_configs.alter(name, change, validate_only=validate_only)
     except StorageError as error:
         return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
     return ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}"
@@ -201,7 +208,8 @@ def list_config_resources_failed(
 def handle_list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """The topics and brokers; of the other kinds there are none. Version 0 asks for client metrics only.
+    """The topics, the brokers, and the groups that have configs; of the other kinds there are none. Version 0 asks for
+    client metrics only.
 
     Refuses: UNSUPPORTED_VERSION (a type that has no configs).
     """
@@ -219,5 +227,10 @@ def handle_list_config_resources(
         found += [
             ConfigResource(resource_name=topic.name, resource_type=ResourceType.TOPIC)
             for topic in services.topics.metadata.all()
+        ]
+    if ResourceType.GROUP in kinds:
+        found += [
+            ConfigResource(resource_name=group_id, resource_type=ResourceType.GROUP)
+            for group_id in sorted(services.group_configs.group_ids())
         ]
     return ListConfigResourcesResponse(config_resources=found)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from protocol.errors import ErrorCode
 
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from broker.config import Settings
     from broker.features import Features
     from broker.group.service import GroupService
+    from broker.group_configs import GroupConfigs
     from broker.handlers.fetch_sessions import FetchSessionCache
     from broker.quotas.client_quotas import ClientQuotas, RequestMeter
     from broker.scram_credentials import ScramCredentials
+    from broker.share.service import ShareService
     from broker.topics import Topics
     from broker.transaction.service import TransactionService
     from broker.transaction.verification import TransactionVerifier
@@ -43,6 +45,8 @@ class Services:
     transactions: TransactionService
     verifier: TransactionVerifier
     groups: GroupService
+    shares: ShareService
+    group_configs: GroupConfigs
     broker_configs: BrokerConfigs
     client_quotas: ClientQuotas
     features: Features
@@ -55,6 +59,20 @@ class Services:
     # By producer id, resolved once the last Produce that waited for its verification has appended: what keeps their
     # order.
     produce_verifications: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+
+
+class ClientConnection(Protocol):
+    """The connection of a request, for what ends with it."""
+
+    def add_close_callback(self, callback: Callable[[], None]) -> None: ...
+    def __hash__(self) -> int: ...
+
+
+class EndlessConnection:
+    """In place of a connection: it is never gone."""
+
+    def add_close_callback(self, callback: Callable[[], None]) -> None:
+        """Nothing ever calls it."""
 
 
 @dataclass(slots=True)
@@ -70,6 +88,7 @@ class RequestContext:
     client_host: str
     connection_id: int
     meter: RequestMeter | None = None  # while there are quotas
+    connection: ClientConnection = field(default_factory=EndlessConnection)
 
 
 @dataclass(frozen=True, slots=True)

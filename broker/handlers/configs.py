@@ -25,7 +25,7 @@ UNKNOWN_TYPE = 0
 
 
 class ResourceType(IntEnum):
-    """What can have configs, with Kafka's numbers. Only topics and brokers have any here."""
+    """What can have configs, with Kafka's numbers. Only topics, brokers and groups have any here."""
 
     TOPIC = 2
     BROKER = 4
@@ -76,6 +76,10 @@ def _describe(
         if reason is not None:
             return _failed(resource, ErrorCode.INVALID_REQUEST, reason)
         values = describe_broker_configs(services.settings) if name else describe_broker_defaults(services.settings)
+    elif resource.resource_type == ResourceType.GROUP:
+        if not name:
+            return _failed(resource, ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        values = services.group_configs.describe(name)
     else:
         message = f"Resources of type {resource.resource_type} have no configs here."
         return _failed(resource, ErrorCode.INVALID_REQUEST, message)

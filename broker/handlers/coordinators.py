@@ -5,13 +5,19 @@ Source: KIP-98 (key types), KIP-699 (many keys in one request); Kafka's KafkaApi
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 
 from broker.coordinator import partition_for_key
 from broker.disk import StorageError
 from broker.handlers.api import RequestContext, Services, api
 from broker.placement import NodeAddress
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker.topic_partition import (
+    CONSUMER_OFFSETS_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
 from protocol.errors import ErrorCode
 from protocol.messages.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -29,6 +35,14 @@ class KeyType(IntEnum):
     SHARE = 2
 
 
+_TOPICS = {
+    KeyType.GROUP: CONSUMER_OFFSETS_TOPIC,
+    KeyType.TRANSACTION: TRANSACTION_STATE_TOPIC,
+    KeyType.SHARE: SHARE_GROUP_STATE_TOPIC,
+}
+_SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}:\d+", re.DOTALL)
+
+
 def find_coordinator_failed(request: FindCoordinatorRequest, error: ErrorCode, version: int) -> FindCoordinatorResponse:
     """Every key of the request fails with the same error."""
     keys = request.coordinator_keys if version >= FIRST_VERSION_WITH_MANY_KEYS else [request.key]
@@ -40,7 +54,8 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     """The node that leads the key's partition of the internal topic; this one, once it can answer.
 
     The first key of a kind creates the internal topic behind it. COORDINATOR_NOT_AVAILABLE while nobody leads the
-    partition. INVALID_REQUEST for a key type that is unknown, or for share groups, which are not served.
+    partition. INVALID_REQUEST for a key type that is unknown, and for the key of a share partition that is not
+    `group:topic id:partition`.
     """
     version = context.api_version
     keys = request.coordinator_keys if version >= FIRST_VERSION_WITH_MANY_KEYS else [request.key]
@@ -48,13 +63,16 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
         key_type = KeyType(request.key_type)
     except ValueError:
         return _response([_no_coordinator(key, *_refuse_type(request.key_type)) for key in keys], version)
-    if key_type is KeyType.SHARE:
-        return _response([_no_coordinator(key, *_refuse_share(version)) for key in keys], version)
+    if key_type is KeyType.SHARE and version < FIRST_VERSION_WITH_SHARE_KEYS:
+        reason = f"Version {version} has no share group keys"
+        return _response([_no_coordinator(key, ErrorCode.INVALID_REQUEST, reason) for key in keys], version)
     services = context.services
     try:
         if key_type is KeyType.GROUP:
             await services.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
             await services.groups.ensure_loaded()
+        elif key_type is KeyType.SHARE:
+            await services.shares.persister.ensure_available()
         else:
             await services.transactions.ensure_available()
     except StorageError as error:
@@ -62,18 +80,20 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
         return _response(
             [_no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) for key in keys], version
         )
-    topic = TRANSACTION_STATE_TOPIC if key_type is KeyType.TRANSACTION else CONSUMER_OFFSETS_TOPIC
-    return _response([_coordinator(services, topic, key) for key in keys], version)
+    topic = _TOPICS[key_type]
+    return _response(
+        [
+            _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"{key!r} is no key of a share partition")
+            if key_type is KeyType.SHARE and not _SHARE_KEY.fullmatch(key)
+            else _coordinator(services, topic, key)
+            for key in keys
+        ],
+        version,
+    )
 
 
 def _refuse_type(key_type: int) -> tuple[ErrorCode, str]:
     return ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {key_type}"
-
-
-def _refuse_share(version: int) -> tuple[ErrorCode, str]:
-    if version < FIRST_VERSION_WITH_SHARE_KEYS:
-        return ErrorCode.INVALID_REQUEST, f"Version {version} has no share group keys"
-    return ErrorCode.INVALID_REQUEST, "Share groups are not served"
 
 
 def _coordinator(services: Services, topic: str, key: str) -> Coordinator:

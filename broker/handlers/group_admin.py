@@ -105,9 +105,11 @@ def delete_groups_failed(request: DeleteGroupsRequest, error: ErrorCode, version
 @api(DeleteGroupsRequest, DeleteGroupsResponse, versions="0-2", failed=delete_groups_failed)
 async def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete empty groups with all their offsets; NON_EMPTY_GROUP and GROUP_ID_NOT_FOUND for each that cannot be."""
-    return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(group_id=group_id, error_code=await context.services.groups.delete_group(group_id))
-            for group_id in dict.fromkeys(request.groups_names)
-        ]
-    )
+    results = []
+    for group_id in dict.fromkeys(request.groups_names):
+        # What share groups keep is kept elsewhere, too, and goes first.
+        error = await context.services.shares.prepare_to_delete_group(group_id)
+        if error is ErrorCode.NONE:
+            error = await context.services.groups.delete_group(group_id)
+        results.append(DeletableGroupResult(group_id=group_id, error_code=error))
+    return DeleteGroupsResponse(results=results)

@@ -102,6 +102,7 @@ async def test_a_node_answers_api_versions_and_metadata(tmp_path: Path) -> None:
         assert ranges[24] == (0, 3), "higher versions are for brokers only"
         assert {f.name: f.max_version_level for f in versions.finalized_features} == {
             "group.version": 1,
+            "share.version": 1,
             "transaction.version": 2,
         }
         metadata = await client.call(MetadataRequest(topics=[]), MetadataResponse, 12)
@@ -113,7 +114,8 @@ async def test_a_node_answers_api_versions_and_metadata(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "supported"), [(0, []), (2, []), (3, []), (4, ["group.version", "transaction.version"])]
+    ("version", "supported"),
+    [(0, []), (2, []), (3, []), (4, ["group.version", "share.version", "transaction.version"])],
 )
 async def test_features_that_start_at_0_are_shown_from_api_versions_4_on(
     tmp_path: Path, version: int, supported: list[str]
@@ -134,7 +136,7 @@ async def test_an_unusable_client_name_is_refused(tmp_path: Path, name: str) -> 
 async def test_level_0_of_a_feature_is_not_shown(tmp_path: Path) -> None:
     async with running(tmp_path, fencepost_transaction_version=0) as node, connected(node) as client:
         response = await client.call(ApiVersionsRequest("test", "1.0"), ApiVersionsResponse, 4)
-        assert [feature.name for feature in response.finalized_features] == ["group.version"]
+        assert [feature.name for feature in response.finalized_features] == ["group.version", "share.version"]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ async def test_this_node_coordinates_every_group_and_transactional_id(
             assert (coordinator.node_id, coordinator.host, coordinator.port) == (1, "127.0.0.1", node.address.port)
 
 
-@pytest.mark.parametrize(("key", "key_type"), [("", 1), ("k", 2), ("k", 3), ("k", -1)])
+@pytest.mark.parametrize(("key", "key_type"), [("k", 2), ("g:t:0", 2), ("k", 3), ("k", -1)])
 async def test_there_is_no_coordinator_for_other_keys(tmp_path: Path, key: str, key_type: int) -> None:
     async with running(tmp_path) as node, connected(node) as client:
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
@@ -164,6 +166,14 @@ async def test_there_is_no_coordinator_for_other_keys(tmp_path: Path, key: str, 
         (answer,) = response.coordinators
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert (answer.key, answer.node_id, answer.host, answer.port) == (key, -1, "", -1)
+
+
+async def test_this_node_coordinates_every_share_partition(tmp_path: Path) -> None:
+    async with running(tmp_path) as node, connected(node) as client:
+        request = FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"])
+        response = await client.call(request, FindCoordinatorResponse, 6)
+        assert [(found.error_code, found.node_id) for found in response.coordinators] == [(ErrorCode.NONE, 1)]
+        assert node.services.topics.metadata.get("__share_group_state") is not None
 
 
 async def test_what_is_kept_survives_a_restart(tmp_path: Path) -> None:

@@ -16,8 +16,10 @@ import broker.handlers.group_offsets  # noqa: F401  # all for what they put into
 from broker.config import Settings
 from broker.features import Features
 from broker.group.service import GroupService
+from broker.group_configs import GroupConfigs
 from broker.handlers.api import APIS, RequestContext, Services
 from broker.metadata.in_memory import InMemoryMetadataStore
+from broker.share.service import ShareService
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.group_membership import (
@@ -63,6 +65,7 @@ class GroupBroker:
         self.settings = Settings(group_initial_rebalance_delay_ms=0, **settings)
         self.clock = ManualClock()
         self.features = Features(InMemoryMetadataStore(), self.settings)
+        self.group_configs = GroupConfigs(InMemoryMetadataStore(), self.settings)
         self.verifier = ScriptedVerifier()
         self.topics = MemoryTopics(orders=2, payments=1)
         self._suffixes = count(1)
@@ -107,6 +110,8 @@ class GroupBroker:
             transactions=cast("Any", None),
             verifier=cast("Any", self.verifier),
             groups=self.groups,
+            shares=ShareService(cast("Any", self.topics), self.groups, self.group_configs, self.settings, self.clock),
+            group_configs=self.group_configs,
             broker_configs=cast("Any", None),
             client_quotas=cast("Any", None),
             features=self.features,

@@ -33,6 +33,7 @@ import broker.handlers.topics  # noqa: F401  # all for what they put into APIS
 from broker.broker_configs import BrokerConfigs
 from broker.config import Settings
 from broker.features import Features
+from broker.group_configs import GroupConfigs
 from broker.handlers.api import APIS, RequestContext, Services
 from broker.handlers.fetch_sessions import FetchSessionCache
 from broker.local_disk import LocalDisk
@@ -152,6 +153,8 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
     topics = Topics(store, logs, chosen)
     await topics.open()
     broker_configs.on_changed.append(topics.take_over_settings)
+    group_configs = GroupConfigs(store, chosen)
+    await group_configs.open()
     client_quotas = ClientQuotas(store, chosen, clock)
     await client_quotas.open()
     features = Features(store, chosen)
@@ -165,6 +168,8 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
         transactions=cast("Any", None),
         verifier=cast("Any", verifier),
         groups=cast("Any", None),
+        shares=cast("Any", None),
+        group_configs=group_configs,
         broker_configs=broker_configs,
         client_quotas=client_quotas,
         features=features,

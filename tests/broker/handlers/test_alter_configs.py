@@ -176,7 +176,16 @@ async def test_alter_configs_replaces_all_that_was_set(broker: HandlerBroker, ve
         (BROKER, ALL, [("message.max.bytes", SET, "x")], ErrorCode.INVALID_REQUEST, "Invalid value x"),
         (BROKER, "99", [("message.max.bytes", SET, "1")], ErrorCode.INVALID_REQUEST, "received 99"),
         (BROKER, "one", [("message.max.bytes", SET, "1")], ErrorCode.INVALID_REQUEST, "must be an integer"),
-        (GROUP, "workers", [("consumer.session.timeout.ms", SET, "1")], ErrorCode.INVALID_REQUEST, "type 32"),
+        (
+            GROUP,
+            "workers",
+            [("consumer.session.timeout.ms", SET, "1")],
+            ErrorCode.INVALID_CONFIG,
+            "Unknown group config",
+        ),
+        (GROUP, "workers", [("share.record.lock.duration.ms", SET, "1")], ErrorCode.INVALID_CONFIG, "greater than"),
+        (GROUP, "workers", [("share.auto.offset.reset", SET, "tomorrow")], ErrorCode.INVALID_CONFIG, "earliest"),
+        (GROUP, "", [("share.isolation.level", SET, "read_committed")], ErrorCode.INVALID_REQUEST, "not allowed"),
     ],
 )
 async def test_what_cannot_be_is_refused_and_changes_nothing(

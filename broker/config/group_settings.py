@@ -1,0 +1,176 @@
+"""The group-level settings: those of share groups, the broker settings behind their defaults, and the checks on what
+clients send.
+
+Source: KIP-848, KIP-932, KIP-1222; Kafka's GroupConfig and ShareGroupConfig.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.config.setting import Bounds, Setting, SettingType, at_least, one_of
+from broker.config.settings import ConfigSource, ConfigSynonym, Settings
+from broker.config.topic_settings import ConfigValue, invalid_value
+
+_DURATION = re.compile(
+    r"by_duration:P(?=\d|T\d)(?:(?P<days>\d+)D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+)
+_UNITS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
+EARLIEST = "earliest"
+LATEST = "latest"
+
+
+def duration_ms(reset: str) -> int | None:
+    """How far back `by_duration:P1DT2H30M` reaches; None for anything that is not such a duration."""
+    match = _DURATION.fullmatch(reset)
+    if match is None:
+        return None
+    return int(sum(float(match[unit] or 0) * unit_ms for unit, unit_ms in _UNITS_MS.items()))
+
+
+_RESETS = Bounds(
+    "earliest, latest or by_duration:DURATION, an ISO 8601 duration such as P1D or PT2H",
+    lambda text: text in (EARLIEST, LATEST) or duration_ms(text) is not None,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSetting:
+    """One row: a group config and, where there is one, the broker setting that gives its default.
+
+    limits: the broker settings below and above which it is refused.
+    """
+
+    setting: Setting
+    broker_name: str | None = None
+    limits: tuple[str, str] | None = None
+
+    def default(self, settings: Settings) -> Any:
+        return self.setting.default if self.broker_name is None else settings.value(self.broker_name)
+
+
+def _row(name: str, documentation: str, broker_name: str, least: str, most: str) -> GroupSetting:
+    setting = Setting(name, SettingType.INT, None, documentation, at_least(1))
+    return GroupSetting(setting, broker_name, (least, most))
+
+
+GROUP_SETTINGS: dict[str, GroupSetting] = {
+    row.setting.name: row
+    for row in (
+        GroupSetting(
+            Setting(
+                "share.auto.offset.reset",
+                SettingType.STRING,
+                LATEST,
+                "Where the group begins in a partition that it has not read yet.",
+                _RESETS,
+            )
+        ),
+        _row(
+            "share.delivery.count.limit",
+            "How often a record is delivered before the group gives it up.",
+            "group.share.delivery.count.limit",
+            "group.share.min.delivery.count.limit",
+            "group.share.max.delivery.count.limit",
+        ),
+        _row(
+            "share.heartbeat.interval.ms",
+            "How often members are told to send heartbeats.",
+            "group.share.heartbeat.interval.ms",
+            "group.share.min.heartbeat.interval.ms",
+            "group.share.max.heartbeat.interval.ms",
+        ),
+        GroupSetting(
+            Setting(
+                "share.isolation.level",
+                SettingType.STRING,
+                "read_uncommitted",
+                "Whether records of transactions are delivered before those have committed.",
+                one_of("read_committed", "read_uncommitted"),
+            )
+        ),
+        _row(
+            "share.partition.max.record.locks",
+            "How many records of a partition are in flight at once.",
+            "group.share.partition.max.record.locks",
+            "group.share.min.partition.max.record.locks",
+            "group.share.max.partition.max.record.locks",
+        ),
+        _row(
+            "share.record.lock.duration.ms",
+            "For how long a record is lent to a member.",
+            "group.share.record.lock.duration.ms",
+            "group.share.min.record.lock.duration.ms",
+            "group.share.max.record.lock.duration.ms",
+        ),
+        GroupSetting(
+            Setting(
+                "share.renew.acknowledge.enable",
+                SettingType.BOOLEAN,
+                True,
+                "Whether members may have the locks of records renewed (KIP-1222).",
+            )
+        ),
+        _row(
+            "share.session.timeout.ms",
+            "How long a member may be silent.",
+            "group.share.session.timeout.ms",
+            "group.share.min.session.timeout.ms",
+            "group.share.max.session.timeout.ms",
+        ),
+    )
+}
+
+
+def check_group_configs(configs: Mapping[str, str], settings: Settings) -> str | None:
+    """Why these configs are refused (INVALID_CONFIG), in words, or None. Source: Kafka's GroupConfig.validate."""
+    for name, text in configs.items():
+        row = GROUP_SETTINGS.get(name)
+        if row is None:
+            return f"Unknown group config name: {name}"
+        reason = invalid_value(row.setting, text)
+        if reason is not None:
+            return reason
+        if row.limits is not None:
+            value = row.setting.parse(text)
+            least, most = row.limits
+            if value < settings.value(least):
+                return f"{name} must be greater than or equal to {least}"
+            if value > settings.value(most):
+                return f"{name} must be less than or equal to {most}"
+    session_timeout_ms = group_value("share.session.timeout.ms", configs, settings)
+    if session_timeout_ms <= group_value("share.heartbeat.interval.ms", configs, settings):
+        return "share.session.timeout.ms must be greater than share.heartbeat.interval.ms"
+    return None
+
+
+def group_value(name: str, configs: Mapping[str, str], settings: Settings) -> Any:
+    """The typed value of a config for a group: its own, or the broker's default; never beyond the broker's limits."""
+    row = GROUP_SETTINGS[name]
+    value = row.setting.parse(configs[name]) if name in configs else row.default(settings)
+    if name in configs and row.limits is not None:
+        least, most = row.limits
+        return min(max(value, settings.value(least)), settings.value(most))
+    return value
+
+
+def describe_group_configs(configs: Mapping[str, str], settings: Settings) -> list[ConfigValue]:
+    """Every config of a group with its value and where that comes from, sorted by name."""
+    described = []
+    for name, row in sorted(GROUP_SETTINGS.items()):
+        synonyms = []
+        if name in configs:
+            synonyms.append(ConfigSynonym(name, configs[name], ConfigSource.GROUP))
+        if row.broker_name is None:
+            default = row.setting.format(row.setting.default)
+            synonyms.append(ConfigSynonym(name, default, ConfigSource.DEFAULT))
+        else:
+            synonyms += settings.synonyms((row.broker_name,))
+        value = configs.get(name, row.setting.format(row.default(settings)))
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+        described.append(ConfigValue(row.setting, value, source, is_read_only=False, synonyms=tuple(synonyms)))
+    return described

@@ -1,0 +1,410 @@
+"""ShareFetch and ShareAcknowledge: records are lent to members of share groups, and come back with a word about each.
+
+A fetch that finds nothing to lend waits on its partitions: for records to be written, or to come back from others.
+Source: KIP-932, KIP-1206, KIP-1222; Kafka's KafkaApis (handleShareFetchRequest, handleShareAcknowledgeRequest) and
+DelayedShareFetch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.partition_lookup import find_log, leadership
+from broker.handlers.share_groups import are_share_groups_on, is_member_id
+from broker.log.partition_log import PartitionLog
+from broker.share.acknowledgements import read_acknowledgements
+from broker.share.coordinator import SharePartitionKey
+from broker.share.led_partitions import LedSharePartition, LendingTerms, Lent
+from broker.share.partition import Acknowledgement, AcquireMode, Refusal
+from broker.share.sessions import CLOSE_EPOCH, OPEN_EPOCH, ShareSession, TopicIdPartition
+from protocol.errors import ErrorCode
+from protocol.messages.share_fetch import (
+    AcquiredRecords,
+    ShareAcknowledgeLeaderIdAndEpoch,
+    ShareAcknowledgeNodeEndpoint,
+    ShareAcknowledgePartition,
+    ShareAcknowledgePartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+    ShareFetchableTopicResponse,
+    ShareFetchLeaderIdAndEpoch,
+    ShareFetchNodeEndpoint,
+    ShareFetchPartition,
+    ShareFetchPartitionData,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+
+FIRST_VERSION_WITH_RENEWAL = 2
+NONE = Refusal(ErrorCode.NONE, "")
+
+Partition = TypeVar("Partition", ShareFetchPartition, ShareAcknowledgePartition)
+Outcomes = Mapping[TopicIdPartition, Refusal]
+"""What became of the acknowledgements of each partition."""
+
+
+# ShareFetch
+
+
+def share_fetch_failed(
+    request: ShareFetchRequest, error: ErrorCode, version: int, message: str | None = None
+) -> ShareFetchResponse:
+    return ShareFetchResponse(error_code=error, error_message=message)
+
+
+@api(ShareFetchRequest, ShareFetchResponse, versions="1-2", failed=share_fetch_failed, is_cancelled_on_disconnect=True)
+async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
+    """Lend records to a member, at once or when there are some, and take back others first.
+
+    Refuses as a whole: INVALID_REQUEST, SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH,
+    SHARE_SESSION_LIMIT_REACHED (after the wait that the member asked for).
+    """
+    version, shares = context.api_version, context.services.shares
+    if not are_share_groups_on(context):
+        return share_fetch_failed(request, ErrorCode.UNSUPPORTED_VERSION, version)
+    reason = _wrong_member(request.group_id, request.member_id) or _wrong_renewal(request)
+    if reason is not None:
+        return share_fetch_failed(request, ErrorCode.INVALID_REQUEST, version, reason)
+    group_id, member_id = request.group_id or "", request.member_id or ""
+    session = _session(context, request, group_id, member_id)
+    if isinstance(session, ErrorCode):
+        if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            await asyncio.sleep(max(0, request.max_wait_ms) / 1000)
+        return share_fetch_failed(request, session, version)
+    said = {
+        TopicIdPartition(topic.topic_id, partition.partition_index): partition
+        for topic in request.topics
+        for partition in topic.partitions
+        if partition.acknowledgement_batches
+    }
+    outcomes = await _acknowledge(context, group_id, member_id, said, is_renewal=request.is_renew_ack)
+    answers: dict[TopicIdPartition, ShareFetchPartitionData] = {}
+    if request.share_session_epoch == CLOSE_EPOCH:
+        shares.close_session(group_id, member_id)
+    elif not request.is_renew_ack:
+        found = await _Lending(context.services, request, session).run()
+        for partition, lent in found.items():
+            is_due = session.has_to_answer(
+                partition, has_records=bool(lent.acquired), has_error=lent.error is not ErrorCode.NONE
+            )
+            if is_due or request.share_session_epoch == OPEN_EPOCH:
+                answers[partition] = _answer(context.services, partition, lent)
+    for partition, outcome in outcomes.items():
+        answer = answers.setdefault(partition, ShareFetchPartitionData(partition_index=partition.partition))
+        answer.acknowledge_error_code = outcome.error
+        answer.acknowledge_error_message = outcome.message or None
+    leaders = {answer.current_leader.leader_id for answer in answers.values() if _is_led_elsewhere(answer.error_code)}
+    return ShareFetchResponse(
+        acquisition_lock_timeout_ms=shares.led.limits(group_id).record_lock_duration_ms,
+        responses=[
+            ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in _by_topic(answers).items()
+        ],
+        node_endpoints=[
+            ShareFetchNodeEndpoint(node_id, host, port) for node_id, host, port in _endpoints(context.services, leaders)
+        ],
+    )
+
+
+def _session(
+    context: RequestContext, request: ShareFetchRequest, group_id: str, member_id: str
+) -> ShareSession | ErrorCode:
+    """The session that a request opens, goes on with or closes."""
+    shares, epoch = context.services.shares, request.share_session_epoch
+    wanted = [
+        TopicIdPartition(topic.topic_id, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    if epoch == CLOSE_EPOCH:
+        return shares.sessions.get(group_id, member_id) or ErrorCode.SHARE_SESSION_NOT_FOUND
+    if epoch == OPEN_EPOCH:
+        if any(partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions):
+            return ErrorCode.INVALID_REQUEST
+        return shares.open_session(group_id, member_id, wanted, connection=context.connection)
+    forgotten = [
+        TopicIdPartition(topic.topic_id, number)
+        for topic in request.forgotten_topics_data
+        for number in topic.partitions
+    ]
+    return shares.sessions.advance(group_id, member_id, epoch, wanted, forgotten)
+
+
+def _wrong_renewal(request: ShareFetchRequest) -> str | None:
+    if not request.is_renew_ack:
+        return None
+    limits = {
+        "maxBytes": request.max_bytes,
+        "minBytes": request.min_bytes,
+        "maxRecords": request.max_records,
+        "maxWaitMs": request.max_wait_ms,
+    }
+    wrong = "".join(f"{name} must be set to 0, " for name, value in limits.items() if value)
+    return f"{wrong}if isRenewAck is true." if wrong else None
+
+
+def _answer(services: Services, partition: TopicIdPartition, lent: Lent) -> ShareFetchPartitionData:
+    answer = ShareFetchPartitionData(
+        partition_index=partition.partition,
+        error_code=lent.error,
+        records=lent.records,
+        acquired_records=[AcquiredRecords(*acquired) for acquired in lent.acquired],
+    )
+    if _is_led_elsewhere(lent.error):
+        answer.current_leader = ShareFetchLeaderIdAndEpoch(*_leader(services, partition))
+    return answer
+
+
+class _Lending:
+    """The part of a ShareFetch that lends records."""
+
+    def __init__(self, services: Services, request: ShareFetchRequest, session: ShareSession) -> None:
+        self._services = services
+        self._request = request
+        self._session = session
+        group_id = session.group_id
+        self._maximum_bytes = max(0, min(request.max_bytes, services.settings.fetch_max_bytes))
+        self._minimum_bytes = min(request.min_bytes, self._maximum_bytes)
+        mode = AcquireMode.RECORD_LIMIT if request.share_acquire_mode else AcquireMode.BATCH_OPTIMIZED
+        self._terms = LendingTerms(session.member_id, mode, request.batch_size, services.shares.led.isolation(group_id))
+        self._answers: dict[TopicIdPartition, Lent] = {}
+        self._led: dict[TopicIdPartition, LedSharePartition] = {}
+
+    async def run(self) -> dict[TopicIdPartition, Lent]:
+        """What each partition of the session answers."""
+        self._answers = {partition: Lent() for partition in self._session.rotated()}
+        if not self._answers or self._request.max_records <= 0 or not self._maximum_bytes:
+            return self._answers
+        await self._find()
+        if self._led:
+            await self._lend_or_wait()
+        return self._answers
+
+    async def _find(self) -> None:
+        for partition in self._answers:
+            log = self._log(partition)
+            found: LedSharePartition | ErrorCode
+            if isinstance(log, ErrorCode):
+                found = log
+            else:
+                key = SharePartitionKey(self._session.group_id, *partition)
+                found = await self._services.shares.led.get(key, log)
+            if isinstance(found, ErrorCode):
+                self._answers[partition] = Lent(error=found)
+            else:
+                self._led[partition] = found
+
+    def _log(self, partition: TopicIdPartition) -> PartitionLog | ErrorCode:
+        topics = self._services.topics
+        topic = topics.metadata.get_by_id(partition.topic_id)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return find_log(topics, topic.name, partition.partition)
+
+    async def _lend_or_wait(self) -> None:
+        if self._lend(is_over=self._request.max_wait_ms <= 0) or self._request.max_wait_ms <= 0:
+            return
+        wake = asyncio.Event()
+        is_over = False
+
+        def end_wait() -> None:
+            nonlocal is_over
+            is_over = True
+            wake.set()
+
+        watched = list(self._led.values())
+        for led in watched:
+            led.add_watcher(wake.set)
+        time_out = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, end_wait)
+        try:
+            # What moved between the first look and this moment had nobody to tell.
+            while not self._lend(is_over=is_over) and not is_over:
+                await wake.wait()
+                wake.clear()
+        finally:
+            time_out.cancel()
+            for led in watched:
+                led.remove_watcher(wake.set)
+
+    def _lend(self, *, is_over: bool) -> bool:
+        """Lend what there is, if it is enough or time is over; whether there is something to answer."""
+        is_gone = any(led.is_gone for led in self._led.values())
+        if not is_over and not is_gone and not self._is_enough():
+            return False
+        has_answer = False
+        lent_bytes = lent_count = 0
+        for partition, led in self._led.items():
+            if led.is_gone:
+                self._answers[partition] = Lent(error=_gone(self._log(partition)))
+                has_answer = True
+                continue
+            lent = led.lend(
+                self._terms,
+                maximum_count=self._request.max_records - lent_count,
+                maximum_bytes=self._maximum_bytes // len(self._led),
+                minimum_one_batch=not lent_bytes,
+            )
+            self._answers[partition] = lent
+            lent_bytes += len(lent.records)
+            lent_count += sum(acquired.last_offset - acquired.first_offset + 1 for acquired in lent.acquired)
+            has_answer = has_answer or bool(lent.acquired) or lent.error is not ErrorCode.NONE
+        return has_answer
+
+    def _is_enough(self) -> bool:
+        if self._minimum_bytes <= 1:
+            return True
+        share_bytes = self._maximum_bytes // len(self._led)
+        return sum(led.available_bytes(self._terms, share_bytes) for led in self._led.values()) >= self._minimum_bytes
+
+
+def _gone(log: PartitionLog | ErrorCode) -> ErrorCode:
+    """Why a share partition that was led here is no longer."""
+    return log if isinstance(log, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+# ShareAcknowledge
+
+
+def share_acknowledge_failed(
+    request: ShareAcknowledgeRequest, error: ErrorCode, version: int, message: str | None = None
+) -> ShareAcknowledgeResponse:
+    return ShareAcknowledgeResponse(error_code=error, error_message=message)
+
+
+@api(ShareAcknowledgeRequest, ShareAcknowledgeResponse, versions="1-2", failed=share_acknowledge_failed)
+async def handle_share_acknowledge(
+    context: RequestContext, request: ShareAcknowledgeRequest
+) -> ShareAcknowledgeResponse:
+    """Take a member's word for its records. Refuses as a whole: INVALID_REQUEST, SHARE_SESSION_NOT_FOUND,
+    INVALID_SHARE_SESSION_EPOCH."""
+    version, shares, epoch = context.api_version, context.services.shares, request.share_session_epoch
+    if not are_share_groups_on(context):
+        return share_acknowledge_failed(request, ErrorCode.UNSUPPORTED_VERSION, version)
+    reason = _wrong_member(request.group_id, request.member_id)
+    if reason is not None:
+        return share_acknowledge_failed(request, ErrorCode.INVALID_REQUEST, version, reason)
+    group_id, member_id = request.group_id or "", request.member_id or ""
+    if epoch == OPEN_EPOCH:
+        return share_acknowledge_failed(request, ErrorCode.INVALID_SHARE_SESSION_EPOCH, version)
+    if epoch == CLOSE_EPOCH:
+        session = shares.sessions.get(group_id, member_id) or ErrorCode.SHARE_SESSION_NOT_FOUND
+    else:
+        session = shares.sessions.advance(group_id, member_id, epoch)
+    if isinstance(session, ErrorCode):
+        return share_acknowledge_failed(request, session, version)
+    said = {
+        TopicIdPartition(topic.topic_id, partition.partition_index): partition
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    outcomes = await _acknowledge(context, group_id, member_id, said, is_renewal=request.is_renew_ack)
+    if epoch == CLOSE_EPOCH:
+        shares.close_session(group_id, member_id)
+    answers = {}
+    leaders = set()
+    for partition, outcome in outcomes.items():
+        answer = answers[partition] = ShareAcknowledgePartitionData(
+            partition_index=partition.partition, error_code=outcome.error, error_message=outcome.message or None
+        )
+        if _is_led_elsewhere(outcome.error):
+            leader_id, leader_epoch = _leader(context.services, partition)
+            answer.current_leader = ShareAcknowledgeLeaderIdAndEpoch(leader_id, leader_epoch)
+            leaders.add(leader_id)
+    return ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=shares.led.limits(group_id).record_lock_duration_ms,
+        responses=[
+            ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in _by_topic(answers).items()
+        ],
+        node_endpoints=[
+            ShareAcknowledgeNodeEndpoint(node_id, host, port)
+            for node_id, host, port in _endpoints(context.services, leaders)
+        ],
+    )
+
+
+# Both
+
+
+def _wrong_member(group_id: str | None, member_id: str | None) -> str | None:
+    if group_id is None:
+        return "Invalid group id in the request."
+    return None if is_member_id(member_id) else "Invalid member id in the request."
+
+
+async def _acknowledge(
+    context: RequestContext,
+    group_id: str,
+    member_id: str,
+    said: Mapping[TopicIdPartition, Partition],
+    *,
+    is_renewal: bool,
+) -> dict[TopicIdPartition, Refusal]:
+    """Take in all that is said, then wait until it is durable. What runs before the wait runs in request order."""
+    services = context.services
+    outcomes: dict[TopicIdPartition, Refusal] = {}
+    for partition, of_partition in said.items():
+        acknowledgements = read_acknowledgements(
+            of_partition.acknowledgement_batches,
+            knows_renewal=context.api_version >= FIRST_VERSION_WITH_RENEWAL,
+            is_renewal=is_renewal,
+        )
+        outcomes[partition] = _take_in(services, group_id, member_id, partition, acknowledgements)
+    waiting = [partition for partition, outcome in outcomes.items() if outcome.error is ErrorCode.NONE]
+    errors = await asyncio.gather(*(services.shares.durable(group_id, partition) for partition in waiting))
+    for partition, error in zip(waiting, errors, strict=True):
+        if error is not ErrorCode.NONE:
+            outcomes[partition] = Refusal(error, "")
+    return outcomes
+
+
+def _take_in(
+    services: Services,
+    group_id: str,
+    member_id: str,
+    partition: TopicIdPartition,
+    acknowledgements: list[Acknowledgement] | None,
+) -> Refusal:
+    topic = services.topics.metadata.get_by_id(partition.topic_id)
+    if topic is None:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "")
+    if acknowledgements is None:
+        return Refusal(ErrorCode.INVALID_REQUEST, "")
+    if not 0 <= partition.partition < topic.partition_count:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    if not acknowledgements:
+        return NONE
+    return services.shares.acknowledge(group_id, member_id, partition, acknowledgements)
+
+
+Answer = TypeVar("Answer")
+
+
+def _by_topic(answers: Mapping[TopicIdPartition, Answer]) -> dict[bytes, list[Answer]]:
+    topics: dict[bytes, list[Answer]] = {}
+    for partition, answer in answers.items():
+        topics.setdefault(partition.topic_id, []).append(answer)
+    return topics
+
+
+def _is_led_elsewhere(error: int) -> bool:
+    return error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def _leader(services: Services, partition: TopicIdPartition) -> tuple[int, int]:
+    topic = services.topics.metadata.get_by_id(partition.topic_id)
+    found = leadership(services, "" if topic is None else topic.name, partition.partition)
+    return found.leader_id, found.leader_epoch
+
+
+def _endpoints(services: Services, node_ids: Iterable[int]) -> list[tuple[int, str, int]]:
+    """Where these nodes are, as far as that is known."""
+    endpoints = {services.node_id: (services.node_id, services.host, services.port)}
+    endpoints.update(
+        (node.node_id, (node.node_id, node.host, node.port)) for node in services.topics.placement.other_nodes()
+    )
+    return [endpoints[node_id] for node_id in node_ids if node_id in endpoints]

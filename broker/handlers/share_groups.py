@@ -1,0 +1,87 @@
+"""ShareGroupHeartbeat and ShareGroupDescribe: groups whose members share partitions record by record (KIP-932)."""
+
+from __future__ import annotations
+
+from broker.features import SHARE_VERSION
+from broker.handlers.api import RequestContext, api
+from broker.handlers.group_admin import GROUP_OPERATIONS
+from protocol.errors import ErrorCode
+from protocol.messages.share_groups import (
+    ShareGroupDescribedGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+
+MAX_MEMBER_ID_LENGTH = 36
+
+
+def are_share_groups_on(context: RequestContext) -> bool:
+    """Whether the feature level of the cluster has share groups."""
+    return context.services.features.level(SHARE_VERSION) > 0
+
+
+def is_member_id(member_id: str | None) -> bool:
+    """Whether this can be the id of a member of a share group, who makes it: a UUID in text, at the longest."""
+    return bool(member_id) and len(member_id or "") <= MAX_MEMBER_ID_LENGTH
+
+
+# ShareGroupHeartbeat
+
+
+def share_group_heartbeat_failed(
+    request: ShareGroupHeartbeatRequest, error: ErrorCode, version: int
+) -> ShareGroupHeartbeatResponse:
+    return ShareGroupHeartbeatResponse(error_code=error)
+
+
+@api(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, versions="1", failed=share_group_heartbeat_failed)
+async def handle_share_group_heartbeat(
+    context: RequestContext, request: ShareGroupHeartbeatRequest
+) -> ShareGroupHeartbeatResponse:
+    """A member joins, stays or leaves, and learns what it may read. Refuses: see `ShareGroupHeartbeatResponse`."""
+    if not are_share_groups_on(context):
+        return share_group_heartbeat_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
+    if not is_member_id(request.member_id):
+        return ShareGroupHeartbeatResponse(
+            error_code=ErrorCode.INVALID_REQUEST, error_message="Invalid member id in the request."
+        )
+    return await context.services.shares.heartbeat(
+        request,
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",  # as Java prints an address
+    )
+
+
+# ShareGroupDescribe
+
+
+def share_group_describe_failed(
+    request: ShareGroupDescribeRequest, error: ErrorCode, version: int
+) -> ShareGroupDescribeResponse:
+    return ShareGroupDescribeResponse(
+        groups=[ShareGroupDescribedGroup(group_id=group_id, error_code=error) for group_id in request.group_ids]
+    )
+
+
+@api(ShareGroupDescribeRequest, ShareGroupDescribeResponse, versions="1", failed=share_group_describe_failed)
+async def handle_share_group_describe(
+    context: RequestContext, request: ShareGroupDescribeRequest
+) -> ShareGroupDescribeResponse:
+    """State, epochs, members and assignments of each share group.
+
+    Refuses, per group: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (also for groups of other kinds), the coordinator's errors.
+    """
+    if not are_share_groups_on(context):
+        return share_group_describe_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
+    groups = []
+    for group_id in request.group_ids:
+        if group_id:
+            described = await context.services.shares.describe(group_id)
+        else:
+            described = ShareGroupDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+        if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
+            described.authorized_operations = GROUP_OPERATIONS
+        groups.append(described)
+    return ShareGroupDescribeResponse(groups=groups)

@@ -1,0 +1,201 @@
+"""DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets: where share groups begin to read.
+
+Source: KIP-932, KIP-1226 (lag); Kafka's KafkaApis and GroupCoordinatorService.
+"""
+
+from __future__ import annotations
+
+from broker.group.consumer_membership import Refusal
+from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.share_groups import are_share_groups_on
+from broker.share.service import ShareOffset
+from broker.share.sessions import TopicIdPartition
+from protocol.errors import ErrorCode
+from protocol.messages.share_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from protocol.schema import ZERO_UUID
+
+NO_SUCH_PARTITION = "This server does not host this topic-partition."
+
+# DescribeShareGroupOffsets
+
+
+def describe_share_group_offsets_failed(
+    request: DescribeShareGroupOffsetsRequest, error: ErrorCode, version: int
+) -> DescribeShareGroupOffsetsResponse:
+    return DescribeShareGroupOffsetsResponse(
+        groups=[
+            DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, error_code=error)
+            for group in request.groups
+        ]
+    )
+
+
+@api(
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    versions="0-1",
+    failed=describe_share_group_offsets_failed,
+)
+async def handle_describe_share_group_offsets(
+    context: RequestContext, request: DescribeShareGroupOffsetsRequest
+) -> DescribeShareGroupOffsetsResponse:
+    """Where groups stand: the first record that is not done with, and how many are left. -1 where that is not known,
+    as for a group or a topic that does not exist. Refuses, per group: the coordinator's errors."""
+    if not are_share_groups_on(context):
+        return describe_share_group_offsets_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
+    return DescribeShareGroupOffsetsResponse(
+        groups=[await _describe(context.services, group) for group in request.groups]
+    )
+
+
+async def _describe(
+    services: Services, group: DescribeShareGroupOffsetsRequestGroup
+) -> DescribeShareGroupOffsetsResponseGroup:
+    metadata = services.topics.metadata
+    wanted = None
+    unknown = []
+    if group.topics is not None:
+        wanted = {}
+        for asked in group.topics:
+            topic = metadata.get(asked.topic_name)
+            if topic is not None:
+                wanted[topic.topic_id] = asked.partitions
+                continue
+            nothing = [_described(number, ShareOffset()) for number in asked.partitions]
+            unknown.append(DescribeShareGroupOffsetsResponseTopic(asked.topic_name, ZERO_UUID, nothing))
+    found = await services.shares.offsets(group.group_id, wanted)
+    if isinstance(found, ErrorCode):
+        return DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, error_code=found)
+    topics = []
+    for topic_id, offsets in found.items():
+        topic = metadata.get_by_id(topic_id)
+        if topic is not None:
+            partitions = [_described(number, offset) for number, offset in offsets.items()]
+            topics.append(DescribeShareGroupOffsetsResponseTopic(topic.name, topic_id, partitions))
+    return DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=topics + unknown)
+
+
+def _described(number: int, offset: ShareOffset) -> DescribeShareGroupOffsetsResponsePartition:
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=number,
+        start_offset=offset.start_offset,
+        leader_epoch=offset.leader_epoch,
+        lag=offset.lag,
+        error_code=offset.error,
+    )
+
+
+# AlterShareGroupOffsets
+
+
+def alter_share_group_offsets_failed(
+    request: AlterShareGroupOffsetsRequest, error: ErrorCode, version: int, message: str | None = None
+) -> AlterShareGroupOffsetsResponse:
+    return AlterShareGroupOffsetsResponse(error_code=error, error_message=message)
+
+
+@api(
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    versions="0",
+    failed=alter_share_group_offsets_failed,
+)
+async def handle_alter_share_group_offsets(
+    context: RequestContext, request: AlterShareGroupOffsetsRequest
+) -> AlterShareGroupOffsetsResponse:
+    """Have an empty group begin elsewhere; one that does not exist comes into being.
+
+    Refuses as a whole: INVALID_GROUP_ID, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND (a group of another kind), the
+    coordinator's errors. Of a partition: UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE, FENCED_STATE_EPOCH.
+    """
+    services, version = context.services, context.api_version
+    if not are_share_groups_on(context):
+        return alter_share_group_offsets_failed(request, ErrorCode.UNSUPPORTED_VERSION, version)
+    if not request.group_id:
+        return alter_share_group_offsets_failed(request, ErrorCode.INVALID_GROUP_ID, version)
+    start_offsets = {}
+    for topic in request.topics:
+        known = services.topics.metadata.get(topic.topic_name)
+        for partition in topic.partitions:
+            if known is not None and 0 <= partition.partition_index < known.partition_count:
+                at = TopicIdPartition(known.topic_id, partition.partition_index)
+                start_offsets[at] = partition.start_offset
+    outcome = await services.shares.alter_offsets(request.group_id, start_offsets)
+    if isinstance(outcome, Refusal):
+        return alter_share_group_offsets_failed(request, outcome.error, version, outcome.message)
+    return AlterShareGroupOffsetsResponse(responses=[_altered(services, topic, outcome) for topic in request.topics])
+
+
+def _altered(
+    services: Services, topic: AlterShareGroupOffsetsRequestTopic, outcome: dict[TopicIdPartition, ErrorCode]
+) -> AlterShareGroupOffsetsResponseTopic:
+    known = services.topics.metadata.get(topic.topic_name)
+    topic_id = ZERO_UUID if known is None else known.topic_id
+    partitions = []
+    for partition in topic.partitions:
+        number = partition.partition_index
+        error = outcome.get(TopicIdPartition(topic_id, number), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        message = NO_SUCH_PARTITION if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
+        partitions.append(AlterShareGroupOffsetsResponsePartition(number, error, message))
+    return AlterShareGroupOffsetsResponseTopic(topic.topic_name, topic_id, partitions)
+
+
+# DeleteShareGroupOffsets
+
+
+def delete_share_group_offsets_failed(
+    request: DeleteShareGroupOffsetsRequest, error: ErrorCode, version: int, message: str | None = None
+) -> DeleteShareGroupOffsetsResponse:
+    return DeleteShareGroupOffsetsResponse(error_code=error, error_message=message)
+
+
+@api(
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    versions="0",
+    failed=delete_share_group_offsets_failed,
+)
+async def handle_delete_share_group_offsets(
+    context: RequestContext, request: DeleteShareGroupOffsetsRequest
+) -> DeleteShareGroupOffsetsResponse:
+    """Have an empty group forget topics.
+
+    Refuses as a whole: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, the coordinator's errors. Of a topic:
+    UNKNOWN_TOPIC_OR_PARTITION (it does not exist, or the group has not read it), COORDINATOR_NOT_AVAILABLE.
+    """
+    services, version = context.services, context.api_version
+    if not are_share_groups_on(context):
+        return delete_share_group_offsets_failed(request, ErrorCode.UNSUPPORTED_VERSION, version)
+    if not request.group_id:
+        return delete_share_group_offsets_failed(request, ErrorCode.INVALID_GROUP_ID, version)
+    names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
+    outcome = await services.shares.delete_offsets(request.group_id, names)
+    if isinstance(outcome, Refusal):
+        return delete_share_group_offsets_failed(request, outcome.error, version, outcome.message)
+    errors, without_state = outcome
+    responses = []
+    for name in without_state:
+        is_known = services.topics.metadata.get(name) is not None
+        message = "There is no offset information to delete." if is_known else NO_SUCH_PARTITION
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        responses.append(DeleteShareGroupOffsetsResponseTopic(name, ZERO_UUID, error, message))
+    for topic_id, error in errors.items():
+        topic = services.topics.metadata.get_by_id(topic_id)
+        name = "" if topic is None else topic.name
+        responses.append(DeleteShareGroupOffsetsResponseTopic(name, topic_id, error))
+    return DeleteShareGroupOffsetsResponse(responses=responses)

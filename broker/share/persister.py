@@ -1,0 +1,277 @@
+"""The share coordinator of this broker: keeps what became of records durably, in `__share_group_state`.
+
+A write is one step, as an append to any log is; whoever answers for it waits until it is durable.
+Source: KIP-932; Kafka's ShareCoordinatorService and Persister.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from broker.clock import Clock
+from broker.config import Settings
+from broker.coordinator import CoordinatorRefusal, CoordinatorRuntime, PartitionState, partition_for_key
+from broker.disk import StorageError
+from broker.log.partition_log import PartitionLog
+from broker.metadata.image import TopicMetadata
+from broker.share.coordinator import ShareCoordinatorShard, SharePartitionKey, ShareState
+from broker.share.sessions import TopicIdPartition
+from broker.topic_partition import SHARE_GROUP_STATE_TOPIC, TopicPartition
+from broker.topics import Topics
+from protocol.errors import ErrorCode
+from protocol.stored.share_group_state import StateBatch
+
+log = structlog.get_logger(__name__)
+
+PRUNE_INTERVAL_MS = 300_000
+
+
+class SharePersister:
+    """The asynchronous shell around the share coordinator's shards.
+
+    Calls answer with an error code as a value, among them COORDINATOR_NOT_AVAILABLE for whatever keeps a shard from
+    answering.
+    """
+
+    def __init__(self, topics: Topics, settings: Settings, clock: Clock) -> None:
+        self._topics = topics
+        self._clock = clock
+        updates_per_snapshot = settings.share_coordinator_snapshot_update_records_per_snapshot
+        self._runtime: CoordinatorRuntime[ShareCoordinatorShard] = CoordinatorRuntime(
+            "share", make_shard=lambda _: ShareCoordinatorShard(updates_per_snapshot), clock=clock
+        )
+        self._partition_count = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._loading: set[asyncio.Task[None]] = set()
+        self._prune_timer: asyncio.TimerHandle | None = None
+
+    # Life
+
+    async def start(self) -> None:
+        """Begin to load every partition of `__share_group_state`; if the topic does not exist yet, as soon as it
+        does."""
+        self._topics.on_created.append(self._topic_created)
+        self._topics.on_deleted.append(self._topic_deleted)
+        self._topics.on_led.append(self._partition_led)
+        self._topics.on_resigned.append(self._partition_resigned)
+        topic = self._topics.metadata.get(SHARE_GROUP_STATE_TOPIC)
+        if topic is not None:
+            self._load(topic)
+        self._prune_later()
+
+    async def ensure_loaded(self) -> None:
+        """Wait until every partition answers, or could not be loaded."""
+        while self._loading:
+            await asyncio.wait(self._loading)
+
+    async def ensure_available(self) -> None:
+        """Make `__share_group_state` if it is missing, and wait until it is loaded. Raises StorageError."""
+        await self._topics.ensure_internal(SHARE_GROUP_STATE_TOPIC)
+        await self.ensure_loaded()
+
+    async def close(self) -> None:
+        self._topics.on_created.remove(self._topic_created)
+        self._topics.on_deleted.remove(self._topic_deleted)
+        self._topics.on_led.remove(self._partition_led)
+        self._topics.on_resigned.remove(self._partition_resigned)
+        if self._prune_timer is not None:
+            self._prune_timer.cancel()
+        tasks = [*self._tasks, *self._loading]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._runtime.close()
+
+    def _topic_created(self, topic: TopicMetadata) -> None:
+        if topic.name == SHARE_GROUP_STATE_TOPIC:
+            self._load(topic)
+
+    def _load(self, topic: TopicMetadata) -> None:
+        self._partition_count = topic.partition_count
+        for index in range(topic.partition_count):
+            topic_partition = TopicPartition(topic.name, index)
+            partition_log = self._topics.log(topic_partition)
+            if partition_log is not None:
+                self._load_partition(partition_log)
+            elif self._topics.placement.is_local(topic_partition):
+                log.error("coordinator_partition_missing", coordinator="share", partition=index)
+
+    def _load_partition(self, partition_log: PartitionLog) -> None:
+        index = partition_log.topic_partition.partition
+        task = self._runtime.load(index, partition_log, coordinator_epoch=partition_log.leader_epoch)
+        self._loading.add(task)
+        task.add_done_callback(self._loading.discard)
+
+    def _partition_led(self, partition_log: PartitionLog) -> None:
+        if partition_log.topic_partition.topic == SHARE_GROUP_STATE_TOPIC and self._partition_count:
+            self._load_partition(partition_log)
+
+    def _partition_resigned(self, topic_partition: TopicPartition) -> None:
+        if topic_partition.topic == SHARE_GROUP_STATE_TOPIC:
+            self._runtime.resign(topic_partition.partition)
+
+    def _topic_deleted(self, topic: TopicMetadata) -> None:
+        self._spawn(self._forget_topic(topic.topic_id))
+
+    async def _forget_topic(self, topic_id: bytes) -> None:
+        for partition in list(self._runtime.partitions()):
+            try:
+                while await self._runtime.execute(
+                    partition.index, lambda shard: shard.delete_topics(frozenset({topic_id}))
+                ):
+                    pass
+            except CoordinatorRefusal as refusal:
+                log.debug("share_state_of_deleted_topic_kept", partition=partition.index, error=refusal.error.name)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # State
+
+    async def initialize(
+        self, group_id: str, start_offsets: Mapping[TopicIdPartition, int], *, state_epoch: int
+    ) -> dict[TopicIdPartition, ErrorCode]:
+        """Make the state of share partitions; an offset of -1 leaves open where they begin.
+
+        Refuses: FENCED_STATE_EPOCH, COORDINATOR_NOT_AVAILABLE.
+        """
+        try:
+            await self.ensure_available()
+        except StorageError as error:
+            log.error("share_state_unavailable", reason=str(error))  # noqa: TRY400  # the reason says it all
+            return dict.fromkeys(start_offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        async def initialize_one(at: TopicIdPartition, start_offset: int) -> ErrorCode:
+            key = SharePartitionKey(group_id, *at)
+            now_ms = self._clock.now_ms()
+            try:
+                return await self._runtime.execute(
+                    self._index(key),
+                    lambda shard: shard.initialize(
+                        key, state_epoch=state_epoch, start_offset=start_offset, now_ms=now_ms
+                    ),
+                )
+            except CoordinatorRefusal:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+        # All at once: what is appended together is flushed together.
+        errors = await asyncio.gather(*(initialize_one(at, offset) for at, offset in start_offsets.items()))
+        return dict(zip(start_offsets, errors, strict=True))
+
+    async def read(self, key: SharePartitionKey, *, leader_epoch: int) -> ShareState | ErrorCode:
+        """The state as the partition's leader takes it up. Refuses: INVALID_REQUEST (it has none),
+        FENCED_LEADER_EPOCH, COORDINATOR_NOT_AVAILABLE."""
+        now_ms = self._clock.now_ms()
+        try:
+            return await self._runtime.execute(
+                self._index(key), lambda shard: shard.read(key, leader_epoch=leader_epoch, now_ms=now_ms)
+            )
+        except CoordinatorRefusal:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def write(
+        self,
+        key: SharePartitionKey,
+        *,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int,
+        state_batches: Sequence[StateBatch],
+    ) -> ErrorCode:
+        """Append what became of records, in this very step; `durable` says when it is safe.
+
+        Refuses: INVALID_REQUEST (there is no state any more), FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH,
+        COORDINATOR_NOT_AVAILABLE.
+        """
+        now_ms = self._clock.now_ms()
+        try:
+            return self._runtime.submit(
+                self._index(key),
+                lambda shard: shard.write(
+                    key,
+                    state_epoch=state_epoch,
+                    leader_epoch=leader_epoch,
+                    start_offset=start_offset,
+                    delivery_complete_count=delivery_complete_count,
+                    state_batches=state_batches,
+                    now_ms=now_ms,
+                ),
+            )
+        except CoordinatorRefusal:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    async def durable(self, key: SharePartitionKey) -> ErrorCode:
+        """Wait until all that was written is durable. Refuses: COORDINATOR_NOT_AVAILABLE."""
+        try:
+            await self._runtime.durable(self._index(key))
+        except CoordinatorRefusal:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE
+
+    async def summary(self, key: SharePartitionKey) -> ShareState | ErrorCode | None:
+        """What is kept; None for nothing. Refuses: COORDINATOR_NOT_AVAILABLE."""
+        if not self._partition_count:
+            return None
+        await self.ensure_loaded()
+        try:
+            return self._runtime.partition(self._index(key)).shard.state(key)
+        except CoordinatorRefusal:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    async def delete(self, group_id: str, partitions: Mapping[bytes, Collection[int]]) -> dict[bytes, ErrorCode]:
+        """Forget share partitions; one error for each topic. Refuses: COORDINATOR_NOT_AVAILABLE."""
+        errors = {}
+        for topic_id, numbers in partitions.items():
+            deleted = [await self._delete(SharePartitionKey(group_id, topic_id, number)) for number in numbers]
+            errors[topic_id] = next((error for error in deleted if error is not ErrorCode.NONE), ErrorCode.NONE)
+        return errors
+
+    async def _delete(self, key: SharePartitionKey) -> ErrorCode:
+        try:
+            return await self._runtime.execute(self._index(key), lambda shard: shard.delete(key))
+        except CoordinatorRefusal:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def _index(self, key: SharePartitionKey) -> int:
+        if not self._partition_count:
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
+        return partition_for_key(key.coordinator_key, self._partition_count)
+
+    # Tidying
+
+    def _prune_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._prune_timer = loop.call_later(PRUNE_INTERVAL_MS / 1000, self._prune_now)
+
+    def _prune_now(self) -> None:
+        self._spawn(self._prune_all())
+        self._prune_later()
+
+    async def _prune_all(self) -> None:
+        for partition in list(self._runtime.partitions()):
+            if partition.state is PartitionState.ACTIVE and partition.log.log_end_offset:
+                try:
+                    await self.prune(partition.index)
+                except (CoordinatorRefusal, StorageError) as error:
+                    log.warning("share_state_not_pruned", partition=partition.index, reason=str(error))
+
+    async def prune(self, index: int) -> None:
+        """Delete the records of a partition that say nothing any more. Raises CoordinatorRefusal, StorageError."""
+        partition = self._runtime.partition(index)
+        now_ms = self._clock.now_ms()
+        while await self._runtime.execute(
+            index,
+            lambda shard: shard.snapshot_cold(now_ms - PRUNE_INTERVAL_MS, partition.log.log_end_offset, now_ms),
+        ):
+            pass
+        # All that was said is durable now, so what came before the snapshots may go.
+        first_needed_offset = partition.shard.first_needed_offset(partition.log.high_watermark)
+        if first_needed_offset > partition.log.log_start_offset:
+            self._topics.delete_records({partition.log.topic_partition: first_needed_offset})

@@ -1,0 +1,64 @@
+"""What was read of a log, by the batch: which offsets there are, and which are of aborted transactions. Pure.
+
+Source: Kafka's SharePartition.fetchAbortedTransactionRecordBatches and ShareFetchUtils.maybeSliceFetchRecords.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from broker.log.results import AbortedTransaction
+from broker.share.partition import Acquired, OffsetRange
+from protocol.record_batch import iterate_batches, read_end_transaction_marker
+
+
+class ReadBatches(NamedTuple):
+    """The batches that lie in `records`, where each of them begins there, and those of aborted transactions."""
+
+    records: memoryview
+    batches: list[OffsetRange]
+    positions: list[int]
+    aborted: list[OffsetRange]
+
+
+def read_batches(
+    records: memoryview, aborted_transactions: Sequence[AbortedTransaction] | None, last_offset: int
+) -> ReadBatches:
+    """Walk over the batches up to the one that has `last_offset`. Raises DecodeError."""
+    batches: list[OffsetRange] = []
+    positions: list[int] = []
+    aborted: list[OffsetRange] = []
+    waiting = sorted(aborted_transactions or (), key=lambda transaction: transaction.first_offset, reverse=True)
+    open_producer_ids: set[int] = set()
+    position = 0
+    for batch in iterate_batches(records):
+        header = batch.header
+        offsets = OffsetRange(header.base_offset, header.last_offset)
+        batches.append(offsets)
+        positions.append(position)
+        position += header.size_bytes
+        if aborted_transactions and header.is_transactional:
+            while waiting and waiting[-1].first_offset <= header.last_offset:
+                open_producer_ids.add(waiting.pop().producer_id)
+            if header.is_control:
+                marker = read_end_transaction_marker(batch)
+                if marker is not None and not marker.committed:
+                    open_producer_ids.discard(header.producer_id)
+            elif header.producer_id in open_producer_ids:
+                aborted.append(offsets)
+        if header.last_offset >= last_offset:
+            break
+    positions.append(position)
+    return ReadBatches(records, batches, positions, aborted)
+
+
+def records_of(read: ReadBatches, acquired: Sequence[Acquired]) -> memoryview:
+    """The bytes from the first batch with records that were lent to the last."""
+    first_offset, last_offset = acquired[0].first_offset, acquired[-1].last_offset
+    overlapping = [
+        index
+        for index, batch in enumerate(read.batches)
+        if batch.last_offset >= first_offset and batch.first_offset <= last_offset
+    ]
+    return read.records[read.positions[overlapping[0]] : read.positions[overlapping[-1] + 1]]

@@ -1,0 +1,300 @@
+"""Share groups as handlers see them: brings together the group coordinator, the share coordinator, and the share
+partitions that are led here.
+
+Source: KIP-932; Kafka's GroupCoordinatorService, as far as it concerns share groups, and SharePartitionManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import structlog
+
+from broker.clock import Clock
+from broker.config import Settings
+from broker.coordinator import CoordinatorRefusal
+from broker.group.consumer_membership import Refusal as GroupRefusal
+from broker.group.consumer_membership import Sender
+from broker.group.service import GroupService
+from broker.group.share_groups import Deletion
+from broker.group.share_membership import StateToInitialize
+from broker.group_configs import GroupConfigs
+from broker.share.coordinator import UNKNOWN_COUNT, UNKNOWN_OFFSET, SharePartitionKey
+from broker.share.led_partitions import LedSharePartitions
+from broker.share.partition import Acknowledgement, Refusal
+from broker.share.persister import SharePersister
+from broker.share.sessions import ShareSession, ShareSessions, TopicIdPartition
+from broker.topic_partition import TopicPartition
+from broker.topics import Topics
+from protocol.errors import ErrorCode
+from protocol.messages.share_groups import (
+    ShareGroupDescribedGroup,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+
+log = structlog.get_logger(__name__)
+
+UNKNOWN_LAG = -1
+
+
+class ClientConnection(Protocol):
+    """What a session ends with."""
+
+    def add_close_callback(self, callback: Callable[[], None]) -> None: ...
+    def __hash__(self) -> int: ...
+
+
+class ShareOffset(NamedTuple):
+    """Where a group stands in a partition; -1 where that is not known."""
+
+    start_offset: int = UNKNOWN_OFFSET
+    leader_epoch: int = 0
+    lag: int = UNKNOWN_LAG
+    error: ErrorCode = ErrorCode.NONE
+
+
+class ShareService:
+    """The share groups of this broker.
+
+    persister: the share coordinator. led: the share partitions that are led here. sessions: of members with this node.
+    """
+
+    def __init__(
+        self, topics: Topics, groups: GroupService, group_configs: GroupConfigs, settings: Settings, clock: Clock
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self.persister = SharePersister(topics, settings, clock)
+        self.led = LedSharePartitions(topics, self.persister, group_configs, clock)
+        self.sessions = ShareSessions(settings.group_share_max_share_sessions)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._connections: set[ClientConnection] = set()
+
+    async def start(self) -> None:
+        await self.persister.start()
+        self.led.start()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.led.close()
+        await self.persister.close()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Members
+
+    async def heartbeat(
+        self, request: ShareGroupHeartbeatRequest, *, client_id: str, client_host: str
+    ) -> ShareGroupHeartbeatResponse:
+        """A member joins, stays or leaves; what it wants to read gets its state meanwhile."""
+        sender = Sender(client_id, client_host, "")
+        try:
+            heartbeat = await self._groups.decide_on_share_groups(
+                request.group_id, lambda shares, now_ms: shares.heartbeat(request, sender, now_ms)
+            )
+        except CoordinatorRefusal as refusal:
+            return ShareGroupHeartbeatResponse(error_code=refusal.error)
+        if heartbeat.to_initialize is not None:
+            self._spawn(self._initialize_for_members(request.group_id, heartbeat.to_initialize))
+        return heartbeat.response
+
+    async def _initialize_for_members(self, group_id: str, wanted: StateToInitialize) -> None:
+        start_offsets = {
+            TopicIdPartition(topic_id, number): UNKNOWN_OFFSET
+            for topic_id, numbers in wanted.partitions.items()
+            for number in numbers
+        }
+        await self._initialize(group_id, start_offsets, wanted.state_epoch)
+
+    async def _initialize(
+        self, group_id: str, start_offsets: Mapping[TopicIdPartition, int], state_epoch: int
+    ) -> dict[TopicIdPartition, ErrorCode]:
+        """Make the state of share partitions, and have the group know which it was made of."""
+        errors = await self.persister.initialize(group_id, start_offsets, state_epoch=state_epoch)
+        done: dict[bytes, set[int]] = {}
+        failed: dict[bytes, set[int]] = {}
+        for (topic_id, number), error in errors.items():
+            self.led.drop(SharePartitionKey(group_id, topic_id, number))
+            of_outcome = done if error is ErrorCode.NONE else failed
+            of_outcome.setdefault(topic_id, set()).add(number)
+        try:
+            if done:
+                await self._groups.decide_on_share_groups(
+                    group_id, lambda shares, now_ms: shares.initialized(group_id, done, now_ms)
+                )
+            if failed:
+                log.warning("share_state_not_initialized", group_id=group_id, topics=len(failed))
+                await self._groups.decide_on_share_groups(
+                    group_id, lambda shares, now_ms: shares.not_initialized(group_id, failed, now_ms)
+                )
+        except CoordinatorRefusal as refusal:
+            log.warning("share_state_not_noted", group_id=group_id, error=refusal.error.name)
+            return dict.fromkeys(errors, refusal.error)
+        return errors
+
+    async def describe(self, group_id: str) -> ShareGroupDescribedGroup:
+        """Refuses: GROUP_ID_NOT_FOUND, and the coordinator's errors."""
+        try:
+            return await self._groups.decide_on_share_groups(
+                group_id, lambda shares, _: shares.decide_describe(group_id)
+            )
+        except CoordinatorRefusal as refusal:
+            return ShareGroupDescribedGroup(group_id=group_id, error_code=refusal.error)
+
+    # Acknowledging
+
+    def acknowledge(
+        self, group_id: str, member_id: str, partition: TopicIdPartition, acknowledgements: Sequence[Acknowledgement]
+    ) -> Refusal:
+        """Take a member's word for its records, in this very step; the answer may leave when it is `durable`.
+
+        An error of NONE, or why not: UNKNOWN_TOPIC_OR_PARTITION (nothing was lent), INVALID_RECORD_STATE,
+        INVALID_REQUEST, NOT_LEADER_OR_FOLLOWER, COORDINATOR_NOT_AVAILABLE.
+        """
+        led = self.led.loaded(SharePartitionKey(group_id, *partition))
+        if led is None:
+            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Nothing was lent of this partition.")
+        return led.acknowledge(member_id, acknowledgements)
+
+    async def durable(self, group_id: str, partition: TopicIdPartition) -> ErrorCode:
+        """Wait until what was acknowledged of a partition is durable. Refuses: COORDINATOR_NOT_AVAILABLE."""
+        return await self.persister.durable(SharePartitionKey(group_id, *partition))
+
+    # Sessions
+
+    def open_session(
+        self,
+        group_id: str,
+        member_id: str,
+        partitions: Iterable[TopicIdPartition],
+        *,
+        connection: ClientConnection,
+    ) -> ShareSession | ErrorCode:
+        """A session that ends with its connection. Refuses: SHARE_SESSION_LIMIT_REACHED."""
+        session = self.sessions.open(group_id, member_id, connection, partitions)
+        if isinstance(session, ShareSession) and connection not in self._connections:
+            self._connections.add(connection)
+            connection.add_close_callback(partial(self._connection_closed, connection))
+        return session
+
+    def close_session(self, group_id: str, member_id: str) -> None:
+        """A member reads here no longer: others may have what it still had."""
+        session = self.sessions.close(group_id, member_id)
+        if session is not None:
+            self._release(session)
+
+    def _connection_closed(self, connection: ClientConnection) -> None:
+        self._connections.discard(connection)
+        for session in self.sessions.of_connection(connection):
+            self.close_session(session.group_id, session.member_id)
+            if not self.sessions.count_of_group(session.group_id):
+                # Nobody of the group reads here: what is known of it can be loaded again.
+                self.led.drop_group(session.group_id)
+
+    def _release(self, session: ShareSession) -> None:
+        for partition in session.partitions:
+            led = self.led.loaded(SharePartitionKey(session.group_id, *partition))
+            if led is not None:
+                led.release(session.member_id)
+
+    # Offsets
+
+    async def offsets(
+        self, group_id: str, wanted: Mapping[bytes, Collection[int]] | None
+    ) -> dict[bytes, dict[int, ShareOffset]] | ErrorCode:
+        """Where a group stands in these partitions, or (None) in all that it reads, by topic id and partition.
+
+        Refuses: the coordinator's errors.
+        """
+        if wanted is None:
+            try:
+                wanted = await self._groups.decide_on_share_groups(
+                    group_id, lambda shares, _: shares.decide_state_partitions(group_id)
+                )
+            except CoordinatorRefusal as refusal:
+                return refusal.error
+        return {
+            topic_id: {
+                number: await self._offset(SharePartitionKey(group_id, topic_id, number)) for number in sorted(numbers)
+            }
+            for topic_id, numbers in wanted.items()
+        }
+
+    async def _offset(self, key: SharePartitionKey) -> ShareOffset:
+        topic = self._topics.metadata.get_by_id(key.topic_id)
+        if topic is None or not 0 <= key.partition < topic.partition_count:
+            return ShareOffset()
+        state = await self.persister.summary(key)
+        if state is None:
+            return ShareOffset()
+        if isinstance(state, ErrorCode):
+            return ShareOffset(error=state)
+        lag = UNKNOWN_LAG
+        partition_log = self._topics.log(TopicPartition(topic.name, key.partition))
+        if state.start_offset != UNKNOWN_OFFSET and state.delivery_complete_count != UNKNOWN_COUNT:
+            if partition_log is None:
+                return ShareOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            lag = partition_log.high_watermark - state.start_offset - state.delivery_complete_count
+        return ShareOffset(state.start_offset, state.leader_epoch, lag)
+
+    async def alter_offsets(
+        self, group_id: str, start_offsets: Mapping[TopicIdPartition, int]
+    ) -> GroupRefusal | dict[TopicIdPartition, ErrorCode]:
+        """Have an empty group begin elsewhere. Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND (of another kind), the
+        coordinator's errors."""
+        partitions: dict[bytes, list[int]] = {}
+        for topic_id, number in start_offsets:
+            partitions.setdefault(topic_id, []).append(number)
+        try:
+            wanted = await self._groups.decide_on_share_groups(
+                group_id, lambda shares, now_ms: shares.begin_altering(group_id, partitions, now_ms)
+            )
+        except CoordinatorRefusal as refusal:
+            return GroupRefusal(refusal.error, refusal.error.name)
+        if isinstance(wanted, GroupRefusal):
+            return wanted
+        return await self._initialize(group_id, start_offsets, wanted.state_epoch)
+
+    async def delete_offsets(
+        self, group_id: str, names: Collection[str] | None
+    ) -> GroupRefusal | tuple[dict[bytes, ErrorCode], Collection[str]]:
+        """Have an empty group forget topics, or (None) all: an error for each topic, and the names that it had nothing
+        of. Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, the coordinator's errors."""
+        try:
+            deletion = await self._groups.decide_on_share_groups(
+                group_id, lambda shares, now_ms: shares.begin_deleting(group_id, names, now_ms)
+            )
+            if not isinstance(deletion, Deletion):
+                return deletion
+            for topic_id, numbers in deletion.partitions.items():
+                for number in numbers:
+                    self.led.drop(SharePartitionKey(group_id, topic_id, number))
+            errors = await self.persister.delete(group_id, deletion.partitions)
+            done = [topic_id for topic_id, error in errors.items() if error is ErrorCode.NONE]
+            if done:
+                await self._groups.decide_on_share_groups(
+                    group_id, lambda shares, now_ms: shares.deleted(group_id, done, now_ms)
+                )
+        except CoordinatorRefusal as refusal:
+            return GroupRefusal(refusal.error, refusal.error.name)
+        return errors, deletion.without_state
+
+    async def prepare_to_delete_group(self, group_id: str) -> ErrorCode:
+        """Forget what is kept for a group that is about to be deleted; NONE also for groups of other kinds.
+
+        Refuses: NON_EMPTY_GROUP, the coordinator's errors.
+        """
+        outcome = await self.delete_offsets(group_id, None)
+        if isinstance(outcome, GroupRefusal):
+            return ErrorCode.NONE if outcome.error is ErrorCode.GROUP_ID_NOT_FOUND else outcome.error
+        errors, _ = outcome
+        return next((error for error in errors.values() if error is not ErrorCode.NONE), ErrorCode.NONE)

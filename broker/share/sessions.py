@@ -1,0 +1,112 @@
+"""Share sessions: which partitions a member reads from this broker, so that it need not say so each time. Pure.
+
+Source: KIP-932; Kafka's ShareSessionCache, ShareSession and SharePartitionManager.newContext.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from protocol.errors import ErrorCode
+
+OPEN_EPOCH = 0
+CLOSE_EPOCH = -1
+_LAST_EPOCH = 2**31 - 1
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition by its topic's id."""
+
+    topic_id: bytes
+    partition: int
+
+
+@dataclass(slots=True)
+class ShareSession:
+    """One session.
+
+    connection: the one that it was opened by, with which it ends.
+    partitions: in the order in which they were last answered, oldest first; whether each has to be answered even
+                when it has no records, because it is new or had an error before.
+    """
+
+    group_id: str
+    member_id: str
+    connection: Hashable
+    epoch: int
+    partitions: dict[TopicIdPartition, bool] = field(default_factory=dict)
+
+    def rotated(self) -> list[TopicIdPartition]:
+        """The partitions, each epoch beginning with another."""
+        names = list(self.partitions)
+        if not names:
+            return names
+        position = max(self.epoch - 1, 0) % len(names)
+        return names[position:] + names[:position]
+
+    def has_to_answer(self, partition: TopicIdPartition, *, has_records: bool, has_error: bool) -> bool:
+        """Whether a partition belongs into the answer to a request that did not open the session."""
+        is_due = has_records or has_error or self.partitions.get(partition, True)
+        if partition in self.partitions:
+            if has_records:
+                del self.partitions[partition]  # it goes to the end
+            self.partitions[partition] = has_error
+        return is_due
+
+
+class ShareSessions:
+    """The sessions of all groups; at most `maximum_count`."""
+
+    def __init__(self, maximum_count: int) -> None:
+        self._maximum_count = maximum_count
+        self._sessions: dict[tuple[str, str], ShareSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, group_id: str, member_id: str) -> ShareSession | None:
+        return self._sessions.get((group_id, member_id))
+
+    def open(
+        self, group_id: str, member_id: str, connection: Hashable, partitions: Iterable[TopicIdPartition]
+    ) -> ShareSession | ErrorCode:
+        """A new session, in place of one that the member had. Refuses: SHARE_SESSION_LIMIT_REACHED."""
+        self._sessions.pop((group_id, member_id), None)
+        if len(self._sessions) >= self._maximum_count:
+            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        session = ShareSession(group_id, member_id, connection, 1, dict.fromkeys(partitions, False))
+        self._sessions[group_id, member_id] = session
+        return session
+
+    def advance(
+        self,
+        group_id: str,
+        member_id: str,
+        epoch: int,
+        added: Iterable[TopicIdPartition] = (),
+        forgotten: Iterable[TopicIdPartition] = (),
+    ) -> ShareSession | ErrorCode:
+        """The session that a request goes on with. Refuses: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH."""
+        session = self._sessions.get((group_id, member_id))
+        if session is None:
+            return ErrorCode.SHARE_SESSION_NOT_FOUND
+        if session.epoch != epoch:
+            return ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        for partition in added:
+            session.partitions.setdefault(partition, True)
+        for partition in forgotten:
+            session.partitions.pop(partition, None)
+        session.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
+        return session
+
+    def close(self, group_id: str, member_id: str) -> ShareSession | None:
+        """The session that ends, None when there was none."""
+        return self._sessions.pop((group_id, member_id), None)
+
+    def of_connection(self, connection: Hashable) -> list[ShareSession]:
+        return [session for session in self._sessions.values() if session.connection == connection]
+
+    def count_of_group(self, group_id: str) -> int:
+        return sum(1 for name, _ in self._sessions if name == group_id)
