@@ -1,5 +1,5 @@
-"""The group-level settings: those of share groups, the broker settings behind their defaults, and the checks on what
-clients send.
+"""The group-level settings: those of consumer and share groups, the broker settings behind their defaults, and the
+checks on what clients send.
 
 Source: KIP-848, KIP-932, KIP-1222; Kafka's GroupConfig and ShareGroupConfig.
 """
@@ -38,6 +38,9 @@ _RESETS = Bounds(
 )
 
 
+_POSITIVE = at_least(1)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSetting:
     """One row: a group config and, where there is one, the broker setting that gives its default.
@@ -53,14 +56,38 @@ class GroupSetting:
         return self.setting.default if self.broker_name is None else settings.value(self.broker_name)
 
 
-def _row(name: str, documentation: str, broker_name: str, least: str, most: str) -> GroupSetting:
-    setting = Setting(name, SettingType.INT, None, documentation, at_least(1))
+def _row(
+    name: str, documentation: str, broker_name: str, least: str, most: str, bounds: Bounds = _POSITIVE
+) -> GroupSetting:
+    setting = Setting(name, SettingType.INT, None, documentation, bounds)
     return GroupSetting(setting, broker_name, (least, most))
 
 
 GROUP_SETTINGS: dict[str, GroupSetting] = {
     row.setting.name: row
     for row in (
+        _row(
+            "consumer.assignment.interval.ms",
+            "How long the group keeps an assignment at least.",
+            "group.consumer.assignment.interval.ms",
+            "group.consumer.min.assignment.interval.ms",
+            "group.consumer.max.assignment.interval.ms",
+            at_least(0),
+        ),
+        _row(
+            "consumer.heartbeat.interval.ms",
+            "How often members are told to send heartbeats.",
+            "group.consumer.heartbeat.interval.ms",
+            "group.consumer.min.heartbeat.interval.ms",
+            "group.consumer.max.heartbeat.interval.ms",
+        ),
+        _row(
+            "consumer.session.timeout.ms",
+            "How long a member may be silent.",
+            "group.consumer.session.timeout.ms",
+            "group.consumer.min.session.timeout.ms",
+            "group.consumer.max.session.timeout.ms",
+        ),
         GroupSetting(
             Setting(
                 "share.auto.offset.reset",
@@ -142,9 +169,10 @@ def check_group_configs(configs: Mapping[str, str], settings: Settings) -> str |
                 return f"{name} must be greater than or equal to {least}"
             if value > settings.value(most):
                 return f"{name} must be less than or equal to {most}"
-    session_timeout_ms = group_value("share.session.timeout.ms", configs, settings)
-    if session_timeout_ms <= group_value("share.heartbeat.interval.ms", configs, settings):
-        return "share.session.timeout.ms must be greater than share.heartbeat.interval.ms"
+    for kind in ("consumer", "share"):
+        session_timeout_ms = group_value(f"{kind}.session.timeout.ms", configs, settings)
+        if session_timeout_ms <= group_value(f"{kind}.heartbeat.interval.ms", configs, settings):
+            return f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms"
     return None
 
 

@@ -399,19 +399,19 @@ class GroupSettings:
         INT, 45_000, "How long a member of the consumer group protocol may be silent.", at_least(1)
     )
     group_consumer_min_session_timeout_ms: int = declare(
-        INT, 45_000, "Accepted; no group has a session time-out of its own.", at_least(1), has_effect=False
+        INT, 45_000, "The least that a group may set as `consumer.session.timeout.ms`.", at_least(1)
     )
     group_consumer_max_session_timeout_ms: int = declare(
-        INT, 60_000, "Accepted; no group has a session time-out of its own.", at_least(1), has_effect=False
+        INT, 60_000, "The most that a group may set as `consumer.session.timeout.ms`.", at_least(1)
     )
     group_consumer_heartbeat_interval_ms: int = declare(
         INT, 5_000, "How often members of the consumer group protocol are told to send heartbeats.", at_least(1)
     )
     group_consumer_min_heartbeat_interval_ms: int = declare(
-        INT, 5_000, "Accepted; no group has a heartbeat interval of its own.", at_least(1), has_effect=False
+        INT, 5_000, "The least that a group may set as `consumer.heartbeat.interval.ms`.", at_least(1)
     )
     group_consumer_max_heartbeat_interval_ms: int = declare(
-        INT, 15_000, "Accepted; no group has a heartbeat interval of its own.", at_least(1), has_effect=False
+        INT, 15_000, "The most that a group may set as `consumer.heartbeat.interval.ms`.", at_least(1)
     )
     group_consumer_max_size: int = declare(
         INT, 2_147_483_647, "How many members a group of the consumer group protocol has at most.", at_least(1)
@@ -431,6 +431,12 @@ class GroupSettings:
     )
     group_consumer_assignment_interval_ms: int = declare(
         INT, 1_000, "How long a group of the consumer protocol keeps an assignment at least.", between(0, 15_000)
+    )
+    group_consumer_min_assignment_interval_ms: int = declare(
+        INT, 0, "The least that a group may set as `consumer.assignment.interval.ms`.", at_least(0)
+    )
+    group_consumer_max_assignment_interval_ms: int = declare(
+        INT, 15_000, "The most that a group may set as `consumer.assignment.interval.ms`.", at_least(0)
     )
     group_consumer_regex_refresh_interval_ms: int = declare(
         INT,

@@ -141,7 +141,7 @@ class ConsumerMembership:
         updated = self._rebalance.settle(draft, member, _updated(member, request, sender), reported)
         self._deadlines.set(
             DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id),
-            effects.now_ms + self._config.consumer_session_timeout_ms,
+            effects.now_ms + self._config.consumer_times(group.group_id).session_timeout_ms,
         )
         is_full = (
             request.rebalance_timeout_ms != -1
@@ -159,7 +159,7 @@ class ConsumerMembership:
 
     def _heartbeat_interval_ms(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> int:
         """When to come back: soon while the member is on its way, and while others may have set out with it."""
-        interval_ms = self._config.consumer_heartbeat_interval_ms
+        interval_ms = self._config.consumer_times(group.group_id).heartbeat_interval_ms
         is_settled = member.is_reconciled_to(group.group_epoch)
         if is_settled and now_ms >= group.assignment_timestamp_ms + SETTLING_PERIOD_MS:
             return interval_ms
@@ -239,10 +239,10 @@ class ConsumerMembership:
 
     def start_sessions(self, group: ConsumerGroup, now_ms: int) -> None:
         """Every member of a group just loaded has a whole session to show up."""
+        session_timeout_ms = self._config.consumer_times(group.group_id).session_timeout_ms
         for member in group.members.values():
             self._deadlines.set(
-                DeadlineKey(DeadlineKind.SESSION, group.group_id, member.member_id),
-                now_ms + self._config.consumer_session_timeout_ms,
+                DeadlineKey(DeadlineKind.SESSION, group.group_id, member.member_id), now_ms + session_timeout_ms
             )
             if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
                 self._deadlines.set(

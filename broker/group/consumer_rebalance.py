@@ -200,7 +200,7 @@ class ConsumerRebalance:
         group, now_ms = draft.group, draft.effects.now_ms
         if group.assignment_epoch >= group.group_epoch:
             return
-        interval_ms = self._config.consumer_assignment_interval_ms
+        interval_ms = self._config.consumer_times(group.group_id).assignment_interval_ms
         if group.assignment_timestamp_ms and interval_ms and now_ms < group.assignment_timestamp_ms + interval_ms:
             return
         assignor = group.preferred_assignor(self._config.consumer_assignors[0])

@@ -15,6 +15,17 @@ from broker.shard import CoordinatorRecord, Decision, Parked
 Reply = TypeVar("Reply")
 
 
+class ConsumerTimes(NamedTuple):
+    """What one group of the consumer protocol goes by; a group may have settings of its own.
+
+    assignment_interval_ms: how long a target assignment is kept at least.
+    """
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+
+
 class ShareTimes(NamedTuple):
     """What the members of one share group go by; a group may have settings of its own."""
 
@@ -22,12 +33,13 @@ class ShareTimes(NamedTuple):
     heartbeat_interval_ms: int
 
 
+DEFAULT_CONSUMER_TIMES = ConsumerTimes()
 DEFAULT_SHARE_TIMES = ShareTimes(45_000, 5_000)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The settings that the pure coordinator goes by, named as Kafka names them. share_times: by group id."""
+    """The settings that the pure coordinator goes by, named as Kafka names them. The times are by group id."""
 
     initial_rebalance_delay_ms: int = 3_000
     min_session_timeout_ms: int = 6_000
@@ -36,12 +48,10 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 604_800_000
     offsets_retention_check_interval_ms: int = 600_000
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_times: Callable[[str], ConsumerTimes] = lambda _: DEFAULT_CONSUMER_TIMES
     consumer_max_size: int = 2_147_483_647
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
-    consumer_assignment_interval_ms: int = 1_000
     share_times: Callable[[str], ShareTimes] = lambda _: DEFAULT_SHARE_TIMES
     share_max_size: int = 200
     share_assignment_interval_ms: int = 1_000

@@ -26,7 +26,7 @@ from broker.group.classic_membership import Joiner
 from broker.group.classic_rebalance import refuse_join, refuse_sync
 from broker.group.consumer_membership import Refusal, Sender
 from broker.group.coordinator import GroupCoordinatorShard
-from broker.group.effects import GroupConfig, ShareTimes
+from broker.group.effects import ConsumerTimes, GroupConfig, ShareTimes
 from broker.group.offset_commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from broker.group.share_groups import ShareGroups
 from broker.group_configs import GroupConfigs
@@ -85,12 +85,10 @@ class GroupService:
             offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
             offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
             offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
-            consumer_session_timeout_ms=settings.group_consumer_session_timeout_ms,
-            consumer_heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+            consumer_times=_consumer_times(group_configs, settings),
             consumer_max_size=settings.group_consumer_max_size,
             consumer_assignors=settings.group_consumer_assignors,
             consumer_migration_policy=settings.group_consumer_migration_policy,
-            consumer_assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
             share_times=_share_times(group_configs, settings),
             share_max_size=settings.group_share_max_size,
             share_assignment_interval_ms=settings.group_share_assignment_interval_ms,
@@ -445,6 +443,21 @@ class GroupService:
 
     async def _decide(self, group_id: str, decide: Callable[[GroupCoordinatorShard], Decision[Reply]]) -> Reply:
         return await self._runtime.execute(self._partition_index(group_id), decide)
+
+
+def _consumer_times(group_configs: GroupConfigs | None, settings: Settings) -> Callable[[str], ConsumerTimes]:
+    if group_configs is None:
+        times = ConsumerTimes(
+            settings.group_consumer_session_timeout_ms,
+            settings.group_consumer_heartbeat_interval_ms,
+            settings.group_consumer_assignment_interval_ms,
+        )
+        return lambda _: times
+    return lambda group_id: ConsumerTimes(
+        group_configs.value(group_id, "consumer.session.timeout.ms"),
+        group_configs.value(group_id, "consumer.heartbeat.interval.ms"),
+        group_configs.value(group_id, "consumer.assignment.interval.ms"),
+    )
 
 
 def _share_times(group_configs: GroupConfigs | None, settings: Settings) -> Callable[[str], ShareTimes]:

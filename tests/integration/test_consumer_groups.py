@@ -25,7 +25,15 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from tests.support.broker_process import BrokerProcess
 
@@ -426,3 +434,41 @@ def test_members_whose_assignments_hold_data_of_their_own_keep_their_protocol(
     assert described(broker, group).type is ConsumerGroupType.CLASSIC
     for member in (new, *old):
         member.close()
+
+
+def test_a_group_has_a_session_timeout_of_its_own(own_broker: BrokerProcess) -> None:
+    broker, topic, group = own_broker, "orders", "group"
+    create(broker, topic)
+    resource = ConfigResource(ResourceType.GROUP, group)
+
+    def alter(value: str) -> None:
+        changed = ConfigResource(
+            ResourceType.GROUP,
+            group,
+            incremental_configs=[
+                ConfigEntry("consumer.session.timeout.ms", value, incremental_operation=AlterConfigOpType.SET)
+            ],
+        )
+        ask(broker, lambda admin: admin.incremental_alter_configs([changed]))
+
+    alter("1500")
+    with pytest.raises(KafkaException) as refused:
+        alter("500")
+    assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
+    broker.restart_after_kill()
+    entries = ask(broker, lambda admin: admin.describe_configs([resource]))
+    assert entries["consumer.session.timeout.ms"].value == "1500"
+    assert entries["consumer.heartbeat.interval.ms"].value == "300"
+    command = [sys.executable, "-c", FROZEN, broker.bootstrap, group, topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
+        try:
+            assert process.stdout is not None
+            while process.stdout.readline() != b"0 1 2 3\n":
+                pass
+            process.send_signal(signal.SIGSTOP)
+            stopped_at_s = time.monotonic()
+            while described(broker, group).members:
+                assert time.monotonic() < stopped_at_s + 2.9, "the session ends before that of other groups would"
+                time.sleep(0.05)
+        finally:
+            process.kill()

@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.group.consumer_group import ConsumerGroup, ConsumerGroupState
 from broker.group.consumer_membership import Sender
-from broker.group.effects import GroupConfig
+from broker.group.effects import ConsumerTimes, GroupConfig
 from broker.metadata.image import MetadataImage, TopicMetadata
 from protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -46,7 +46,10 @@ class GroupWorld(ShardHarness):
 
     def __init__(self, *, config: GroupConfig | None = None, **partition_counts: int) -> None:
         super().__init__(
-            config or GroupConfig(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=0),
+            config
+            or GroupConfig(
+                initial_rebalance_delay_ms=0, consumer_times=lambda _: ConsumerTimes(assignment_interval_ms=0)
+            ),
             topics=image(**partition_counts),
         )
 

@@ -8,7 +8,7 @@ import pytest
 
 from broker.group.consumer_group import ConsumerGroupState, MemberState
 from broker.group.consumer_reconciliation import TABLE, Standing
-from broker.group.effects import GroupConfig
+from broker.group.effects import ConsumerTimes, GroupConfig
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequestTopicPartitions
 from tests.support.consumer_group import GroupWorld, topic_id
@@ -385,3 +385,21 @@ def test_members_come_back_soon_until_the_group_has_settled() -> None:
     assert second.heartbeat().heartbeat_interval_ms == 500, "waits for what the other has to give up"
     world.settle([first, second])
     assert first.heartbeat().heartbeat_interval_ms == second.heartbeat().heartbeat_interval_ms == 5_000
+
+
+def test_a_group_may_have_times_of_its_own_which_count_from_the_next_heartbeat_on() -> None:
+    times = {"g": ConsumerTimes(session_timeout_ms=20_000, heartbeat_interval_ms=2_000, assignment_interval_ms=0)}
+    config = GroupConfig(consumer_times=lambda group_id: times.get(group_id, ConsumerTimes()))
+    world = GroupWorld(config=config, orders=2)
+    member, other = world.member("a", "orders"), world.member("b", "orders", group_id="other")
+    member.join()
+    other.join()
+    world.advance(4_000)
+    assert (member.heartbeat().heartbeat_interval_ms, other.heartbeat().heartbeat_interval_ms) == (2_000, 5_000)
+    world.advance(20_000)
+    assert not world.consumer_group().members
+    assert world.consumer_group("other").members
+    times["other"] = ConsumerTimes(session_timeout_ms=1_000)
+    other.heartbeat()
+    world.advance(1_000)
+    assert not world.consumer_group("other").members

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.group.consumer_group import ConsumerGroup
 from broker.group.coordinator import GroupCoordinatorShard
-from broker.group.effects import GroupConfig
+from broker.group.effects import ConsumerTimes, GroupConfig
 from tests.support.consumer_group import ClassicModelMember, GroupWorld, ModelMember
 from tests.support.group_shard import RECORD
 
@@ -29,7 +29,8 @@ class Clients:
 
     def __init__(self) -> None:
         config = GroupConfig(
-            initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=0, consumer_session_timeout_ms=10_000
+            initial_rebalance_delay_ms=0,
+            consumer_times=lambda _: ConsumerTimes(session_timeout_ms=10_000, assignment_interval_ms=0),
         )
         self.world = GroupWorld(config=config, orders=3, payments=2)
         self.members: list[ModelMember | ClassicModelMember] = []

@@ -179,11 +179,12 @@ async def test_alter_configs_replaces_all_that_was_set(broker: HandlerBroker, ve
         (
             GROUP,
             "workers",
-            [("consumer.session.timeout.ms", SET, "1")],
+            [("streams.session.timeout.ms", SET, "1")],
             ErrorCode.INVALID_CONFIG,
             "Unknown group config",
         ),
         (GROUP, "workers", [("share.record.lock.duration.ms", SET, "1")], ErrorCode.INVALID_CONFIG, "greater than"),
+        (GROUP, "workers", [("consumer.session.timeout.ms", SET, "1")], ErrorCode.INVALID_CONFIG, "greater than"),
         (GROUP, "workers", [("share.auto.offset.reset", SET, "tomorrow")], ErrorCode.INVALID_CONFIG, "earliest"),
         (GROUP, "", [("share.isolation.level", SET, "read_committed")], ErrorCode.INVALID_REQUEST, "not allowed"),
     ],
