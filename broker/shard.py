@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 Reply = TypeVar("Reply")
 
+MAX_REMEMBERED_KEYS = 16_384
 
+
+@lru_cache(MAX_REMEMBERED_KEYS)  # asked at every commit and heartbeat
 def partition_for_key(key: str, partition_count: int) -> int:
     """The partition of an internal topic that owns a transactional id or a group id.
 
