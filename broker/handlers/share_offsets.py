@@ -138,7 +138,9 @@ async def handle_alter_share_group_offsets(
     outcome = await services.shares.alter_offsets(request.group_id, start_offsets)
     if isinstance(outcome, Refusal):
         return alter_share_group_offsets_failed(request, outcome.error, version, outcome.message)
-    return AlterShareGroupOffsetsResponse(responses=[_altered(services, topic, outcome) for topic in request.topics])
+    altered = [_altered(services, topic, outcome) for topic in request.topics]
+    altered.sort(key=lambda topic: topic.topic_id != ZERO_UUID)  # Kafka's order: those that do not exist come first
+    return AlterShareGroupOffsetsResponse(responses=altered)
 
 
 def _altered(
@@ -189,13 +191,13 @@ async def handle_delete_share_group_offsets(
         return delete_share_group_offsets_failed(request, outcome.error, version, outcome.message)
     errors, without_state = outcome
     responses = []
+    for topic_id, error in errors.items():
+        topic = services.topics.metadata.get_by_id(topic_id)
+        name = "" if topic is None else topic.name
+        responses.append(DeleteShareGroupOffsetsResponseTopic(name, topic_id, error))
     for name in without_state:
         is_known = services.topics.metadata.get(name) is not None
         message = "There is no offset information to delete." if is_known else NO_SUCH_PARTITION
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         responses.append(DeleteShareGroupOffsetsResponseTopic(name, ZERO_UUID, error, message))
-    for topic_id, error in errors.items():
-        topic = services.topics.metadata.get_by_id(topic_id)
-        name = "" if topic is None else topic.name
-        responses.append(DeleteShareGroupOffsetsResponseTopic(name, topic_id, error))
     return DeleteShareGroupOffsetsResponse(responses=responses)

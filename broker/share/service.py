@@ -78,6 +78,11 @@ class ShareService:
         await self.persister.start()
         self.led.start()
 
+    async def settled(self) -> None:
+        """Wait until what heartbeats have begun is done."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
