@@ -12,6 +12,7 @@ final class Main {
         ClassicGroups.addTo(checks);
         ConsumerGroups.addTo(checks);
         CurrentGroups.addTo(checks);
+        Sharing.addTo(checks);
         checks.main(arguments);
     }
 }

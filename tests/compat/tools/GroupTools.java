@@ -13,7 +13,8 @@ final class GroupTools {
         checks.add("consumer-groups", check -> describe(check, "classic"))
                 .add("consumer-groups-consumer-protocol", check -> describe(check, "consumer"))
                 .add("consumer-groups-reset", GroupTools::reset)
-                .add("consumer-groups-delete", GroupTools::delete);
+                .add("consumer-groups-delete", GroupTools::delete)
+                .add("share-groups", GroupTools::share);
     }
 
     static List<String> groups(Check check, String... arguments) throws Exception {
@@ -120,5 +121,33 @@ final class GroupTools {
         check.fact("gone", gone.exitCode() + " " + gone.text().strip().replace(group, "GROUP").lines().findFirst().orElse(""));
         Tool again = Tool.run(check, GROUPS, "--bootstrap-server", "BOOTSTRAP", "--delete", "--group", group);
         check.isTrue("again: " + again.text(), again.text().contains("GroupIdNotFoundException"));
+    }
+
+    static void share(Check check) throws Exception {
+        String tool = "org.apache.kafka.tools.consumer.group.ShareGroupCommand";
+        String topic = Clients.createTopic(check, "topic", 1);
+        String group = check.name("group");
+        TopicTools.configs(check, "--alter", "--entity-type", "groups", "--entity-name", group, "--add-config",
+                "share.auto.offset.reset=earliest");
+        try (var producer = Clients.producer(check)) {
+            Clients.sendNumbers(producer, topic, 1, 0, 5);
+        }
+        check.equal("consumed", Tool.output(check, "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
+                "--bootstrap-server", "BOOTSTRAP", "--topic", topic, "--group", group, "--max-messages", "5", "--timeout-ms",
+                "20000"), Clients.numbers(0, 5, 1));
+        check.isTrue("listed", Tool.output(check, tool, "--bootstrap-server", "BOOTSTRAP", "--list").contains(group));
+        check.until("it is empty", () -> Tool.words(Tool.output(check, tool, "--bootstrap-server", "BOOTSTRAP", "--describe",
+                "--group", group, "--state")).stream().anyMatch(row -> row.get(0).equals(group) && row.contains("Empty")));
+        List<List<String>> reset = Tool.words(Tool.output(check, tool, "--bootstrap-server", "BOOTSTRAP", "--reset-offsets",
+                "--group", group, "--topic", topic, "--to-earliest", "--execute"));
+        check.isTrue("reset: " + reset, reset.contains(List.of(group, topic, "0", "0")));
+        check.equal("consumed again", Tool.output(check, "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
+                "--bootstrap-server", "BOOTSTRAP", "--topic", topic, "--group", group, "--max-messages", "5", "--timeout-ms",
+                "20000"), Clients.numbers(0, 5, 1));
+        check.until("it is empty again", () -> Tool.words(Tool.output(check, tool, "--bootstrap-server", "BOOTSTRAP",
+                "--describe", "--group", group, "--state")).stream().anyMatch(
+                row -> row.get(0).equals(group) && row.contains("Empty")));
+        Tool.output(check, tool, "--bootstrap-server", "BOOTSTRAP", "--delete", "--group", group);
+        check.isTrue("gone", !Tool.output(check, tool, "--bootstrap-server", "BOOTSTRAP", "--list").contains(group));
     }
 }
