@@ -55,6 +55,8 @@ class Dispatcher:
 
         Raises CloseConnection, also out of the task. Never raises, and never ends, in another way.
         """
+        quotas = self._quotas
+        meter = RequestMeter(quotas, mute=connection.mute) if quotas is not None and quotas.is_active else None
         try:
             api_key, api_version, correlation_id = read_request_start(frame)
             route = self._routes.get((api_key, api_version))
@@ -77,13 +79,9 @@ class Dispatcher:
             connection=connection,
         )
         api = route.api
-        if self._quotas is not None and self._quotas.is_active:
-            context.meter = RequestMeter(
-                self._quotas,
-                client_id=header.client_id,
-                produced_bytes=len(frame) if api_key == ApiKey.PRODUCE else 0,
-                mute=connection.mute,
-            )
+        if meter is not None:
+            meter.begin(header.client_id, produced_bytes=len(frame) if api_key == ApiKey.PRODUCE else 0)
+            context.meter = meter
         try:
             response = api.handler(context, request)
             if response is None or isinstance(response, api.response):
@@ -128,11 +126,15 @@ class Dispatcher:
             return self._failed(api, context, request, error)
 
     def _encode(self, response: Any, context: RequestContext) -> Reply:
-        if context.meter is not None:
-            context.meter.finish(response)
-        if response is None:
-            return None
-        return response_frame(context.correlation_id, response, context.api_version)
+        meter = context.meter
+        if meter is not None:
+            meter.finish(response)
+        reply = None
+        if response is not None:
+            reply = response_frame(context.correlation_id, response, context.api_version)
+        if meter is not None:
+            meter.settle()
+        return reply
 
     def _failed(self, api: Api, context: RequestContext, request: Any, error: Exception) -> Reply:
         """Answer a request whose handler raised. Raises CloseConnection when no answer can be made."""

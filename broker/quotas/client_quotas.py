@@ -137,11 +137,9 @@ class ClientQuotas:
 
 
 class RequestMeter:
-    """What one request uses, while there are quotas.
+    """What one request uses, while there are quotas: its time counts from when this is made until `settle`.
 
-    produced_bytes: the size of a Produce request, else 0. It is charged at once: of what a client sends without waiting
-                    for replies, nothing more is begun before it has paused.
-    mute:           called with the seconds for which its connection takes no further request.
+    mute: called with the seconds for which its connection takes no further request.
     """
 
     __slots__ = (
@@ -154,22 +152,23 @@ class RequestMeter:
         "_throttle_ms",
     )
 
-    def __init__(
-        self,
-        quotas: ClientQuotas,
-        *,
-        client_id: str | None,
-        produced_bytes: int,
-        mute: Callable[[float], None],
-    ) -> None:
+    def __init__(self, quotas: ClientQuotas, *, mute: Callable[[float], None]) -> None:
         self._quotas = quotas
-        self._client_id = client_id or ""
+        self._client_id = ""
         self._mute = mute
         self._throttle_ms = self._muted_ms = 0
         self._busy_ns = 0
         self._resumed_ns: int | None = time.perf_counter_ns()
+
+    def begin(self, client_id: str | None, *, produced_bytes: int) -> None:
+        """It is known whose request it is.
+
+        produced_bytes: the size of a Produce request, else 0. It is charged at once: of what a client sends without
+                        waiting for replies, nothing more is begun before it has paused.
+        """
+        self._client_id = client_id or ""
         if produced_bytes:
-            self._throttle_ms = quotas.charge(QuotaKey.PRODUCER_BYTE_RATE, self._client_id, produced_bytes)
+            self._throttle_ms = self._quotas.charge(QuotaKey.PRODUCER_BYTE_RATE, self._client_id, produced_bytes)
             self._mute_for(self._throttle_ms)
 
     def suspend(self) -> None:
@@ -201,13 +200,22 @@ class RequestMeter:
         """Charge the time it took; tell the client in its reply, if there is one, for how long it has to pause."""
         self.suspend()
         quotas = self._quotas
-        busy_percent = self._busy_ns / NANOSECONDS_PER_PERCENT
-        request_throttle_ms = quotas.charge(QuotaKey.REQUEST_PERCENTAGE, self._client_id, busy_percent)
+        request_throttle_ms = self._charge_time()
+        self._resumed_ns = time.perf_counter_ns()
         throttle_ms = max(self._throttle_ms, min(request_throttle_ms, quotas.longest_request_throttle_ms()))
         if throttle_ms > 0:
             if hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = throttle_ms
             self._mute_for(throttle_ms)
+
+    def settle(self) -> None:
+        """The reply is written; the time since `finish` counts towards the client's next request."""
+        self.suspend()
+        self._charge_time()
+
+    def _charge_time(self) -> int:
+        busy_ns, self._busy_ns = self._busy_ns, 0
+        return self._quotas.charge(QuotaKey.REQUEST_PERCENTAGE, self._client_id, busy_ns / NANOSECONDS_PER_PERCENT)
 
     def _mute_for(self, throttle_ms: int) -> None:
         if throttle_ms > self._muted_ms:

@@ -35,6 +35,10 @@ class Peer:
     def __init__(self) -> None:
         self.close_callbacks: list[Callable[[], None]] = []
         self.kept_until: list[asyncio.Future[Any]] = []
+        self.muted_s: list[float] = []
+
+    def mute(self, duration_s: float) -> None:
+        self.muted_s.append(duration_s)
 
     def keep_frame_until(self, task: asyncio.Future[Any]) -> None:
         self.kept_until.append(task)
@@ -291,3 +295,66 @@ async def test_other_handlers_run_to_their_end_without_their_client(world: World
     task = world.send(bytes(encode_request_header(27, 1, 77, None, 2) + encode(WriteTxnMarkersRequest(), 1)))
     assert world.peer.close_callbacks == []
     assert await task
+
+
+# Quotas
+
+
+class Quotas:
+    """What one request is charged, in place of the real thing."""
+
+    def __init__(self, *, is_active: bool) -> None:
+        self.is_active = is_active
+        self.charged: list[tuple[str, str, float]] = []
+
+    def charge(self, key: str, client_id: str, amount: float) -> int:
+        self.charged.append((str(key), client_id, amount))
+        return 700 if key == "producer_byte_rate" else 0
+
+    def longest_request_throttle_ms(self) -> int:
+        return 1000
+
+
+def produce_frame() -> bytes:
+    header = encode_request_header(0, 9, 77, "client", 2)
+    return bytes(header + encode(ProduceRequest(acks=1), 9))
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+async def test_a_producer_over_its_quota_is_muted_and_told(monkeypatch: pytest.MonkeyPatch, is_slow: bool) -> None:
+    world = World(monkeypatch)
+    quotas = Quotas(is_active=True)
+    world.dispatcher = Dispatcher(world.services, loop=asyncio.get_running_loop(), quotas=cast("Any", quotas))
+
+    async def answer(context: RequestContext, request: Any) -> ProduceResponse:
+        if is_slow:
+            await asyncio.sleep(0.001)
+        return ProduceResponse()
+
+    world.serve(answer, request=ProduceRequest, response=ProduceResponse, versions=(9, 9))
+    outcome = world.send(produce_frame())
+    assert world.peer.muted_s == [0.7]  # before the reply, so that nothing behind it is begun
+    reply = await outcome if is_slow else outcome
+    response = decode(ProduceResponse, b"".join(reply)[9:], 9)
+    assert response.throttle_time_ms == 700
+    key, client_id, amount = quotas.charged[0]
+    assert (key, client_id) == ("producer_byte_rate", "client")
+    assert amount == len(produce_frame())
+    assert [key for key, _, _ in quotas.charged[1:]] == ["request_percentage"] * 2
+    assert sum(amount for _, _, amount in quotas.charged[1:]) > 0
+
+
+async def test_while_there_are_no_quotas_nothing_is_metered(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    quotas = Quotas(is_active=False)
+    world.dispatcher = Dispatcher(world.services, loop=asyncio.get_running_loop(), quotas=cast("Any", quotas))
+    contexts: list[RequestContext] = []
+
+    def answer(context: RequestContext, request: Any) -> EndTxnResponse:
+        contexts.append(context)
+        return EndTxnResponse()
+
+    world.serve(answer)
+    world.end_txn()
+    assert [context.meter for context in contexts] == [None]
+    assert (quotas.charged, world.peer.muted_s) == ([], [])

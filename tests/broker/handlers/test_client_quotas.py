@@ -199,7 +199,8 @@ async def test_a_store_that_fails_is_told(broker: HandlerBroker, monkeypatch: py
 async def metered_fetch(broker: HandlerBroker, offset: int, *, max_wait_ms: int = 0) -> FetchResponse:
     muted: list[float] = []
     context = broker.context(ApiKey.FETCH, 12)
-    context.meter = RequestMeter(broker.services.client_quotas, client_id="app", produced_bytes=0, mute=muted.append)
+    context.meter = RequestMeter(broker.services.client_quotas, mute=muted.append)
+    context.meter.begin("app", produced_bytes=0)
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1_000_000)
     request = FetchRequest(
         max_wait_ms=max_wait_ms,

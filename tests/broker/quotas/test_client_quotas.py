@@ -60,7 +60,8 @@ class World:
 
     def request(self, client_id: str | None = "app", *, request_bytes: int = 0) -> tuple[RequestMeter, list[float]]:
         muted: list[float] = []
-        meter = RequestMeter(self.quotas, client_id=client_id, produced_bytes=request_bytes, mute=muted.append)
+        meter = RequestMeter(self.quotas, mute=muted.append)
+        meter.begin(client_id, produced_bytes=request_bytes)
         return meter, muted
 
 
@@ -191,5 +192,21 @@ async def test_time_on_the_processor_is_paid_back_in_small_pauses(
     now_ns += 2_000_000_000
     meter.suspend()
     now_ns += 60_000_000_000  # waiting for others costs nothing
+    meter.finish(None)
+    assert muted == [1.0]
+
+
+async def test_the_time_that_a_reply_takes_counts_towards_the_next_request(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.set(1.0, BUSY, client_id="app")
+    now_ns = 0
+    monkeypatch.setattr("broker.quotas.client_quotas.time", SimpleNamespace(perf_counter_ns=lambda: now_ns))
+    meter, muted = world.request()
+    meter.finish(None)
+    now_ns += 2_000_000_000
+    meter.settle()
+    assert muted == []
+    meter, muted = world.request()
     meter.finish(None)
     assert muted == [1.0]
