@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 MAX_RECORDS_PER_DECISION = 1_000  # for work without a natural bound: expiry, and deletion of groups and topics
 
+LATEST_TIMESTAMP_MS = 2**63 - 1  # that the log can hold; a client may ask for as long a retention
+
 
 class OffsetDecisions:
     """Decisions about the offsets in `store`.
@@ -82,7 +84,7 @@ class OffsetDecisions:
                 return Decision(error)
             if committer.member_id and isinstance(group, ClassicGroup):
                 self._classic.committed(group, committer.member_id, Effects(now_ms))
-        expire_timestamp_ms = -1 if retention_time_ms < 0 else now_ms + retention_time_ms
+        expire_timestamp_ms = -1 if retention_time_ms < 0 else min(now_ms + retention_time_ms, LATEST_TIMESTAMP_MS)
         errors, records = self._records(group_id, offsets, now_ms, expire_timestamp_ms)
         return Decision(errors, records=records)
 

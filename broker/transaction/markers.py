@@ -109,8 +109,8 @@ async def write_markers(
     if failed:
         for outcome in outcomes:
             for topic_partition, error in outcome.items():
-                if error is ErrorCode.NONE and topic_partition in failed:
-                    outcome[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+                if error is ErrorCode.NONE:
+                    outcome[topic_partition] = failed.get(topic_partition, error)
     return outcomes
 
 
@@ -125,33 +125,35 @@ def _append(partition_log: PartitionLog, marker: TransactionMarker, now_ms: int)
             now_ms=now_ms,
         ).error
     except StorageError as error:
-        _note_failure(partition_log.topic_partition, error)
-        return ErrorCode.KAFKA_STORAGE_ERROR
+        return _failed(partition_log, error)
 
 
-async def _flush(logs: dict[TopicPartition, PartitionLog]) -> set[TopicPartition]:
-    """Wait for all logs together; returns those that could not be made durable."""
-    failed: set[TopicPartition] = set()
-    waits: list[tuple[TopicPartition, Awaitable[None]]] = []
+async def _flush(logs: dict[TopicPartition, PartitionLog]) -> dict[TopicPartition, ErrorCode]:
+    """Wait for all logs together; returns those that could not be made durable, and why."""
+    failed: dict[TopicPartition, ErrorCode] = {}
+    waits: list[tuple[PartitionLog, Awaitable[None]]] = []
     for topic_partition, partition_log in logs.items():
         try:
-            waits.append((topic_partition, partition_log.flushed()))
+            waits.append((partition_log, partition_log.flushed()))
         except StorageError as error:
-            _note_failure(topic_partition, error)
-            failed.add(topic_partition)
-    for topic_partition, flushed in waits:
+            failed[topic_partition] = _failed(partition_log, error)
+    for partition_log, flushed in waits:
         try:
             await flushed
         except StorageError as error:
-            _note_failure(topic_partition, error)
-            failed.add(topic_partition)
+            failed[partition_log.topic_partition] = _failed(partition_log, error)
     return failed
 
 
-def _note_failure(topic_partition: TopicPartition, error: StorageError) -> None:
+def _failed(partition_log: PartitionLog, error: StorageError) -> ErrorCode:
+    """A log that has gone in between, with its topic or to another node, is as one that was not here."""
+    topic_partition = partition_log.topic_partition
+    if partition_log.is_deleted:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     log.error(
         "marker_write_failed",
         topic=topic_partition.topic,
         partition=topic_partition.partition,
         reason=str(error),
     )
+    return ErrorCode.KAFKA_STORAGE_ERROR

@@ -47,6 +47,7 @@ class MemoryLog:
     flush_gate: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: ErrorCode = ErrorCode.NONE
     disk_failed: bool = False
+    is_deleted: bool = False
     verification: object | None = None
     guards: list[object | None] = field(default_factory=list)
 

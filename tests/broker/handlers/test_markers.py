@@ -81,6 +81,28 @@ async def test_a_failed_disk_is_told_for_its_partition_only(handlers: Transactio
     assert outcome == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
 
 
+async def test_a_partition_that_goes_before_its_marker_is_durable_is_as_one_that_was_not_there(
+    handlers: TransactionHandlers,
+) -> None:
+    log = handlers.topics.logs[OUT_0]
+    log.flush_gate.clear()
+    writing = asyncio.create_task(handlers.call(WriteTxnMarkersRequest(markers=[marker(7, 0, 1)]), 2))
+    await asyncio.sleep(0)
+    log.disk_failed = log.is_deleted = True
+    log.flush_gate.set()
+    outcome = [partition.error_code for partition in (await writing).markers[0].topics[0].partitions]
+    assert outcome == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+
+
+async def test_a_marker_of_no_producer_is_refused_and_one_without_partitions_left_out(
+    handlers: TransactionHandlers,
+) -> None:
+    nobody, nothing, other = marker(-1, 0), WritableTxnMarker(producer_id=4), marker(8, 1)
+    response = await handlers.call(WriteTxnMarkersRequest(markers=[nobody, nothing, other]), 2)
+    outcomes = [(result.producer_id, result.topics[0].partitions[0].error_code) for result in response.markers]
+    assert outcomes == [(-1, ErrorCode.INVALID_PRODUCER_EPOCH), (8, ErrorCode.NONE)]
+
+
 async def test_a_request_that_failed_as_a_whole_names_every_partition(handlers: TransactionHandlers) -> None:
     request = WriteTxnMarkersRequest(markers=[marker(7, 0, 1)])
     response = handlers.failed(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 2)
