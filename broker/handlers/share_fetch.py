@@ -85,8 +85,11 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
     answers: dict[TopicIdPartition, ShareFetchPartitionData] = {}
     if request.share_session_epoch == CLOSE_EPOCH:
         shares.close_session(group_id, member_id)
-    elif not request.is_renew_ack:
-        found = await _Lending(context.services, request, session).run()
+    elif not request.is_renew_ack and (context.meter is None or context.meter.charge_fetch(0)):
+        found = await _Lending(context, request, session).run()
+        if shares.sessions.get(group_id, member_id) is not session:
+            # It was opened anew, or closed, while this waited: what is lent now is lent to a later request.
+            return share_fetch_failed(request, ErrorCode.INVALID_SHARE_SESSION_EPOCH, version)
         for partition, lent in found.items():
             is_due = session.has_to_answer(
                 partition, has_records=bool(lent.acquired), has_error=lent.error is not ErrorCode.NONE
@@ -162,12 +165,15 @@ def _answer(services: Services, partition: TopicIdPartition, lent: Lent) -> Shar
 class _Lending:
     """The part of a ShareFetch that lends records."""
 
-    def __init__(self, services: Services, request: ShareFetchRequest, session: ShareSession) -> None:
-        self._services = services
+    def __init__(self, context: RequestContext, request: ShareFetchRequest, session: ShareSession) -> None:
+        self._services = services = context.services
+        self._meter = context.meter
         self._request = request
         self._session = session
         group_id = session.group_id
-        self._maximum_bytes = max(0, min(request.max_bytes, services.settings.fetch_max_bytes))
+        maximum_bytes = max(0, min(request.max_bytes, services.settings.fetch_max_bytes))
+        quota_bytes = None if self._meter is None else self._meter.fetch_limit_bytes
+        self._maximum_bytes = maximum_bytes if quota_bytes is None else min(maximum_bytes, int(quota_bytes))
         self._minimum_bytes = min(request.min_bytes, self._maximum_bytes)
         mode = AcquireMode.RECORD_LIMIT if request.share_acquire_mode else AcquireMode.BATCH_OPTIMIZED
         self._terms = LendingTerms(session.member_id, mode, request.batch_size, services.shares.led.isolation(group_id))
@@ -180,23 +186,33 @@ class _Lending:
         if not self._answers or self._request.max_records <= 0 or not self._maximum_bytes:
             return self._answers
         await self._find()
+        self._led = {partition: self._led[partition] for partition in self._answers if partition in self._led}
         if self._led:
             await self._lend_or_wait()
+        if self._meter is not None:
+            # What is lent is given: whoever has had too much waits before the next request.
+            self._meter.charge_fetch(sum(len(lent.records) for lent in self._answers.values()))
         return self._answers
 
     async def _find(self) -> None:
+        share_partitions = self._services.shares.led
+        missing = []
         for partition in self._answers:
+            key = SharePartitionKey(self._session.group_id, *partition)
             log = self._log(partition)
-            found: LedSharePartition | ErrorCode
+            led = None if isinstance(log, ErrorCode) else share_partitions.loaded(key)
             if isinstance(log, ErrorCode):
-                found = log
+                self._answers[partition] = Lent(error=log)
+            elif led is not None:
+                self._led[partition] = led
             else:
-                key = SharePartitionKey(self._session.group_id, *partition)
-                found = await self._services.shares.led.get(key, log)
-            if isinstance(found, ErrorCode):
-                self._answers[partition] = Lent(error=found)
+                missing.append((partition, key, log))
+        found = await asyncio.gather(*(share_partitions.get(key, log) for _, key, log in missing))
+        for (partition, _, _), loaded in zip(missing, found, strict=True):
+            if isinstance(loaded, ErrorCode):
+                self._answers[partition] = Lent(error=loaded)
             else:
-                self._led[partition] = found
+                self._led[partition] = loaded
 
     def _log(self, partition: TopicIdPartition) -> PartitionLog | ErrorCode:
         topics = self._services.topics
@@ -232,6 +248,9 @@ class _Lending:
 
     def _lend(self, *, is_over: bool) -> bool:
         """Lend what there is, if it is enough or time is over; whether there is something to answer."""
+        session = self._session
+        if self._services.shares.sessions.get(session.group_id, session.member_id) is not session:
+            return True  # the member has begun anew; this request's client may not even be there
         is_gone = any(led.is_gone for led in self._led.values())
         if not is_over and not is_gone and not self._is_enough():
             return False

@@ -139,6 +139,16 @@ async def test_sessions_go_on_epoch_by_epoch(broker: ShareBroker, member: str) -
     assert (await broker.acknowledge(member, 9)).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
 
+async def test_a_fetch_whose_session_was_opened_anew_lends_nothing(broker: ShareBroker, member: str) -> None:
+    await broker.fetch(member, 0)
+    waiting = asyncio.ensure_future(broker.fetch(member, 1, max_wait_ms=30_000))
+    await asyncio.sleep(0.01)
+    await broker.fetch(member, 0)
+    await broker.produce("orders", 1)
+    assert (await waiting).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert lent(await broker.fetch(member, 1)) == [(10, 10, 1)]
+
+
 async def test_no_more_sessions_than_allowed(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path, group_share_max_share_sessions=1) as broker:
         await broker.create("orders")
