@@ -18,6 +18,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
@@ -310,8 +311,13 @@ public class SoakClient {
         String inputs = input == null ? "" : ",\"inputs\":[" + quoted(input) + "]";
         long call = invoke("send", ",\"topic\":" + quoted(partition.topic()) + ",\"value\":" + quoted(value)
                 + ",\"partition\":" + partition.partition() + inputs);
+        // Now and then the producer throws for a record that it has taken all the same, and reports that later, too.
+        AtomicBoolean isKnown = new AtomicBoolean();
         try {
             producer.send(new ProducerRecord<>(partition.topic(), partition.partition(), null, value), (metadata, error) -> {
+                if (isKnown.getAndSet(true)) {
+                    return;
+                }
                 if (error == null) {
                     record("send", "ok", ",\"call\":" + call + ",\"offset\":" + metadata.offset());
                 } else {
@@ -320,7 +326,7 @@ public class SoakClient {
                 }
             });
         } catch (KafkaException | IllegalStateException error) {
-            throw sorted("send", call, error);
+            throw isKnown.getAndSet(true) ? meaning("send", error) : sorted("send", call, error);
         }
         sent.incrementAndGet();
     }
@@ -389,6 +395,10 @@ public class SoakClient {
 
     RuntimeException sorted(String operation, long call, RuntimeException error) {
         unknown(operation, call, error);
+        return meaning(operation, error);
+    }
+
+    static RuntimeException meaning(String operation, RuntimeException error) {
         if (isFenced(error)) {
             return new Fenced(error);
         }

@@ -25,6 +25,7 @@ from scripts.soaking.roles import (
 CALL_TIMEOUT_S = 10.0
 QUERY_TIMEOUT_S = 5.0
 FENCED_CODES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)  # noqa: SLF001
+PURGED_CODES = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001
 
 
 class ConfluentKafka:
@@ -83,13 +84,23 @@ class ConfluentKafka:
 
 
 class Producer:
+    """After an abort that threw records away, a new producer is made.
+
+    A record whose acknowledgement was lost with the connection counts as not sent while it waits to be sent again. Thrown
+    away then, it gives its sequence number to another record of the same epoch, which the broker takes for the one that
+    it has, and acknowledges with that one's offset (librdkafka 2.16).
+    """
+
     def __init__(self, producer: RdKafkaProducer) -> None:
         self._producer = producer
+        self._has_purged_records = False
 
     def initialize(self) -> None:
         _call(lambda: self._producer.init_transactions(CALL_TIMEOUT_S))
 
     def begin(self) -> None:
+        if self._has_purged_records:
+            raise SessionLostError("this producer may use sequence numbers again")
         _call(self._producer.begin_transaction, otherwise=SessionLostError)
 
     def send(self, partition: Partition, value: str, delivered: Delivered) -> None:
@@ -97,6 +108,7 @@ class Producer:
             if error is None:
                 delivered(message.offset(), None)
             else:
+                self._has_purged_records |= error.code() in PURGED_CODES
                 delivered(None, str(error))
 
         _call(

@@ -2,7 +2,7 @@
 
 Its transaction calls raise a plain KafkaError about "an error state" for whatever happened earlier, so that the cause
 is found in the text. Mistakes of kafka-python 3.0.12 that the soak has to live with, each named where it is met:
-LOST REQUEST, STALE OFFSETS, LOST ASSIGNMENT, RAISING POLL.
+LOST REQUEST, STALE OFFSETS, EMPTY COMMIT, LOST ASSIGNMENT, RAISING POLL.
 """
 
 from __future__ import annotations
@@ -90,11 +90,18 @@ class KafkaPython:
 class Producer:
     """STALE OFFSETS: after a failed `send_offsets` a new producer is made, because this one keeps the offsets of the
     aborted transaction among those it is about to send, and would commit them with its next transaction:
-    TransactionManager._pending_txn_offset_commits is not cleared by an abort."""
+    TransactionManager._pending_txn_offset_commits is not cleared by an abort.
+
+    EMPTY COMMIT: when the broker refuses a batch for its epoch, because the transaction has timed out, the producer
+    gets a new epoch by itself and forgets the transaction (TransactionManager.bump_producer_id_and_epoch); the commit
+    that follows finds nothing to commit and succeeds, whatever had been acknowledged before. So a commit is not
+    believed where a record of the transaction has failed.
+    """
 
     def __init__(self, producer: KafkaProducer) -> None:
         self._producer = producer
         self._has_stale_offsets = False
+        self._has_failed_records = False
 
     def initialize(self) -> None:
         try:
@@ -107,6 +114,7 @@ class Producer:
     def begin(self) -> None:
         if self._has_stale_offsets:
             raise SessionLostError("this producer remembers the offsets of an aborted transaction")
+        self._has_failed_records = False
         try:
             self._producer.begin_transaction()
         except KafkaError as error:
@@ -118,7 +126,11 @@ class Producer:
         except KafkaError as error:
             raise _sorted(error) from error
         future.add_callback(lambda metadata: delivered(metadata.offset, None))
-        future.add_errback(lambda error: delivered(None, repr(error)))
+        future.add_errback(lambda error: self._failed(error, delivered))
+
+    def _failed(self, error: BaseException, delivered: Delivered) -> None:
+        self._has_failed_records = True
+        delivered(None, repr(error))
 
     def send_offsets(self, offsets: Mapping[Partition, int], consumer: GroupConsumer) -> None:
         assert isinstance(consumer, Member)
@@ -141,6 +153,8 @@ class Producer:
             _within_time(self._producer.commit_transaction)
         except KafkaError as error:
             raise _sorted(error) from error
+        if self._has_failed_records:
+            raise SessionLostError("a commit that succeeded although records of the transaction had failed")
 
     def abort(self) -> None:
         try:
