@@ -110,6 +110,11 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
         runner.run(work)
 
 
+# Requests leave no cycles behind and are freed at once. With Python's own thresholds (700, 10, 10) the search for cycles
+# took a fifth of the CPU time of a thousand groups that each commit offsets every second.
+COLLECTION_THRESHOLDS = (50_000, 20, 50)
+
+
 async def _serve(loaded: LoadedSettings) -> None:
     log = structlog.get_logger(__name__)
     loop = asyncio.get_running_loop()
@@ -124,6 +129,7 @@ async def _serve(loaded: LoadedSettings) -> None:
     # What start-up made lives as long as the process: later collections need not look at it again.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*COLLECTION_THRESHOLDS)
     _print_ready(node, loaded.settings)
     loading = asyncio.create_task(_freeze_when_loaded(node))
     try:
