@@ -86,9 +86,9 @@ class ConfluentKafka:
 class Producer:
     """After an abort that threw records away, a new producer is made.
 
-    A record whose acknowledgement was lost with the connection counts as not sent while it waits to be sent again. Thrown
-    away then, it gives its sequence number to another record of the same epoch, which the broker takes for the one that
-    it has, and acknowledges with that one's offset (librdkafka 2.16).
+    A record whose acknowledgement was lost with the connection counts as not sent while it waits to be sent again.
+    Thrown away then, it gives its sequence number to another record of the same epoch. The broker takes that for the
+    one that it has, and acknowledges it with that one's offset (librdkafka 2.16).
     """
 
     def __init__(self, producer: RdKafkaProducer) -> None:
