@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.config import Settings, load_settings
+from broker.metadata.image import TopicMetadata
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.node import Node
 from broker.placement import NodeAddress, Placement
@@ -39,6 +40,12 @@ class SimulatedStore(InMemoryMetadataStore):
     def __init__(self, cluster_id: str = "simulated-cluster") -> None:
         super().__init__(cluster_id)
         self.disk: SimulatedDisk | None = None
+
+    def topic(self, name: str) -> TopicMetadata | None:
+        return self._topics.get(name)
+
+    def topics(self) -> list[TopicMetadata]:
+        return list(self._topics.values())
 
     async def create_topic(self, *args: Any, **options: Any) -> bool:
         return await self._changing("create_topic", super().create_topic(*args, **options))

@@ -57,7 +57,7 @@ class BrokerCluster:
         """Those of all topics that there are."""
         return [
             TopicPartition(topic.name, partition)
-            for topic in self._store._topics.values()
+            for topic in self._store.topics()
             for partition in range(topic.partition_count)
         ]
 

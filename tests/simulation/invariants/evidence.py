@@ -6,12 +6,15 @@ from what was written after. Bytes are taken from the simulated disks, not from 
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.log.partition_files import METADATA_FILE
 from broker.log.partition_log import PartitionLog
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
+from tests.simulation.broker import DATA_DIRECTORY
 from tests.simulation.disk import Operation
 from tests.simulation.invariants.history import PartitionHistory
 from tests.simulation.invariants.offsets_log import OffsetsLog
@@ -231,12 +234,26 @@ class Evidence:
         self._take_answers()
         found = [match for path in broker.disk.paths() if (match := _LOG_FILE.fullmatch(path))]
         names = dict.fromkeys(
-            name for match in found if not self.is_led_elsewhere(broker.node_id, name := _name(match["directory"]))
+            name
+            for match in found
+            if not self.is_led_elsewhere(broker.node_id, name := _name(match["directory"]))
+            and not self._has_come_back(broker, name)
         )
         for key in [key for key in self.histories if key[0] == broker.node_id and key[1] not in names]:
             self._rewind(self.histories[key], 0)
         for topic_partition in names:
             self._read_again((broker.node_id, topic_partition))
+
+    def _has_come_back(self, broker: SimulatedBroker, topic_partition: TopicPartition) -> bool:
+        """Whether a power loss brought back the directory of a deleted topic, which the start removes again."""
+        if (broker.node_id, topic_partition) in self.histories:
+            return False
+        topic = broker.store.topic(topic_partition.topic)
+        if topic is None or topic_partition.partition >= topic.partition_count:
+            return True
+        path = f"{DATA_DIRECTORY}/{topic_partition}/{METADATA_FILE}"
+        content = broker.disk.content(path) if path in broker.disk.paths() else b""
+        return bool(content) and base64.urlsafe_b64encode(topic.topic_id).rstrip(b"=") not in content
 
     def _take_appended(self, broker: SimulatedBroker, key: Key, path: str) -> None:
         content = broker.disk.content(path)
