@@ -131,10 +131,10 @@ final class Producing {
         String topic = Clients.createTopic(check, "topic", 2);
         try (var producer = Clients.producer(
                 check, "linger.ms", 0, "batch.size", 400, "max.in.flight.requests.per.connection", 5)) {
-            Clients.sendNumbers(producer, topic, 2, 0, 20_000);
+            Clients.sendNumbers(producer, topic, 2, 0, 8_000);
         }
         check.equal("values", Clients.readAll(check, topic, 2, "read_committed"),
-                Map.of(0, Clients.numbers(0, 20_000, 2), 1, Clients.numbers(1, 20_000, 2)));
+                Map.of(0, Clients.numbers(0, 8_000, 2), 1, Clients.numbers(1, 8_000, 2)));
     }
 
     static void logAppendTime(Check check) throws Exception {
