@@ -110,7 +110,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
         runner.run(work)
 
 
-# Requests leave no cycles behind and are freed at once. With Python's own thresholds (700, 10, 10) the search for cycles
+# Requests leave no cycles behind and are freed at once. With Python's thresholds (700, 10, 10) the search for cycles
 # took a fifth of the CPU time of a thousand groups that each commit offsets every second.
 COLLECTION_THRESHOLDS = (50_000, 20, 50)
 
