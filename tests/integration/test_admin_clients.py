@@ -20,7 +20,14 @@ from kafka.admin import AlterConfigOp, KafkaAdminClient
 from kafka.admin import ConfigResource as KafkaPythonResource
 from kafka.admin import ConfigResourceType as KafkaPythonType
 
+from protocol.messages.alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
 from tests.support.broker_process import BrokerProcess
+from tests.support.wire import WireConnection
 
 TIMEOUT_S = 20
 
@@ -48,6 +55,18 @@ def alter(
     entries = [ConfigEntry(config, value, incremental_operation=operation) for config, operation, value in changes]
     resource = ConfigResource(kind, name, incremental_configs=entries)
     next(iter(admin.incremental_alter_configs([resource]).values())).result(TIMEOUT_S)
+
+
+def alter_all_brokers(broker: BrokerProcess, config: str, value: str) -> None:
+    """With a plain request: neither Python client sends an empty name."""
+    change = IncrementalAlterableConfig(name=config, value=value)
+    request = IncrementalAlterConfigsRequest(
+        resources=[IncrementalAlterConfigsResource(resource_type=ResourceType.BROKER.value, configs=[change])]
+    )
+    host, _, port = broker.bootstrap.partition(":")
+    with WireConnection(host, int(port)) as connection:
+        (answer,) = connection.call(request, IncrementalAlterConfigsResponse, 1, flexible_header=True).responses
+    assert (answer.error_code, answer.resource_name) == (0, "")
 
 
 def value_of(admin: AdminClient, kind: ResourceType, name: str, config: str) -> tuple[str, int]:
@@ -105,9 +124,8 @@ def test_kafka_python_alters_and_resets_configs(
         resource = KafkaPythonResource(KafkaPythonType.TOPIC, topic, configs=wanted)
         assert kafka_python.alter_configs([resource], incremental=incremental) == {"topic": {topic: "OK"}}
         assert shown()["retention.ms"]["value"] == "60000"
-        assert kafka_python.reset_configs([KafkaPythonResource(KafkaPythonType.TOPIC, topic)]) == {
-            "topic": {topic: "OK"}
-        }
+        everything = KafkaPythonResource(KafkaPythonType.TOPIC, topic, configs={})  # None makes it stumble
+        assert kafka_python.reset_configs([everything]) == {"topic": {topic: "OK"}}
         assert not shown()
 
 
@@ -125,7 +143,7 @@ def test_configs_outlive_a_restart(own_broker: BrokerProcess, unique: Callable[[
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
     create(admin, topic)
     alter(admin, ResourceType.TOPIC, topic, ("retention.ms", AlterConfigOpType.SET, "77000"))
-    alter(admin, ResourceType.BROKER, "", ("message.max.bytes", AlterConfigOpType.SET, "2000"))
+    alter_all_brokers(own_broker, "message.max.bytes", "2000")
     alter(admin, ResourceType.BROKER, "1", ("log.retention.bytes", AlterConfigOpType.SET, "9000"))
     own_broker.kill()
     own_broker.start()
