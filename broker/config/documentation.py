@@ -26,7 +26,7 @@ Settings have Kafka's names, units and, unless the text says otherwise, Kafka's 
 3. the command line: `--set num.partitions=3`, and the options that `fencepost serve --help` lists.
 
 A name that is unknown stops the start, with the nearest known one in the message. Settings of Kafka for parts that
-do not exist here (ZooKeeper, KRaft, replication, quotas, threads) are ignored with a warning, so that an existing
+do not exist here (ZooKeeper, KRaft, replication, threads) are ignored with a warning, so that an existing
 `server.properties` works; those that promise protection (`ssl.*`, `sasl.*`, `authorizer.*`) are refused.
 
 Settings marked with (*) can be changed while the broker runs, for this broker or for all (`kafka-configs --alter

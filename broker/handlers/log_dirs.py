@@ -43,7 +43,7 @@ def describe_log_dirs_failed(
 def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """The data directory with the sizes of the partitions asked for; `topics` null for all of them.
 
-    Partitions that are not here are left out.
+    Partitions that are not here are left out, and those whose logs a start has left to be opened later.
     """
     directory = context.services.topics.directory
     wanted: dict[str, frozenset[int]] | None = None
