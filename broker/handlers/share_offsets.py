@@ -127,7 +127,9 @@ async def handle_alter_share_group_offsets(
     if not are_share_groups_on(context):
         return alter_share_group_offsets_failed(request, ErrorCode.UNSUPPORTED_VERSION, version)
     if not request.group_id:
-        return alter_share_group_offsets_failed(request, ErrorCode.INVALID_GROUP_ID, version)
+        return alter_share_group_offsets_failed(
+            request, ErrorCode.INVALID_GROUP_ID, version, "The group id must not be empty."
+        )
     start_offsets = {}
     for topic in request.topics:
         known = services.topics.metadata.get(topic.topic_name)

@@ -47,6 +47,10 @@ IDS = {"topic_id", "producer_id", "member_id", "leader"}
 HASHED = "Kafka keeps them in a hash table"
 APART = "Kafka answers refused ones apart from the others"
 UNORDERED: dict[str, tuple[str, str]] = {
+    "AlterClientQuotasResponse.entries": ("", HASHED),
+    "AlteredEntryData.entity": ("entity_type", HASHED),
+    "DescribeClientQuotasResponse.entries": ("", HASHED),
+    "EntryData.entity": ("entity_type", HASHED),
     "ListOffsetsTopicResponse.partitions": ("partition_index", HASHED),
     "DescribeLogDirsTopic.partitions": ("partition_index", HASHED),
     "FetchResponse.responses": ("topic topic_id", APART),

@@ -15,6 +15,8 @@ from scripts.diffing.sequences import (
     operations,
     produce,
     protocol,
+    quotas,
+    share_groups,
     topics,
     transactions,
 )
@@ -33,4 +35,6 @@ SEQUENCES: dict[str, Callable[[Exchange], None]] = {
     "configs": configs.run,
     "admin": admin.run,
     "operations": operations.run,
+    "quotas": quotas.run,
+    "share_groups": share_groups.run,
 }
