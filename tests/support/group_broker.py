@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, cast
 
+import broker.handlers.consumer_groups
 import broker.handlers.group_admin
 import broker.handlers.group_membership
 import broker.handlers.group_offsets  # noqa: F401  # all for what they put into APIS
