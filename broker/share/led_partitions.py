@@ -284,6 +284,10 @@ class LedSharePartitions:
 
     # Finding
 
+    @property
+    def loaded_count(self) -> int:
+        return len(self._partitions)
+
     def loaded(self, key: SharePartitionKey) -> LedSharePartition | None:
         return self._partitions.get(key)
 

@@ -72,7 +72,7 @@ class ShareService:
         self.led = LedSharePartitions(topics, self.persister, group_configs, clock)
         self.sessions = ShareSessions(settings.group_share_max_share_sessions)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._connections: set[ClientConnection] = set()
+        self._groups_of_connection: dict[ClientConnection, set[str]] = {}
 
     async def start(self) -> None:
         await self.persister.start()
@@ -186,9 +186,11 @@ class ShareService:
     ) -> ShareSession | ErrorCode:
         """A session that ends with its connection. Refuses: SHARE_SESSION_LIMIT_REACHED."""
         session = self.sessions.open(group_id, member_id, connection, partitions)
-        if isinstance(session, ShareSession) and connection not in self._connections:
-            self._connections.add(connection)
-            connection.add_close_callback(partial(self._connection_closed, connection))
+        if isinstance(session, ShareSession):
+            if connection not in self._groups_of_connection:
+                self._groups_of_connection[connection] = set()
+                connection.add_close_callback(partial(self._connection_closed, connection))
+            self._groups_of_connection[connection].add(group_id)
         return session
 
     def close_session(self, group_id: str, member_id: str) -> None:
@@ -198,12 +200,12 @@ class ShareService:
             self._release(session)
 
     def _connection_closed(self, connection: ClientConnection) -> None:
-        self._connections.discard(connection)
         for session in self.sessions.of_connection(connection):
             self.close_session(session.group_id, session.member_id)
-            if not self.sessions.count_of_group(session.group_id):
+        for group_id in self._groups_of_connection.pop(connection, ()):
+            if not self.sessions.count_of_group(group_id):
                 # Nobody of the group reads here: what is known of it can be loaded again.
-                self.led.drop_group(session.group_id)
+                self.led.drop_group(group_id)
 
     def _release(self, session: ShareSession) -> None:
         for partition in session.partitions:
