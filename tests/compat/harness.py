@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CLIENTS_FOLDER = ROOT / "tests" / "compat"
 CACHE = ROOT / ".cache" / "compat"
 BUILD_TIMEOUT_S = 900
-RUN_TIMEOUT_S = 600
+RUN_TIMEOUT_S = 1_200
 
 
 class BuildError(RuntimeError):

@@ -12,11 +12,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 # How long one check may take, a restarting broker and a busy machine included.
-LIMIT_S = 90.0
+LIMIT_S = 180.0
 
 # The timestamp that checks count from, in milliseconds since 1970: young enough that retention deletes nothing.
 START_MS = int(time.time() * 1000) - 60_000
@@ -57,6 +57,16 @@ class Check:
         if got != want:
             raise FailedError(f"{what}: got {got!r}, want {want!r}")
 
+    def comes_to(self, what: str, get: Callable[[], object], want: object) -> None:
+        """Ask again until the answer is the one that is wanted; end the check when that takes too long."""
+        got = get()
+        for _ in self.patience():
+            if got == want:
+                return
+            time.sleep(0.02)
+            got = get()
+        self.equal(what, got, want)
+
     def until(self, what: str, holds: Callable[[], bool]) -> None:
         """Ask again until the condition holds; end the check when that takes too long."""
         for _ in self.turns(what):
@@ -64,9 +74,16 @@ class Check:
                 return
             time.sleep(0.02)
 
-    def turns(self, what: str) -> _Turns:
+    def patience(self) -> Iterator[None]:
+        """An iterator that ends when a condition has had its time."""
+        deadline = min(self._deadline, time.monotonic() + LIMIT_S / 2)
+        while time.monotonic() < deadline:
+            yield
+
+    def turns(self, what: str) -> Iterator[None]:
         """An iterator to be left with `break` or `return`; it ends the check when `what` takes too long."""
-        return _Turns(what, min(self._deadline, time.monotonic() + LIMIT_S / 2))
+        yield from self.patience()
+        raise FailedError(f"{what}: did not come about")
 
     def fact(self, name: str, value: object) -> None:
         """Record what was seen, to be compared with what the same check sees of another broker."""
@@ -88,20 +105,6 @@ class Check:
         with cls._writing:
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
-
-
-class _Turns:
-    def __init__(self, what: str, deadline: float) -> None:
-        self._what = what
-        self._deadline = deadline
-
-    def __iter__(self) -> _Turns:
-        return self
-
-    def __next__(self) -> int:
-        if time.monotonic() > self._deadline:
-            raise FailedError(f"{self._what}: did not come about")
-        return 0
 
 
 class Thread:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from tests.compat.clients import CLIENTS
-from tests.compat.harness import BUILD_TIMEOUT_S, RUN_TIMEOUT_S, NotHereError, Report, fencepost, run
+from tests.compat.harness import BUILD_TIMEOUT_S, RUN_TIMEOUT_S, Client, NotHereError, Report, fencepost, run
 
 CHECKS = [(name, check) for name, client in CLIENTS.items() for check in client.quick_checks()]
+# Checks mostly wait; two programs, each with a broker of its own, keep two cores busy.
+PROGRAMS_AT_ONCE = 2
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S)]
 
@@ -18,27 +21,37 @@ Reports = Callable[[str], dict[str, Report]]
 
 
 @pytest.fixture(scope="session")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
-    """`reports("sarama")` are the reports of one run of that client's program, made when first asked for."""
+def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reports]:
+    """`reports("sarama")` are the reports of one run of that client's program; the test is skipped without it.
 
-    @functools.cache
-    def of(name: str) -> dict[str, Report] | NotHereError:
-        client = CLIENTS[name]
-        try:
-            client.command()
-        except NotHereError as reason:
-            return reason
-        with fencepost(client, tmp_path_factory.mktemp(name)) as target:
-            has_long_ones = client.quick_checks() != client.known_checks()
-            return run(client, target, checks=client.quick_checks() if has_long_ones else ())
+    The programs of all clients that tests were chosen of run from the start, some at once.
+    """
+    items = [
+        item for item in request.session.items if isinstance(item, pytest.Function) and item.path == Path(__file__)
+    ]
+    chosen = {item.callspec.params["client"] for item in items}
+    with ThreadPoolExecutor(PROGRAMS_AT_ONCE) as programs:
+        runs = {
+            name: programs.submit(_made, client, tmp_path_factory.mktemp(name))
+            for name, client in CLIENTS.items()
+            if name in chosen
+        }
 
-    def of_or_skip(name: str) -> dict[str, Report]:
-        made = of(name)
-        if isinstance(made, NotHereError):
-            pytest.skip(str(made))
-        return made
+        def of(name: str) -> dict[str, Report]:
+            try:
+                return runs[name].result()
+            except NotHereError as reason:
+                pytest.skip(str(reason))
 
-    return of_or_skip
+        yield of
+        programs.shutdown(cancel_futures=True)
+
+
+def _made(client: Client, folder: Path) -> dict[str, Report]:
+    client.command()  # a client that is not here needs no broker
+    has_long_ones = client.quick_checks() != client.known_checks()
+    with fencepost(client, folder) as target:
+        return run(client, target, checks=client.quick_checks() if has_long_ones else ())
 
 
 @pytest.mark.parametrize(("client", "check"), CHECKS)

@@ -73,8 +73,8 @@ def crash_in_transaction(check: Check) -> None:
     produce(producer, topic, ["aborted"], 0)
     check.restart("terminate")
     producer.abort_transaction(TIMEOUT_S)
-    check.equal("record from before the crash", read_all(check, topic, 0), ["before"])
-    check.equal("record from after the crash", read_all(check, topic, 1), ["after"])
+    check.comes_to("record from before the crash", lambda: read_all(check, topic, 0), ["before"])
+    check.comes_to("record from after the crash", lambda: read_all(check, topic, 1), ["after"])
 
 
 def crash_while_consuming(check: Check) -> None:

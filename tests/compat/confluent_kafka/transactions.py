@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import confluent_kafka as ck
@@ -41,8 +42,8 @@ def transaction_commit_and_abort(check: Check) -> None:
             producer.abort_transaction(TIMEOUT_S)
     for partition in range(2):
         committed = [str(number) for number in range(20) if number % 3]
-        check.equal("committed records", read_all(check, topic, partition, COMMITTED), committed)
-        check.equal("all records", read_all(check, topic, partition, UNCOMMITTED), numbers(0, 20))
+        check.comes_to("committed records", partial(read_all, check, topic, partition, COMMITTED), committed)
+        check.comes_to("all records", partial(read_all, check, topic, partition, UNCOMMITTED), numbers(0, 20))
     consumer = new_consumer(check, check.name("group"))
     watermarks = consumer.get_watermark_offsets(ck.TopicPartition(topic, 0), TIMEOUT_S)
     check.equal("a marker for each transaction", watermarks, (0, 40))
@@ -89,7 +90,7 @@ def transaction_consume_transform_produce(check: Check) -> None:
     transform(10, commit=False)
     transform(15, commit=True)
     transform(5, commit=True)
-    check.equal("each record once", read_all(check, sink), numbers(0, 30))
+    check.comes_to("each record once", lambda: read_all(check, sink), numbers(0, 30))
     consumer = new_consumer(check, group)
     [committed] = consumer.committed([ck.TopicPartition(source, 0)], TIMEOUT_S)
     check.equal("committed offset", committed.offset, 30)
@@ -106,8 +107,8 @@ def transaction_fencing(check: Check) -> None:
     produce(second, topic, ["second"])
     check.equal("error of the fenced producer", error_of(lambda: first.commit_transaction(TIMEOUT_S)), "_FENCED")
     second.commit_transaction(TIMEOUT_S)
-    check.equal("records", read_all(check, topic), ["second"])
-    check.equal("all records", read_all(check, topic, isolation=UNCOMMITTED), ["first", "second"])
+    check.comes_to("records", lambda: read_all(check, topic), ["second"])
+    check.comes_to("all records", lambda: read_all(check, topic, isolation=UNCOMMITTED), ["first", "second"])
 
 
 def transaction_zombie(check: Check) -> None:

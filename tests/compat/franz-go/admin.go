@@ -96,6 +96,10 @@ func adminTopics(t *checks.T) {
 	t.Must("create the topic again", err)
 	t.True("the new topic has a new id", again.ID != created.ID)
 	t.Equal("partitions by default", again.NumPartitions, int32(1))
+	t.Until("the new topic is known", func() bool {
+		ends, err := admin.ListEndOffsets(t.Context, topic)
+		return err == nil && ends.Error() == nil && len(ends[topic]) == 1
+	})
 	t.Equal("records of the new topic", readAll(t, topic, 0, kgo.ReadUncommitted()), []string{})
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // Limit is how long one check may take, a restarting broker and a busy machine included.
-const Limit = 90 * time.Second
+const Limit = 180 * time.Second
 
 // Start is the time that timestamps of records count from: young enough that retention deletes nothing.
 var Start = time.UnixMilli(time.Now().UnixMilli()).Add(-time.Minute)
