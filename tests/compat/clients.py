@@ -11,6 +11,7 @@ CLIENTS = {
     for client in (
         Client("confluent_kafka", tools=(), build=build_python),
         Client("franz-go", tools=("go",), build=build_go),
+        Client("kafka-go", tools=("go",), build=build_go),
         *JVM_CLIENTS,
     )
 }
