@@ -10,6 +10,7 @@ CLIENTS = {
     client.name: client
     for client in (
         Client("confluent_kafka", tools=(), build=build_python),
+        Client("aiokafka", tools=(), build=build_python),
         Client("franz-go", tools=("go",), build=build_go),
         Client("kafka-go", tools=("go",), build=build_go),
         *JVM_CLIENTS,
