@@ -48,48 +48,64 @@ def measure_settling(round_: Round) -> Iterator[Sample]:
 
 
 async def _settle(broker: Broker, round_: Round, kind: type[GroupMember]) -> dict[str, float]:
-    members_count, partition_count = round_.sizes["members"], round_.sizes["partitions"]
-    clients = [await AsyncClient.connect(broker.address) for _ in range(members_count)]
-    members = [kind(client, GROUP, TOPIC, partition_count) for client in clients]
-    settled = asyncio.Event()
-
-    fair_share = partition_count // members_count
-
-    def has_changed() -> None:
-        # In one epoch, everybody has its part, and nobody more than that.
-        shares = [member.partitions for member in members if len(member.partitions) in (fair_share, fair_share + 1)]
-        if (
-            len({member.epoch for member in members}) == 1
-            and len(shares) == members_count
-            and len(frozenset().union(*shares)) == sum(map(len, shares)) == partition_count
-        ):
-            settled.set()
-
-    async def take_part(member: GroupMember) -> float:
-        await member.join()
-        return time.monotonic()
-
-    tasks: list[asyncio.Task[None]] = []
+    """All start together; when that is long over, one more comes."""
+    fleet = _Fleet(broker, kind, round_.sizes["partitions"])
     try:
-        joined_at_s = max(await asyncio.gather(*map(take_part, members[:-1])))
-        tasks += [asyncio.create_task(member.stay(has_changed)) for member in members[:-1]]
-        joined_at_s = await take_part(members[-1])
-        tasks.append(asyncio.create_task(members[-1].stay(has_changed)))
-        watching = asyncio.create_task(settled.wait())
-        await asyncio.wait([*tasks, watching], timeout=SETTLE_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        together_s = await fleet.join(round_.sizes["members"])
+        await asyncio.sleep(round_.sizes["pause_seconds"])
+        return {"settled after the last join": together_s, "settled after one more join": await fleet.join(1)}
+    finally:
+        await fleet.close()
+
+
+class _Fleet:
+    """Members of one group, and whether they have come to share its partitions."""
+
+    def __init__(self, broker: Broker, kind: type[GroupMember], partition_count: int) -> None:
+        self._broker = broker
+        self._kind = kind
+        self._partition_count = partition_count
+        self._members: list[GroupMember] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._settled = asyncio.Event()
+
+    async def join(self, count: int) -> float:
+        """Let so many more join at once: how many seconds after the last of them all have their part."""
+        clients = [await AsyncClient.connect(self._broker.address) for _ in range(count)]
+        joining = [self._kind(client, GROUP, TOPIC, self._partition_count) for client in clients]
+        self._members += joining
+        self._settled.clear()
+        await asyncio.gather(*(member.join() for member in joining))
+        joined_at_s = time.monotonic()
+        self._tasks += [asyncio.create_task(member.stay(self._look)) for member in joining]
+        watching = asyncio.create_task(self._settled.wait())
+        await asyncio.wait([*self._tasks, watching], timeout=SETTLE_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         if not watching.done():
             watching.cancel()
-            for task in tasks:
+            for task in self._tasks:
                 if task.done():
                     task.result()
-            raise TimeoutError(f"the group did not settle: {sorted(member.epoch for member in members)}")
-        return {"settled after the last join": time.monotonic() - joined_at_s}
-    finally:
-        for task in tasks:
+            raise TimeoutError(f"the group did not settle: {sorted(member.epoch for member in self._members)}")
+        return time.monotonic() - joined_at_s
+
+    def _look(self) -> None:
+        """Settled: in one epoch everybody has a fair part, and nobody more than that."""
+        members = self._members
+        fair_share = self._partition_count // len(members)
+        parts = [member.partitions for member in members if len(member.partitions) in (fair_share, fair_share + 1)]
+        if (
+            len({member.epoch for member in members}) == 1
+            and len(parts) == len(members)
+            and len(frozenset().union(*parts)) == sum(map(len, parts)) == self._partition_count
+        ):
+            self._settled.set()
+
+    async def close(self) -> None:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for client in clients:
-            await client.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for member in self._members:
+            await member.client.close()
 
 
 # Commits of many groups
@@ -157,10 +173,10 @@ def _commit_request(member: GroupMember, offset: int) -> OffsetCommitRequest:
 FIGURES = (
     Figure(
         name="group-settling",
-        about="100 members that start together share 1,000 partitions",
+        about="100 members that start together share 1,000 partitions; then one more comes",
         measure=measure_settling,
-        sizes={"members": 100, "partitions": 1_000},
-        small_sizes={"members": 5, "partitions": 20},
+        sizes={"members": 100, "partitions": 1_000, "pause_seconds": 5},
+        small_sizes={"members": 5, "partitions": 20, "pause_seconds": 0},
         targets=(Target("settled after the last join", 3.0),),
     ),
     Figure(
