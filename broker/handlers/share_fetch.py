@@ -186,7 +186,6 @@ class _Lending:
         if not self._answers or self._request.max_records <= 0 or not self._maximum_bytes:
             return self._answers
         await self._find()
-        self._led = {partition: self._led[partition] for partition in self._answers if partition in self._led}
         if self._led:
             await self._lend_or_wait()
         if self._meter is not None:
@@ -196,6 +195,7 @@ class _Lending:
 
     async def _find(self) -> None:
         share_partitions = self._services.shares.led
+        led_here: dict[TopicIdPartition, LedSharePartition] = {}
         missing = []
         for partition in self._answers:
             key = SharePartitionKey(self._session.group_id, *partition)
@@ -204,7 +204,7 @@ class _Lending:
             if isinstance(log, ErrorCode):
                 self._answers[partition] = Lent(error=log)
             elif led is not None:
-                self._led[partition] = led
+                led_here[partition] = led
             else:
                 missing.append((partition, key, log))
         found = await asyncio.gather(*(share_partitions.get(key, log) for _, key, log in missing))
@@ -212,7 +212,8 @@ class _Lending:
             if isinstance(loaded, ErrorCode):
                 self._answers[partition] = Lent(error=loaded)
             else:
-                self._led[partition] = loaded
+                led_here[partition] = loaded
+        self._led = {partition: led_here[partition] for partition in self._answers if partition in led_here}
 
     def _log(self, partition: TopicIdPartition) -> PartitionLog | ErrorCode:
         topics = self._services.topics
