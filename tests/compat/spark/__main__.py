@@ -6,8 +6,8 @@ from tests.compat.python_checks import main
 from tests.compat.spark import batches, streams
 from tests.compat.spark.session import spark
 
-# Starting the session takes longer than a check may.
-spark()
+# Starting the session, and its first job, take longer than a check may.
+spark().range(1).collect()
 main(
     [
         batches.batch_from_earliest_to_latest,
