@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.compat.builds import build_go, build_python
+from tests.compat.builds import build_go, build_python, build_rust
 from tests.compat.harness import Client
 from tests.compat.jvm import JVM_CLIENTS
 
@@ -12,7 +12,9 @@ CLIENTS = {
         Client("confluent_kafka", tools=(), build=build_python),
         Client("aiokafka", tools=(), build=build_python),
         Client("franz-go", tools=("go",), build=build_go),
+        Client("sarama", tools=("go",), build=build_go),
         Client("kafka-go", tools=("go",), build=build_go),
+        Client("rust-rdkafka", tools=("cargo", "cc", "make"), build=build_rust),
         *JVM_CLIENTS,
     )
 }
