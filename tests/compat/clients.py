@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.compat.builds import build_go, build_python, build_rust
+from tests.compat.builds import build_go, build_kafka_python_2, build_python, build_rust
 from tests.compat.harness import Client
 from tests.compat.jvm import JVM_CLIENTS
 
@@ -10,6 +10,7 @@ CLIENTS = {
     client.name: client
     for client in (
         Client("confluent_kafka", tools=(), build=build_python),
+        Client("kafka_python_2", tools=(), build=build_kafka_python_2),
         Client("aiokafka", tools=(), build=build_python),
         Client("franz-go", tools=("go",), build=build_go),
         Client("sarama", tools=("go",), build=build_go),
