@@ -39,8 +39,20 @@ FIRST_DELETE_VERSION_WITH_DISABLED_ERROR = 3
 DEFAULT_REPLICATION_FACTOR = -1
 REPLICATION_FACTOR = 1
 
+# From these versions on a client over its quota is refused (KIP-599); before, it only has to pause.
+FIRST_CREATE_VERSION_WITH_QUOTA = 6
+FIRST_DELETE_VERSION_WITH_QUOTA = 5
+FIRST_CREATE_PARTITIONS_VERSION_WITH_QUOTA = 3
+
 Outcome = tuple[ErrorCode, str | None]
 _DONE: Outcome = (ErrorCode.NONE, None)
+_OVER_QUOTA: Outcome = (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+
+
+def _may_mutate(context: RequestContext, partition_count: int, *, strict_from: int) -> bool:
+    """Whether the client's quota lets it create or delete so many partitions now."""
+    meter = context.meter
+    return meter is None or meter.take_mutations(partition_count, is_strict=context.api_version >= strict_from)
 
 
 async def _outcome(change: Awaitable[Outcome]) -> Outcome:
@@ -68,9 +80,9 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
     """Create topics one by one; each can be used when the reply leaves. `validate_only` only says what would happen.
 
     Refuses, per topic: INVALID_REQUEST (named twice; numbers beside an assignment), INVALID_REPLICATION_FACTOR,
-    INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, and what `Topics.check_create` refuses.
+    INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED (6 and later), and what
+    `Topics.check_create` refuses.
     """
-    services = context.services
     counts = Counter(topic.name for topic in request.topics)
     results = [
         _not_created(name, ErrorCode.INVALID_REQUEST, "The request names this topic more than once.")
@@ -78,23 +90,27 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
         if count > 1
     ]
     results += [
-        await _create(services, topic, validate_only=request.validate_only)
+        await _create(context, topic, validate_only=request.validate_only)
         for topic in request.topics
         if counts[topic.name] == 1
     ]
     return CreateTopicsResponse(topics=results)
 
 
-async def _create(services: Services, wanted: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+async def _create(context: RequestContext, wanted: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    services = context.services
     topics = services.topics
     error, message = _check_replicas(services, wanted)
     if error is not ErrorCode.NONE:
         return _not_created(wanted.name, error, message)
     partition_count = len(wanted.assignments) or wanted.num_partitions
     configs = {config.name: config.value for config in wanted.configs}
-    if validate_only:
-        error, message = topics.check_create(wanted.name, partition_count, configs)
-    else:
+    error, message = topics.check_create(wanted.name, partition_count, configs)
+    if error is ErrorCode.NONE:
+        new_count = services.settings.num_partitions if partition_count == DEFAULT_PARTITION_COUNT else partition_count
+        if not _may_mutate(context, new_count, strict_from=FIRST_CREATE_VERSION_WITH_QUOTA):
+            error, message = _OVER_QUOTA
+    if error is ErrorCode.NONE and not validate_only:
         error, message = await _outcome(topics.create(wanted.name, partition_count, configs))
     if error is not ErrorCode.NONE:
         return _not_created(wanted.name, error, message)
@@ -196,7 +212,7 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
                 error_message="The request names this topic more than once.",
             )
         else:
-            result = await _delete(services, name, topic_id, context.api_version)
+            result = await _delete(context, name, topic_id)
         results.append(result)
     return DeleteTopicsResponse(responses=results)
 
@@ -227,7 +243,9 @@ def _without_topics_by_both(
     return list(refused.values()), left
 
 
-async def _delete(services: Services, name: str | None, topic_id: bytes, version: int) -> DeletableTopicResult:
+async def _delete(context: RequestContext, name: str | None, topic_id: bytes) -> DeletableTopicResult:
+    services = context.services
+
     def refused(error: ErrorCode, message: str | None = None) -> DeletableTopicResult:
         return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error, error_message=message)
 
@@ -245,8 +263,15 @@ async def _delete(services: Services, name: str | None, topic_id: bytes, version
         topic = metadata.get(name)
         if topic is not None:
             topic_id = topic.topic_id
+    if (
+        topic is not None
+        and not topic.is_internal
+        and services.settings.delete_topic_enable
+        and not _may_mutate(context, topic.partition_count, strict_from=FIRST_DELETE_VERSION_WITH_QUOTA)
+    ):
+        return refused(*_OVER_QUOTA)
     error, message = await _outcome(_delete_by_name(services, name))
-    if error is ErrorCode.TOPIC_DELETION_DISABLED and version < FIRST_DELETE_VERSION_WITH_DISABLED_ERROR:
+    if error is ErrorCode.TOPIC_DELETION_DISABLED and context.api_version < FIRST_DELETE_VERSION_WITH_DISABLED_ERROR:
         error = ErrorCode.INVALID_REQUEST
     return refused(error, message)
 
@@ -289,13 +314,14 @@ async def handle_create_partitions(
     for topic in {topic.name: topic for topic in request.topics}.values():
         outcome: Outcome = (ErrorCode.INVALID_REQUEST, "The request names this topic more than once.")
         if counts[topic.name] == 1:
-            outcome = await _grow(context.services, topic, validate_only=request.validate_only)
+            outcome = await _grow(context, topic, validate_only=request.validate_only)
         error, message = outcome
         results.append(CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=message))
     return CreatePartitionsResponse(results=results)
 
 
-async def _grow(services: Services, wanted: CreatePartitionsTopic, *, validate_only: bool) -> Outcome:
+async def _grow(context: RequestContext, wanted: CreatePartitionsTopic, *, validate_only: bool) -> Outcome:
+    services = context.services
     topics = services.topics
     outcome: Outcome = topics.check_add_partitions(wanted.name, wanted.count)
     topic = topics.metadata.get(wanted.name)
@@ -311,4 +337,7 @@ async def _grow(services: Services, wanted: CreatePartitionsTopic, *, validate_o
         outcome = _check_brokers(services, [assignment.broker_ids for assignment in wanted.assignments])
         if outcome[0] is not ErrorCode.NONE:
             return outcome
+    added_count = wanted.count - topic.partition_count
+    if not _may_mutate(context, added_count, strict_from=FIRST_CREATE_PARTITIONS_VERSION_WITH_QUOTA):
+        return _OVER_QUOTA
     return _DONE if validate_only else await _outcome(topics.add_partitions(wanted.name, wanted.count))

@@ -1,8 +1,9 @@
 """The quotas of this broker: kept in the metadata store, looked up and charged per request.
 
-Listeners do not ask who is there, so the user is always ANONYMOUS, as in Kafka. `controller_mutation_rate` and
-`connection_creation_rate` are kept and shown; nothing is refused for them.
-Source: KIP-13, KIP-124, KIP-219, KIP-546; Kafka's ClientQuotaManager and ClientRequestQuotaManager.
+Listeners do not ask who is there, so the user is always ANONYMOUS, as in Kafka. `connection_creation_rate` is kept and
+shown; nothing is refused for it.
+Source: KIP-13, KIP-124, KIP-219, KIP-546, KIP-599; Kafka's ClientQuotaManager, ClientRequestQuotaManager and
+ControllerMutationQuotaManager.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from broker.config import Settings
 from broker.metadata.document import VersionedDocument
 from broker.metadata.store import MetadataStore
 from broker.quotas.entities import Entity, Limit, QuotaKey, entity_of, limit_for
-from broker.quotas.rates import SampledRate
+from broker.quotas.rates import SampledRate, TokenBucket
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +30,7 @@ RATE_EXPIRY_MS = 3_600_000
 NANOSECONDS_PER_PERCENT = 10_000_000  # of a second
 
 Quotas = Mapping[Entity, Mapping[str, float]]
-_ENFORCED = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
+_ENFORCED = frozenset(QuotaKey) - {QuotaKey.CONNECTION_CREATION_RATE}
 
 
 class ClientQuotas:
@@ -46,6 +47,7 @@ class ClientQuotas:
         self._document: VersionedDocument[Quotas] = VersionedDocument(store, KEY, read=_read, write=_write)
         self._limits: dict[tuple[QuotaKey, str], Limit | None] = {}
         self._rates: dict[tuple[QuotaKey, Entity], SampledRate] = {}
+        self._buckets: dict[Entity, TokenBucket] = {}
 
     async def open(self) -> None:
         """Put in force what was set before this start. Raises StorageError."""
@@ -93,6 +95,27 @@ class ClientQuotas:
             )
         rate.record(amount, now_ms)
         return rate.throttle_ms(limit.value, now_ms)
+
+    def take_mutations(self, client_id: str, count: int, *, is_strict: bool) -> int:
+        """Note that a client creates or deletes partitions; returns for how many milliseconds it has to pause.
+
+        is_strict: what comes before the pause is over is not done, and not counted.
+        """
+        limit = self._limit(QuotaKey.CONTROLLER_MUTATION_RATE, client_id)
+        if limit is None:
+            return 0
+        now_ms = self._clock.now_ms()
+        bucket = self._buckets.get(limit.owner)
+        if bucket is None:
+            if len(self._buckets) >= MAXIMUM_RATE_COUNT:
+                del self._buckets[next(iter(self._buckets))]
+            burst_s = self._window_count * self._window_ms / 1000
+            bucket = self._buckets[limit.owner] = TokenBucket(burst_s=burst_s, rate_per_s=limit.value, now_ms=now_ms)
+        owed_ms = bucket.owed_ms(limit.value, now_ms)
+        if is_strict and owed_ms:
+            return owed_ms
+        bucket.take(count)
+        return 0 if is_strict else bucket.owed_ms(limit.value, now_ms)
 
     def refund(self, key: QuotaKey, client_id: str, amount: float) -> None:
         """What was charged was not used after all."""
@@ -195,6 +218,12 @@ class RequestMeter:
             return True
         self._quotas.refund(key, self._client_id, records_bytes)
         return False
+
+    def take_mutations(self, count: int, *, is_strict: bool) -> bool:
+        """Whether the client may create or delete so many partitions now; if not so strict, always, but for a pause."""
+        throttle_ms = self._quotas.take_mutations(self._client_id, count, is_strict=is_strict)
+        self._throttle_ms = max(self._throttle_ms, throttle_ms)
+        return throttle_ms == 0 or not is_strict
 
     def finish(self, response: Any) -> None:
         """Charge the time it took; tell the client in its reply, if there is one, for how long it has to pause."""

@@ -1,6 +1,6 @@
 """How much somebody has used lately, and how long a pause brings that back to what is allowed. Pure.
 
-Source: Kafka's Rate, SampledStat and QuotaUtils.
+Source: Kafka's Rate, SampledStat, TokenBucket and QuotaUtils; KIP-599.
 """
 
 from __future__ import annotations
@@ -55,3 +55,27 @@ class SampledRate:
         oldest_ms = now_ms - self._window_count * self._window_ms
         while samples and not oldest_ms < samples[0][0] <= now_ms:
             samples.popleft()
+
+
+class TokenBucket:
+    """What may be used at once, refilled at a rate; the last who takes from it may take more than there is.
+
+    burst_s: how many seconds' worth it holds.
+    """
+
+    __slots__ = ("_burst_s", "_tokens", "used_ms")
+
+    def __init__(self, *, burst_s: float, rate_per_s: float, now_ms: int) -> None:
+        self._burst_s = burst_s
+        self._tokens = burst_s * rate_per_s
+        self.used_ms = now_ms
+
+    def owed_ms(self, rate_per_s: float, now_ms: int) -> int:
+        """How long it takes until there is something to take again; 0 while there is."""
+        elapsed_s = max(0, now_ms - self.used_ms) / 1000
+        self.used_ms = now_ms
+        self._tokens = min(self._burst_s * rate_per_s, self._tokens + elapsed_s * rate_per_s)
+        return round(-self._tokens / rate_per_s * 1000) if self._tokens < 0 else 0
+
+    def take(self, amount: float) -> None:
+        self._tokens -= amount

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,16 @@ from protocol.messages.client_quotas import (
     OpData,
 )
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from tests.broker.handlers.test_recorded_answers import recorded
-from tests.support.handler_context import NOW_MS, HandlerBroker, batch, open_broker
+from tests.support.handler_context import NOW_MS, HandlerBroker, batch, finished, open_broker
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 Entity = tuple[tuple[str, str | None], ...]
@@ -233,3 +242,56 @@ async def test_a_fetch_over_its_quota_comes_back_empty_and_gets_the_same_later(b
     broker.clock.time_ms += 11_000
     third = await metered_fetch(broker, 1)
     assert [len(partition.records or b"") for partition in third.responses[0].partitions] == [len(sent)]
+
+
+# What creating and deleting does
+
+
+async def metered(broker: HandlerBroker, request: Any, version: int) -> tuple[Any, list[float]]:
+    """The response, and for how long the connection is muted."""
+    muted: list[float] = []
+    api = APIS[request.api_key]
+    context = broker.context(api.key, version)
+    context.meter = RequestMeter(broker.services.client_quotas, mute=muted.append)
+    context.meter.begin("app", produced_bytes=0)
+    response = await finished(api.handler(context, request))
+    context.meter.finish(response)
+    return response, muted
+
+
+def creation(name: str, partition_count: int) -> CreateTopicsRequest:
+    return CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=partition_count, replication_factor=1)])
+
+
+async def test_creating_more_partitions_than_the_quota_is_refused_until_time_has_passed(broker: HandlerBroker) -> None:
+    await alter(broker, (("client-id", "app"),), ("controller_mutation_rate", 1.0))
+    response, muted = await metered(broker, creation("first", 13), 7)  # of 11 that may come at once
+    assert (response.topics[0].error_code, muted) == (0, [])
+    response, muted = await metered(broker, creation("second", 1), 7)
+    assert response.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert (response.throttle_time_ms, muted) == (2000, [2.0])
+    assert broker.topics.metadata.get("second") is None
+    growth = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="first", count=14, assignments=None)])
+    response, _ = await metered(broker, growth, 3)
+    assert response.results[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="first")])
+    response, _ = await metered(broker, deletion, 6)
+    assert response.responses[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    broker.clock.time_ms += 2000
+    response, muted = await metered(broker, deletion, 6)
+    assert (response.responses[0].error_code, muted) == (0, [])
+
+
+async def test_older_versions_are_not_refused_but_pause(broker: HandlerBroker) -> None:
+    await alter(broker, (("client-id", "app"),), ("controller_mutation_rate", 1.0))
+    response, muted = await metered(broker, creation("first", 13), 5)
+    assert (response.topics[0].error_code, response.throttle_time_ms, muted) == (0, 2000, [2.0])
+    response, muted = await metered(broker, creation("second", 1), 5)
+    assert (response.topics[0].error_code, response.throttle_time_ms, muted) == (0, 3000, [3.0])
+
+
+async def test_what_cannot_be_created_costs_nothing(broker: HandlerBroker) -> None:
+    await alter(broker, (("client-id", "app"),), ("controller_mutation_rate", 1.0))
+    await metered(broker, creation("not a name", 100), 7)
+    response, _ = await metered(broker, creation("first", 1), 7)
+    assert response.topics[0].error_code == 0

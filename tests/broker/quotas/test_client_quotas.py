@@ -72,7 +72,7 @@ def world() -> World:
 
 async def test_without_quotas_nothing_is_metered(world: World) -> None:
     was_active = [world.quotas.is_active]
-    await world.set(1.0, QuotaKey.CONTROLLER_MUTATION_RATE, user="ANONYMOUS")
+    await world.set(1.0, QuotaKey.CONNECTION_CREATION_RATE, ip="192.0.2.1")
     was_active.append(world.quotas.is_active)
     await world.set(1.0, user="ANONYMOUS")
     was_active.append(world.quotas.is_active)

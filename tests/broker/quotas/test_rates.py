@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.quotas.rates import SampledRate
+from broker.quotas.rates import SampledRate, TokenBucket
 
 NOW_MS = 1_700_000_000_000
 
@@ -61,3 +61,15 @@ def test_a_refund_takes_it_back(rate: SampledRate) -> None:
     rate.record(5000, NOW_MS)
     rate.record(-5000, NOW_MS)
     assert rate.throttle_ms(100, NOW_MS) == 0
+
+
+def test_a_bucket_gives_more_than_it_has_once_and_then_fills_again() -> None:
+    bucket = TokenBucket(burst_s=11, rate_per_s=2, now_ms=NOW_MS)
+    assert bucket.owed_ms(2, NOW_MS) == 0
+    bucket.take(30)  # of 22
+    assert bucket.owed_ms(2, NOW_MS) == 4000
+    assert bucket.owed_ms(2, NOW_MS + 3000) == 1000
+    assert bucket.owed_ms(2, NOW_MS + 4000) == 0
+    assert bucket.owed_ms(2, NOW_MS + 1_000_000) == 0
+    bucket.take(23)
+    assert bucket.owed_ms(2, NOW_MS + 1_000_000) == 500  # it holds no more than its burst
