@@ -181,7 +181,7 @@ class ClusterFaults:
         with self._between_two("get late repeats", "get no repeats any more") as (host, other):
             network.repeat_probability = REPEAT_PROBABILITY
             network.repeating |= {(host, other), (other, host)}
-            await asyncio.sleep(self._chance.uniform(0.5, 4.0))
+            await asyncio.sleep(self._chance.uniform(1.5, 6.0))
             network.repeating -= {(host, other), (other, host)}
 
     @contextmanager

@@ -72,8 +72,6 @@ class NoHangingTransactions(Invariant):
     def _check(self, history: PartitionHistory, part: PartitionTransaction) -> Iterator[Violation]:
         if self._is_unverified(history):
             return
-        if self.evidence.is_deleted(history.topic_partition) and self.evidence.live_log(history) is None:
-            return  # a power loss brought the directory back; the start removes it again
         transactional_id = self.evidence.transactions.owners.get(part.producer_id)
         if transactional_id is None:
             yield self.violation(f"no coordinator knows the producer of an open transaction in {history}", part)
