@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.compat.builds import build_go, build_kafka_python_2, build_python, build_rust
+from tests.compat.builds import build_go, build_kafka_python_2, build_node, build_python, build_rust
 from tests.compat.harness import Client
 from tests.compat.jvm import JVM_CLIENTS
 
@@ -10,11 +10,13 @@ CLIENTS = {
     client.name: client
     for client in (
         Client("confluent_kafka", tools=(), build=build_python),
+        Client("kafka_python", tools=(), build=build_python),
         Client("kafka_python_2", tools=(), build=build_kafka_python_2),
         Client("aiokafka", tools=(), build=build_python),
         Client("franz-go", tools=("go",), build=build_go),
         Client("sarama", tools=("go",), build=build_go),
         Client("kafka-go", tools=("go",), build=build_go),
+        Client("kafkajs", tools=("node", "npm"), build=build_node),
         Client("rust-rdkafka", tools=("cargo", "cc", "make"), build=build_rust),
         *JVM_CLIENTS,
     )
