@@ -1,3 +1,4 @@
+import java.io.IOException;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.common.serialization.Serdes;
@@ -58,6 +59,23 @@ final class CountingApplication {
             closed.countDown();
         }));
         streams.start();
+        endWithParent();
         closed.await();
+    }
+
+    /** The other end of standard input is held by whoever started this process; nothing is left behind without it. */
+    private static void endWithParent() {
+        Thread watcher = new Thread(() -> {
+            try {
+                while (System.in.read() >= 0) {
+                    // Nothing is ever said, only that it is over.
+                }
+            } catch (IOException over) {
+                // That, too, is the end.
+            }
+            Runtime.getRuntime().halt(1);
+        });
+        watcher.setDaemon(true);
+        watcher.start();
     }
 }
