@@ -16,6 +16,8 @@ ZERO_UUID = bytes(16)
 """Kafka's "no id": 16 zero bytes, which no topic ever has."""
 
 MAXIMUM_STRING_BYTES = 0x7FFF
+MAXIMUM_TAGGED_FIELDS = 1_000
+"""Of one struct. No message has ten; a client that sends very many keeps the reader busy."""
 MAXIMUM_VARINT = 0xFFFF_FFFF
 
 
@@ -121,6 +123,8 @@ def skip_tagged_fields(buffer: Buffer, position: int, first: int) -> int:
     limit = len(buffer)
     if count * 2 > limit - position:
         raise MalformedError(f"{count} tagged fields do not fit into {limit - position} bytes")
+    if count > MAXIMUM_TAGGED_FIELDS:
+        raise MalformedError(f"{count} tagged fields, where at most {MAXIMUM_TAGGED_FIELDS} are read")
     for _ in range(count):
         _, position = read_unsigned_varint(buffer, position)
         size_bytes, position = read_unsigned_varint(buffer, position)

@@ -8,7 +8,7 @@ read, or the comparison at the very end, fails.
 
 from struct import Struct
 from types import FunctionType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.declaration import (
     NULL_STRUCT,
@@ -34,6 +34,11 @@ from protocol.primitives import (
     skip_tagged_fields,
 )
 from protocol.source import Source, literal
+
+MAXIMUM_REQUEST_ELEMENTS: Final = 250_000
+"""Elements of all arrays of one request, and its tagged fields. Reading and answering that many takes about a second; a
+request for all of fifty thousand partitions has a quarter of it. Without a bound one frame of 100 MB, which is allowed,
+would keep the broker from everybody else for minutes."""
 
 
 class Slot(NamedTuple):
@@ -90,6 +95,8 @@ class _Reader:
         carries_records = any(field.type is RECORDS for field in self._schema.all_fields())
         source.add(f"buffer = {'memoryview' if carries_records else 'bytes'}(buffer)")
         source.add("limit = len(buffer)")
+        if self._schema.is_request:
+            source.add(f"elements_left = {MAXIMUM_REQUEST_ELEMENTS}")
         self._struct(self._schema, "message", "", depth=0)
         self._flush()
         # Kafka does not look behind a request's last field, and librdkafka leaves bytes there: its Metadata request
@@ -203,6 +210,7 @@ class _Reader:
             f"if {count} * {size_bytes} > limit - position:" if size_bytes > 1 else f"if {count} > limit - position:"
         )
         source.add(f"    raise MalformedError(f'{{{count}}} elements do not fit into {{limit - position}} bytes')")
+        self._count_elements(count)
         if isinstance(element, FixedWidth) and len(element.code) == 1:
             source.add(f"{target} = list(Struct(f'>{{{count}}}{element.code}').unpack_from(buffer, position))")
             source.add(f"position += {count} * {element.size_bytes}")
@@ -219,6 +227,13 @@ class _Reader:
             source.dedent()
             source.add(f"{target} = {items}")
         self._end_unless_null(count, nullable, target)
+
+    def _count_elements(self, count: str) -> None:
+        """Of requests only: replies come from brokers, and what is stored was small enough when it came."""
+        if self._schema.is_request:
+            self._source.add(f"elements_left -= {count}")
+            self._source.add("if elements_left < 0:")
+            self._source.add(f"    raise MalformedError('a request of more than {MAXIMUM_REQUEST_ELEMENTS} elements')")
 
     def _nested_struct(
         self, wire_type: StructOf, nullable: bool, target: str, path: str, depth: int, *, null: int = NULL_STRUCT
@@ -250,6 +265,7 @@ class _Reader:
         self._flush()
         source.add(f"if {count}:", about)
         source.indent()
+        self._count_elements(count)
         if not fields:
             source.add(f"position = skip_tagged_fields(buffer, position, {count})")
             source.dedent()

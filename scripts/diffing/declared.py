@@ -49,6 +49,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared("strict-decoding", "protocol", "a client id that is not UTF-8"),
     Declared("strict-decoding", "protocol", "a negative count"),
     Declared("kinds-of-acls", "operations", "DescribeAcls: unknown kinds"),
+    Declared("very-large-requests", "protocol", "300,000 topics"),
     Declared("reasons", "*", "*", "*error_message", (NOTHING, None)),
     Declared("unknown-server-error", "*", "*", "*error_code", (UNKNOWN_SERVER_ERROR,)),
     Declared("unknown-server-error", "fetch", "-1 bytes of a partition"),

@@ -136,13 +136,13 @@ class Exchange:
         self._write_down(situation, request.api_key, version, plain(reply, self._names, situation))
         return reply
 
-    def ask_bytes(self, situation: str, frame: bytes, *, version: int = 0) -> None:
+    def ask_bytes(self, situation: str, frame: bytes, *, version: int = 0, patience_s: float = SILENCE_S) -> None:
         """Send a whole frame, on a connection of its own; what comes back is written down as it is, unless it is
         longer than an error would be."""
         with Connection(self._host, self._port) as connection:
             try:
                 connection.send_bytes(frame)
-                reply = connection.receive_frame(SILENCE_S)
+                reply = connection.receive_frame(patience_s)
                 written = reply.hex() if len(reply) <= 20 else "a reply"
             except ConnectionClosedError:
                 written = CLOSED

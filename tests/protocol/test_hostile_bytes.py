@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.group_membership import JoinGroupRequest
+from protocol.messages.group_offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.transactions import EndTxnRequest, EndTxnResponse
+from protocol.reader import MAXIMUM_REQUEST_ELEMENTS
 from protocol.schema import DecodeError, decode, encode
 from tests.protocol.message_strategies import LONG, SHORT, Case, for_every_version, messages
 
@@ -133,3 +141,28 @@ def test_the_error_names_the_path_to_a_nested_field() -> None:
 def test_an_undeclared_version_is_refused() -> None:
     with pytest.raises(DecodeError, match="no version 6"):
         decode(EndTxnRequest, b"", 6)
+
+
+def test_a_request_of_more_elements_than_anybody_can_mean_is_refused() -> None:
+    half = MAXIMUM_REQUEST_ELEMENTS // 2
+    topics = [OffsetFetchRequestTopic("t", list(range(half - 1))) for _ in range(2)]
+    most = bytes(encode(OffsetFetchRequest("g", topics), 1))
+    assert len(decode(OffsetFetchRequest, most, 1).topics or []) == 2
+    topics.append(OffsetFetchRequestTopic("t", []))
+    with pytest.raises(DecodeError, match="more than 250000 elements"):
+        decode(OffsetFetchRequest, bytes(encode(OffsetFetchRequest("g", topics), 1)), 1)
+
+
+def test_a_reply_may_have_any_number_of_elements() -> None:
+    partitions = [
+        OffsetFetchResponsePartition(partition_index=number) for number in range(MAXIMUM_REQUEST_ELEMENTS + 1)
+    ]
+    reply = OffsetFetchResponse(topics=[OffsetFetchResponseTopic("t", partitions)])
+    assert decode(OffsetFetchResponse, bytes(encode(reply, 1)), 1) == reply
+
+
+def test_very_many_tagged_fields_are_refused() -> None:
+    encoded = bytes(encode(EndTxnRequest(transactional_id="a"), 3))
+    assert decode(EndTxnRequest, encoded[:-1] + b"\xe8\x07" + b"\x63\x00" * 1_000, 3).transactional_id == "a"
+    with pytest.raises(DecodeError, match="tagged fields"):
+        decode(EndTxnRequest, encoded[:-1] + b"\xe9\x07" + b"\x63\x00" * 1_001, 3)

@@ -80,5 +80,8 @@ def bodies(exchange: Exchange) -> None:
         ask("a count of 2^31-1 topics", b"\xff\xff\xff\xff\x07" if is_flexible else b"\x7f\xff\xff\xff")
         ask("a negative count", b"\xff\xff\xff\xff\x0f" if is_flexible else b"\xff\xff\xff\xfe")
         ask("random bytes", bytes(range(7, 77)))
+        if version == 1:
+            large = raw_frame(METADATA, version, struct.pack(">i", 300_000) + b"\0\1a" * 300_000)
+            exchange.ask_bytes("300,000 topics", large, version=version, patience_s=8.0)
         if is_flexible:
             ask("a tagged field that nobody knows", whole[:-1] + b"\x01\x63\x02ab")
