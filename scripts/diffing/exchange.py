@@ -24,7 +24,8 @@ from scripts.diffing.plain import Names, plain
 
 CLOSED = "the connection is closed"
 SILENCE = "no reply"
-SILENCE_S = 0.3
+SILENCE_S = 3.0
+BEHIND = 2  # the correlation id of the second request on a connection
 
 NO_API = -1
 GROUP, TRANSACTION = 0, 1
@@ -151,16 +152,18 @@ class Exchange:
         self._write_down(situation, NO_API, version, written)
 
     def ask_for_silence(self, situation: str, request: Any, version: int) -> None:
-        """Send a request that is not answered; a reply, or the end of the connection, is written down."""
+        """Send a request that is not answered; a reply, or the end of the connection, is written down.
+
+        What tells is the reply to the request behind it.
+        """
         with Connection(self._host, self._port) as connection:
             connection.send(request, version)
             try:
-                connection.receive_frame(SILENCE_S)
-                written = "a reply"
+                connection.send(ApiVersionsRequest(), 0)
+                (correlation_id,) = struct.unpack_from(">i", connection.receive_frame())
+                written = SILENCE if correlation_id == BEHIND else "a reply"
             except ConnectionClosedError:
                 written = CLOSED
-            except TimeoutError:
-                written = SILENCE
         self._write_down(situation, request.api_key, version, written)
 
     def begin(self, situation: str, request: Any, version: int) -> Pending:

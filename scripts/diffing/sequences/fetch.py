@@ -20,7 +20,7 @@ BY_ID = 13
 NO_SUCH_ID = bytes(15) + b"\x63"
 NO_SESSION, NEW_SESSION = -1, 0
 UNKNOWN = "nothing"
-WAIT_MS = 400
+WAIT_MS = 1_500
 TIMED_VERSIONS = (4, 12, 18)  # where it is also seen whether the reply came at once
 
 
