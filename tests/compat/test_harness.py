@@ -1,0 +1,103 @@
+"""The harness hears what programs say, answers what they ask, and misses what they did not do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.compat.harness import BuildError, Client, NotHereError, Report, call, differences, fingerprint, run
+
+PROGRAM = """
+import json, sys
+print("chatter of a library")
+print(json.dumps({"ask": "kill"}), flush=True)
+answer = sys.stdin.readline().strip()
+print(json.dumps({"check": "restarts", "outcome": "passed", "facts": {"answer": answer, "arguments": sys.argv[1:]}}))
+print("last words", file=sys.stderr)
+sys.exit(3)
+"""
+
+
+class FakeTarget:
+    """A broker that only counts."""
+
+    bootstrap = "127.0.0.1:1"
+
+    def __init__(self) -> None:
+        self.restarts: list[str] = []
+
+    def restart(self, how: str) -> str:
+        self.restarts.append(how)
+        return "done"
+
+
+def client_of(program: Path, tools: tuple[str, ...] = ()) -> Client:
+    def build(_client: Client) -> Sequence[str]:
+        return [sys.executable, str(program)]
+
+    return Client("fake", tools=tools, build=build)
+
+
+def test_a_program_is_heard_and_answered(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    target = FakeTarget()
+    reports = run(client_of(program), target, run_name="7", checks=["restarts", "other"])
+    assert target.restarts == ["kill"]
+    assert reports["restarts"].outcome == "passed"
+    assert reports["restarts"].facts == {"answer": "done", "arguments": ["127.0.0.1:1", "7", "restarts", "other"]}
+
+
+def test_a_check_without_a_report_has_failed_and_tells_what_the_program_wrote(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    missing = run(client_of(program), FakeTarget(), checks=["restarts", "other"])["other"]
+    assert missing.outcome == "failed"
+    assert "ended with 3" in missing.detail
+    assert "last words" in missing.detail
+    assert "chatter of a library" in missing.detail
+
+
+def test_a_client_without_its_tools_is_not_here(tmp_path: Path) -> None:
+    client = client_of(tmp_path / "program.py", tools=("no-such-compiler",))
+    with pytest.raises(NotHereError, match="needs no-such-compiler on PATH"):
+        client.command()
+
+
+def test_a_build_that_fails_tells_why_and_one_that_takes_too_long_leaves_the_client_out(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="no luck"):
+        call([sys.executable, "-c", "raise SystemExit('no luck')"], cwd=tmp_path)
+    with pytest.raises(NotHereError, match="takes longer"):
+        call([sys.executable, "-c", "import time; time.sleep(60)"], cwd=tmp_path, limit_s=0.2)
+
+
+def test_a_program_is_built_again_when_a_source_changes_and_not_for_the_lists(tmp_path: Path) -> None:
+    (tmp_path / "main.go").write_text("one")
+    before = fingerprint(tmp_path)
+    (tmp_path / "passes.txt").write_text("check")
+    (tmp_path / "FINDINGS.md").write_text("nothing")
+    assert fingerprint(tmp_path) == before
+    (tmp_path / "main.go").write_text("two")
+    assert fingerprint(tmp_path) != before
+
+
+def test_differences_are_other_outcomes_and_other_facts_of_checks_that_both_made() -> None:
+    ours = {
+        "same": Report("same", "passed", facts={"code": 3}),
+        "fact": Report("fact", "passed", facts={"code": 3}),
+        "outcome": Report("outcome", "failed"),
+        "skipped": Report("skipped", "skipped"),
+    }
+    theirs = {
+        "same": Report("same", "passed", seconds=9.0, facts={"code": 3}),
+        "fact": Report("fact", "passed", facts={"code": 4}),
+        "outcome": Report("outcome", "passed"),
+        "skipped": Report("skipped", "passed"),
+    }
+    assert differences(ours, theirs) == [
+        "fact: code is 3 here, 4 there",
+        "outcome: failed here, passed there",
+    ]
