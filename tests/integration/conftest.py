@@ -23,7 +23,8 @@ _LEAVES_SOCKETS = pytest.mark.filterwarnings(f"ignore:{_UNCLOSED_SOCKET}:Resourc
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/integration/" in item.path.as_posix():
-            item.add_marker(pytest.mark.integration)
+            if item.get_closest_marker("long") is None:  # whoever asks for integration tests does not ask for hours
+                item.add_marker(pytest.mark.integration)
             item.add_marker(_LEAVES_SOCKETS)
 
 
