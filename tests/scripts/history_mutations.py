@@ -297,6 +297,8 @@ def take_a_group_back(mutable: MutableHistory) -> bool:
         for one in last.values()
         for former in commits
         if former.partition is one.partition and former.offset < one.offset
+        # Of two that were under way together nobody knows which came first.
+        if former.transaction is not None and former.transaction.known_line < one.line
     ]
     chosen = mutable.any(candidates)
     if chosen is None:
