@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+import warnings
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,3 +26,12 @@ def pytest_configure() -> None:
     # A job that a shell started in the background ignores Ctrl-C, and so would every process that the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    # kafka-python and py4j leave sockets to the garbage collector. Those of the last tests would be found when pytest
+    # looks for such things at the very end, where no test's filters hold, and the run would fail for them.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "unclosed", ResourceWarning)
+        gc.collect()

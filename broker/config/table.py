@@ -51,7 +51,7 @@ class ServerSettings:
     )
     fencepost_start_opening_logs_ms: int = declare(
         INT,
-        500,
+        1_000,
         "How long a start goes on opening logs before clients are served. The rest is opened while they are, first the "
         "logs that they ask for; until its log is open, a partition answers NOT_LEADER_OR_FOLLOWER, which clients "
         "repeat by themselves.",

@@ -22,6 +22,7 @@ OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 SETTLE_TIMEOUT_S = TRANSACTION_TIMEOUT_MS / 1000 + 20
 COMMAND_TIMEOUT_S = 60.0
 QUERY_TIMEOUT_S = 15.0
+RETRY_PAUSE_S = 0.1
 READ_TIMEOUT_S = 30.0  # without a single record
 RECORDS_PER_LINE = 5_000  # of the final read's in the history
 
@@ -37,6 +38,25 @@ class Content:
     records_count: int
     digests: dict[Partition, str]
     end_offsets: dict[Partition, int]
+
+
+def _end_offset(consumer: Consumer, partition: TopicPartition) -> int:
+    """librdkafka does not ask again by itself where a broker that has just been started is not ready to lead it yet.
+
+    Raises KafkaException.
+    """
+    deadline_s = time.monotonic() + QUERY_TIMEOUT_S
+    while True:
+        try:
+            end_offset: int = consumer.get_watermark_offsets(partition, QUERY_TIMEOUT_S)[1]
+        except KafkaException as error:
+            if not error.args[0].retriable() and error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                raise
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(RETRY_PAUSE_S)
+        else:
+            return end_offset
 
 
 def open_transactions(bootstrap_servers: str) -> list[str]:
@@ -79,8 +99,8 @@ class Examiner:
             for topic, description in sorted(topics.items()):
                 for number in description.partitions:
                     partition = TopicPartition(topic, number)
-                    _, last_stable_offset = committed.get_watermark_offsets(partition, QUERY_TIMEOUT_S)
-                    _, high_watermark = uncommitted.get_watermark_offsets(partition, QUERY_TIMEOUT_S)
+                    last_stable_offset = _end_offset(committed, partition)
+                    high_watermark = _end_offset(uncommitted, partition)
                     if last_stable_offset != high_watermark:
                         offsets = f"last stable offset {last_stable_offset}, high watermark {high_watermark}"
                         found.append(f"{topic}-{number}: {offsets}")
@@ -137,8 +157,7 @@ class Examiner:
         consumer = self._consumer(isolation_level)
         try:
             end_offsets = {
-                partition: consumer.get_watermark_offsets(TopicPartition(*partition), QUERY_TIMEOUT_S)[1]
-                for partition in self._partitions
+                partition: _end_offset(consumer, TopicPartition(*partition)) for partition in self._partitions
             }
             for partition, offset, value in _records(consumer, self._partitions):
                 count += 1

@@ -2,7 +2,7 @@
 
 Its transaction calls raise a plain KafkaError about "an error state" for whatever happened earlier, so that the cause
 is found in the text. Mistakes of kafka-python 3.0.12 that the soak has to live with, each named where it is met:
-LOST REQUEST, STALE OFFSETS, EMPTY COMMIT, LOST ASSIGNMENT, RAISING POLL.
+LOST REQUEST, STALE OFFSETS, NAMELESS MEMBER, EMPTY COMMIT, LOST ASSIGNMENT, RAISING POLL.
 """
 
 from __future__ import annotations
@@ -92,6 +92,10 @@ class Producer:
     aborted transaction among those it is about to send, and would commit them with its next transaction:
     TransactionManager._pending_txn_offset_commits is not cleared by an abort.
 
+    NAMELESS MEMBER: a consumer that has fallen out of its group forgets who it was. Its metadata then says what one
+    without a group would say, whose transactional offsets every broker takes. So the offsets of such a member, which
+    others have gone beyond, are not sent.
+
     EMPTY COMMIT: when the broker refuses a batch for its epoch, because the transaction has timed out, the producer
     gets a new epoch by itself and forgets the transaction (TransactionManager.bump_producer_id_and_epoch); the commit
     that follows finds nothing to commit and succeeds, whatever had been acknowledged before. So a commit is not
@@ -136,6 +140,8 @@ class Producer:
         assert isinstance(consumer, Member)
         positions = {_of(partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
         metadata = consumer.group_metadata()
+        if metadata.generation_id < 0:
+            raise MustAbortError("the consumer has fallen out of its group")
         try:
             _within_time(lambda: self._producer.send_offsets_to_transaction(positions, metadata))
         except KafkaError as error:
