@@ -14,6 +14,7 @@ import structlog
 
 from broker.clock import Clock
 from broker.config import Settings
+from broker.coordinated_topic import CoordinatedTopic
 from broker.coordinator import (
     CoordinatorRefusal,
     CoordinatorRuntime,
@@ -30,7 +31,6 @@ from broker.group.effects import ConsumerTimes, GroupConfig, ShareTimes
 from broker.group.offset_commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from broker.group.share_groups import ShareGroups
 from broker.group_configs import GroupConfigs
-from broker.log.partition_log import PartitionLog
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from broker.topics import Topics
@@ -97,8 +97,14 @@ class GroupService:
         self._runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
             "group", make_shard=lambda _: GroupCoordinatorShard(config, topics.metadata), clock=clock
         )
-        self._partition_count = 0
-        self._loading: set[asyncio.Task[None]] = set()
+        # A crash between the deletion of a topic and that of its offsets leaves them behind.
+        self._offsets_topic = CoordinatedTopic(
+            CONSUMER_OFFSETS_TOPIC,
+            topics,
+            self._runtime,
+            coordinator="group",
+            loaded=self._drop_offsets_of_gone_topics,
+        )
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tokens = count()
 
@@ -108,18 +114,12 @@ class GroupService:
         """Begin to load every partition of `__consumer_offsets`; if the topic does not exist yet, as soon as it
         does.
         """
-        self._topics.on_created.append(self._topic_created)
         self._topics.on_deleted.append(self._topic_deleted)
-        self._topics.on_led.append(self._partition_led)
-        self._topics.on_resigned.append(self._partition_resigned)
-        topic = self._topics.metadata.get(CONSUMER_OFFSETS_TOPIC)
-        if topic is not None:
-            self._load(topic)
+        self._offsets_topic.start()
 
     async def ensure_loaded(self) -> None:
         """Wait until every partition answers requests, or could not be loaded."""
-        while self._loading:
-            await asyncio.wait(self._loading)
+        await self._offsets_topic.ensure_loaded()
 
     def refuse_waiting(self) -> None:
         """Answer the members that wait for the others of a rebalance: they find the group again once it has a
@@ -129,53 +129,16 @@ class GroupService:
 
     async def close(self) -> None:
         """Refuse what waits, and stop. What was acknowledged is durable already."""
-        self._topics.on_created.remove(self._topic_created)
         self._topics.on_deleted.remove(self._topic_deleted)
-        self._topics.on_led.remove(self._partition_led)
-        self._topics.on_resigned.remove(self._partition_resigned)
-        tasks = [*self._tasks, *self._loading]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._offsets_topic.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._runtime.close()
-
-    def _topic_created(self, topic: TopicMetadata) -> None:
-        if topic.name == CONSUMER_OFFSETS_TOPIC:
-            self._load(topic)
 
     def _topic_deleted(self, topic: TopicMetadata) -> None:
         for partition in self._runtime.partitions():
             self._spawn(self._drop_offsets_of_gone_topics(partition.index))
-
-    def _load(self, topic: TopicMetadata) -> None:
-        self._partition_count = topic.partition_count
-        for index in range(topic.partition_count):
-            topic_partition = TopicPartition(topic.name, index)
-            partition_log = self._topics.log(topic_partition)
-            if partition_log is not None:
-                self._load_partition(partition_log)
-            elif self._topics.placement.is_local(topic_partition):
-                log.error("coordinator_partition_missing", coordinator="group", partition=index)
-
-    def _load_partition(self, partition_log: PartitionLog) -> None:
-        index = partition_log.topic_partition.partition
-        loading = self._runtime.load(index, partition_log, coordinator_epoch=partition_log.leader_epoch)
-        task = asyncio.get_running_loop().create_task(self._finish_load(index, loading))
-        self._loading.add(task)
-        task.add_done_callback(self._loading.discard)
-
-    def _partition_led(self, partition_log: PartitionLog) -> None:
-        if partition_log.topic_partition.topic == CONSUMER_OFFSETS_TOPIC and self._partition_count:
-            self._load_partition(partition_log)
-
-    def _partition_resigned(self, topic_partition: TopicPartition) -> None:
-        if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
-            self._runtime.resign(topic_partition.partition)
-
-    async def _finish_load(self, index: int, loading: asyncio.Task[None]) -> None:
-        await loading
-        # A crash between the deletion of a topic and that of its offsets leaves them behind.
-        await self._drop_offsets_of_gone_topics(index)
 
     async def _drop_offsets_of_gone_topics(self, index: int) -> None:
         now_ms = self._clock.now_ms()
@@ -437,9 +400,9 @@ class GroupService:
     # Routing
 
     def _partition_index(self, group_id: str) -> int:
-        if not self._partition_count:
+        if not self._offsets_topic.partition_count:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
-        return partition_for_key(group_id, self._partition_count)
+        return partition_for_key(group_id, self._offsets_topic.partition_count)
 
     async def _decide(self, group_id: str, decide: Callable[[GroupCoordinatorShard], Decision[Reply]]) -> Reply:
         return await self._runtime.execute(self._partition_index(group_id), decide)

@@ -14,13 +14,13 @@ import structlog
 
 from broker.clock import Clock
 from broker.config import Settings
+from broker.coordinated_topic import CoordinatedTopic
 from broker.coordinator import CoordinatorRefusal, CoordinatorRuntime, PartitionState, partition_for_key
 from broker.disk import StorageError
-from broker.log.partition_log import PartitionLog
 from broker.metadata.image import TopicMetadata
 from broker.share.coordinator import ShareCoordinatorShard, SharePartitionKey, ShareState
 from broker.share.sessions import TopicIdPartition
-from broker.topic_partition import SHARE_GROUP_STATE_TOPIC, TopicPartition
+from broker.topic_partition import SHARE_GROUP_STATE_TOPIC
 from broker.topics import Topics
 from protocol.errors import ErrorCode
 from protocol.stored.share_group_state import StateBatch
@@ -44,9 +44,8 @@ class SharePersister:
         self._runtime: CoordinatorRuntime[ShareCoordinatorShard] = CoordinatorRuntime(
             "share", make_shard=lambda _: ShareCoordinatorShard(updates_per_snapshot), clock=clock
         )
-        self._partition_count = 0
+        self._state_topic = CoordinatedTopic(SHARE_GROUP_STATE_TOPIC, topics, self._runtime, coordinator="share")
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._loading: set[asyncio.Task[None]] = set()
         self._prune_timer: asyncio.TimerHandle | None = None
 
     # Life
@@ -54,19 +53,13 @@ class SharePersister:
     async def start(self) -> None:
         """Begin to load every partition of `__share_group_state`; if the topic does not exist yet, as soon as it
         does."""
-        self._topics.on_created.append(self._topic_created)
         self._topics.on_deleted.append(self._topic_deleted)
-        self._topics.on_led.append(self._partition_led)
-        self._topics.on_resigned.append(self._partition_resigned)
-        topic = self._topics.metadata.get(SHARE_GROUP_STATE_TOPIC)
-        if topic is not None:
-            self._load(topic)
+        self._state_topic.start()
         self._prune_later()
 
     async def ensure_loaded(self) -> None:
         """Wait until every partition answers, or could not be loaded."""
-        while self._loading:
-            await asyncio.wait(self._loading)
+        await self._state_topic.ensure_loaded()
 
     async def ensure_available(self) -> None:
         """Make `__share_group_state` if it is missing, and wait until it is loaded. Raises StorageError."""
@@ -74,45 +67,14 @@ class SharePersister:
         await self.ensure_loaded()
 
     async def close(self) -> None:
-        self._topics.on_created.remove(self._topic_created)
         self._topics.on_deleted.remove(self._topic_deleted)
-        self._topics.on_led.remove(self._partition_led)
-        self._topics.on_resigned.remove(self._partition_resigned)
         if self._prune_timer is not None:
             self._prune_timer.cancel()
-        tasks = [*self._tasks, *self._loading]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._state_topic.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._runtime.close()
-
-    def _topic_created(self, topic: TopicMetadata) -> None:
-        if topic.name == SHARE_GROUP_STATE_TOPIC:
-            self._load(topic)
-
-    def _load(self, topic: TopicMetadata) -> None:
-        self._partition_count = topic.partition_count
-        for index in range(topic.partition_count):
-            topic_partition = TopicPartition(topic.name, index)
-            partition_log = self._topics.log(topic_partition)
-            if partition_log is not None:
-                self._load_partition(partition_log)
-            elif self._topics.placement.is_local(topic_partition):
-                log.error("coordinator_partition_missing", coordinator="share", partition=index)
-
-    def _load_partition(self, partition_log: PartitionLog) -> None:
-        index = partition_log.topic_partition.partition
-        task = self._runtime.load(index, partition_log, coordinator_epoch=partition_log.leader_epoch)
-        self._loading.add(task)
-        task.add_done_callback(self._loading.discard)
-
-    def _partition_led(self, partition_log: PartitionLog) -> None:
-        if partition_log.topic_partition.topic == SHARE_GROUP_STATE_TOPIC and self._partition_count:
-            self._load_partition(partition_log)
-
-    def _partition_resigned(self, topic_partition: TopicPartition) -> None:
-        if topic_partition.topic == SHARE_GROUP_STATE_TOPIC:
-            self._runtime.resign(topic_partition.partition)
 
     def _topic_deleted(self, topic: TopicMetadata) -> None:
         self._spawn(self._forget_topic(topic.topic_id))
@@ -217,7 +179,7 @@ class SharePersister:
 
     async def summary(self, key: SharePartitionKey) -> ShareState | ErrorCode | None:
         """What is kept; None for nothing. Refuses: COORDINATOR_NOT_AVAILABLE."""
-        if not self._partition_count:
+        if not self._state_topic.partition_count:
             return None
         await self.ensure_loaded()
         try:
@@ -240,9 +202,9 @@ class SharePersister:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def _index(self, key: SharePartitionKey) -> int:
-        if not self._partition_count:
+        if not self._state_topic.partition_count:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
-        return partition_for_key(key.coordinator_key, self._partition_count)
+        return partition_for_key(key.coordinator_key, self._state_topic.partition_count)
 
     # Tidying
 

@@ -1,0 +1,104 @@
+"""The internal topic in which a coordinator keeps its state: loaded as its partitions come to this broker, given up as
+they go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from broker.coordinator import CoordinatorRuntime
+from broker.log.partition_log import PartitionLog
+from broker.metadata.image import TopicMetadata
+from broker.topic_partition import TopicPartition
+from broker.topics import Topics
+
+log = structlog.get_logger(__name__)
+
+
+class CoordinatedTopic:
+    """Has a runtime load every partition of one topic that is led here; if the topic does not exist yet, as soon as it
+    does.
+
+    coordinator:     what it is called in the log.
+    loaded:          called with a partition's index when that has been loaded, and counts as part of it.
+    partition_count: 0 while there is no such topic.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        topics: Topics,
+        runtime: CoordinatorRuntime[Any],
+        *,
+        coordinator: str,
+        loaded: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
+        self.partition_count = 0
+        self._name = name
+        self._topics = topics
+        self._runtime = runtime
+        self._coordinator = coordinator
+        self._loaded = loaded
+        self._loading: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin to load what is there."""
+        self._topics.on_created.append(self._created)
+        self._topics.on_led.append(self._led)
+        self._topics.on_resigned.append(self._resigned)
+        topic = self._topics.metadata.get(self._name)
+        if topic is not None:
+            self._load(topic)
+
+    async def ensure_loaded(self) -> None:
+        """Wait until every partition answers requests, or could not be loaded."""
+        while self._loading:
+            await asyncio.wait(self._loading)
+
+    async def close(self) -> None:
+        """Follow the topic no more. The runtime stays as it is."""
+        self._topics.on_created.remove(self._created)
+        self._topics.on_led.remove(self._led)
+        self._topics.on_resigned.remove(self._resigned)
+        loading = list(self._loading)
+        for task in loading:
+            task.cancel()
+        await asyncio.gather(*loading, return_exceptions=True)
+
+    def _created(self, topic: TopicMetadata) -> None:
+        if topic.name == self._name:
+            self._load(topic)
+
+    def _load(self, topic: TopicMetadata) -> None:
+        self.partition_count = topic.partition_count
+        for index in range(topic.partition_count):
+            topic_partition = TopicPartition(topic.name, index)
+            partition_log = self._topics.log(topic_partition)
+            if partition_log is not None:
+                self._load_partition(partition_log)
+            elif self._topics.placement.is_local(topic_partition):
+                log.error("coordinator_partition_missing", coordinator=self._coordinator, partition=index)
+
+    def _load_partition(self, partition_log: PartitionLog) -> None:
+        index = partition_log.topic_partition.partition
+        task = self._runtime.load(index, partition_log, coordinator_epoch=partition_log.leader_epoch)
+        if self._loaded is not None:
+            task = asyncio.get_running_loop().create_task(self._finish(task, self._loaded, index))
+        self._loading.add(task)
+        task.add_done_callback(self._loading.discard)
+
+    async def _finish(self, loading: asyncio.Task[None], loaded: Callable[[int], Awaitable[None]], index: int) -> None:
+        await loading
+        await loaded(index)
+
+    def _led(self, partition_log: PartitionLog) -> None:
+        if partition_log.topic_partition.topic == self._name and self.partition_count:
+            self._load_partition(partition_log)
+
+    def _resigned(self, topic_partition: TopicPartition) -> None:
+        if topic_partition.topic == self._name:
+            self._runtime.resign(topic_partition.partition)
