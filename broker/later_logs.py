@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 
-import structlog
-
-from broker.disk import StorageError, remedy
+from broker.disk import StorageError
 from broker.hosted_logs import HostedLogs
 from broker.log.log_directory import LogDirectory
+from broker.log.log_opening import report_unopened
 from broker.log.partition_log import PartitionLog
 from broker.metadata.image import MetadataImage
 from broker.topic_partition import TopicPartition
-
-log = structlog.get_logger(__name__)
 
 
 class LaterLogs:
@@ -50,7 +47,7 @@ class LaterLogs:
             if self._logs.open_now(topic_partition):
                 return self._serve(topic_partition)
         except StorageError as error:
-            _report(topic_partition, error)
+            report_unopened(topic_partition, error)
         self.begin()
         return None
 
@@ -79,17 +76,7 @@ class LaterLogs:
             served = self._hosted.serve_opened(topic_partition, self._metadata.get(topic_partition.topic))
         except StorageError as error:
             self._logs.unopened.fail(topic_partition)
-            _report(topic_partition, error)
+            report_unopened(topic_partition, error)
             return None
         self._logs.unopened.discard(topic_partition)
         return served
-
-
-def _report(topic_partition: TopicPartition, error: StorageError) -> None:
-    log.error(
-        "partition_not_opened",
-        topic=topic_partition.topic,
-        partition=topic_partition.partition,
-        reason=str(error),
-        remedy=remedy(error),
-    )

@@ -165,9 +165,7 @@ class Topics:
     def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
         """Let nothing below an offset be read any more, in partitions hosted here; see `LogDirectory`. Raises
         StorageError."""
-        known = {name: offset for name, offset in before_offsets.items() if self.log(name) is not None}
-        absent = {name: self.absence(name) for name in before_offsets if name not in known}
-        return self._logs.delete_records(known) | absent
+        return self._logs.delete_records(before_offsets)
 
     # Creating
 

@@ -33,6 +33,17 @@ SLICE_S = 0.005
 """How long logs are opened at a stretch while clients are served."""
 
 
+def report_unopened(topic_partition: TopicPartition, error: StorageError) -> None:
+    """Tell the user of a log that could not be opened while clients are served."""
+    log.error(
+        "partition_not_opened",
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
+        reason=str(error),
+        remedy=remedy(error),
+    )
+
+
 class LogOpening:
     """Which logs are there, which of them are open, and in what state the last stop left them.
 
@@ -108,13 +119,7 @@ class LogOpening:
                 opened.append(name)
             except StorageError as error:
                 self.unopened.fail(name)
-                log.error(  # noqa: TRY400  # the reason says it all
-                    "partition_not_opened",
-                    topic=name.topic,
-                    partition=name.partition,
-                    reason=str(error),
-                    remedy=remedy(error),
-                )
+                report_unopened(name, error)
             if loop.time() - started_s >= SLICE_S:
                 break
         return [*opened, *(name for name in await self._sync_opened() if name not in opened)]

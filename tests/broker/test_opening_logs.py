@@ -167,6 +167,7 @@ async def test_deleted_records_stay_deleted_when_the_log_was_never_opened_in_bet
     broker = await Broker(tmp_path).with_orders()
     assert broker.logs.delete_records({THIRD: 2}) == {THIRD: ErrorCode.NONE}
     await broker.restart()
+    assert broker.topics.log(FIRST) is not None
     assert broker.topics.delete_records({FIRST: 1}) == {FIRST: ErrorCode.NONE}
     await broker.restart(crash=True)
     await broker.topics.ensure_opened()
