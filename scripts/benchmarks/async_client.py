@@ -8,9 +8,10 @@ import struct
 from types import TracebackType
 from typing import Any, Self
 
-from protocol.headers import request_header_version, response_header_version
+from protocol.framing import request_frame
+from protocol.headers import response_header_version
 from protocol.messages import RESPONSES
-from protocol.schema import decode, encode
+from protocol.schema import decode
 from scripts.benchmarks.client import CLIENT_ID, VERSIONS
 
 
@@ -29,12 +30,8 @@ class AsyncClient:
     async def call(self, request: Any) -> Any:
         api_key = request.api_key
         version = VERSIONS[type(request).__name__]
-        header = struct.pack(">hhih", api_key, version, next(self._correlation_ids) & 0x7FFFFFFF, len(CLIENT_ID))
-        header += CLIENT_ID
-        if request_header_version(api_key, version) >= 2:
-            header += b"\x00"
-        body = bytes(encode(request, version))
-        self._writer.write(struct.pack(">i", len(header) + len(body)) + header + body)
+        correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
+        self._writer.write(request_frame(correlation_id, CLIENT_ID, request, version))
         try:
             (length,) = struct.unpack(">i", await self._reader.readexactly(4))
             content = await self._reader.readexactly(length)

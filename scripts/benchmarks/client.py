@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from protocol.errors import ErrorCode
-from protocol.headers import request_header_version, response_header_version
+from protocol.framing import request_frame
+from protocol.headers import response_header_version
 from protocol.messages import RESPONSES
 from protocol.messages.coordinators import FindCoordinatorRequest
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -20,10 +21,10 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
-from protocol.schema import decode, encode
+from protocol.schema import decode
 from scripts.benchmarks.figures import Broker
 
-CLIENT_ID = b"fencepost-bench"
+CLIENT_ID = "fencepost-bench"
 IN_FLIGHT_COUNT = 64
 RETRY_PAUSE_S = 0.001
 READ_COMMITTED, READ_UNCOMMITTED = 1, 0
@@ -76,12 +77,8 @@ class Client:
         """Send a request; its reply is for a later `receive`."""
         api_key = request.api_key
         version = VERSIONS[type(request).__name__]
-        header = struct.pack(">hhih", api_key, version, next(self._correlation_ids) & 0x7FFFFFFF, len(CLIENT_ID))
-        header += CLIENT_ID
-        if request_header_version(api_key, version) >= 2:
-            header += b"\x00"
-        body = encode(request, version)
-        self._socket.sendall(b"".join((struct.pack(">i", len(header) + len(body)), header, body)))
+        correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
+        self._socket.sendall(request_frame(correlation_id, CLIENT_ID, request, version))
         response_header_bytes = 5 if response_header_version(api_key, version) >= 1 else 4
         self._expected.append((RESPONSES[api_key], version, response_header_bytes))
 

@@ -60,9 +60,7 @@ class FencepostBroker:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def cpu_s(self) -> float:
-        """User and system time so far."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        return cpu_s(self._process.pid)
 
     def pause(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
@@ -92,6 +90,12 @@ class FencepostBroker:
                 if event.get("event") == name:
                     found.append(event)
         return found
+
+
+def cpu_s(process_id: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def free_port() -> int:

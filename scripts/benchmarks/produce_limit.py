@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-from protocol.api_keys import ApiKey
-from protocol.headers import encode_request_header, request_header_version
-from protocol.schema import encode
+from protocol.framing import request_frame
 from scripts.benchmarks.batches import BatchTemplate, with_records_of
-from scripts.benchmarks.client import VERSIONS, connect, create_topic, insist, produce_request, wait_until_answered
-from scripts.benchmarks.fencepost import ROOT
+from scripts.benchmarks.client import (
+    CLIENT_ID,
+    VERSIONS,
+    connect,
+    create_topic,
+    insist,
+    produce_request,
+    wait_until_answered,
+)
+from scripts.benchmarks.fencepost import ROOT, cpu_s
 from scripts.benchmarks.figures import Figure, Round, Sample, Target
 
 TOPIC = "measured"
 RECORD_BYTES = 1_000
 IN_FLIGHT_BYTES = 1024 * 1024
 IN_PAGE_CACHE = {"log.flush.interval.messages": str(2**31 - 1), "log.segment.bytes": str(2**30)}
-_LENGTH = struct.Struct(">i")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def measure(round_: Round) -> Iterator[Sample]:
@@ -48,12 +49,7 @@ def measure(round_: Round) -> Iterator[Sample]:
 
 def produce_frame(batch: bytes) -> bytes:
     """A whole Produce request with its length, as any client sends it."""
-    request = produce_request(TOPIC, [(0, batch)])
-    version = VERSIONS["ProduceRequest"]
-    header_version = request_header_version(ApiKey.PRODUCE, version)
-    header = encode_request_header(ApiKey.PRODUCE, version, 1, "fencepost-bench", header_version)
-    body = encode(request, version)
-    return b"".join((_LENGTH.pack(len(header) + len(body)), header, body))
+    return request_frame(1, CLIENT_ID, produce_request(TOPIC, [(0, batch)]), VERSIONS["ProduceRequest"])
 
 
 def _on_broker(round_: Round, name: str, batch: bytes, frame: bytes, count: int) -> tuple[float, float]:
@@ -78,9 +74,9 @@ def _on_limit(round_: Round, frame: bytes, count: int) -> tuple[float, float]:
     try:
         assert process.stdout is not None
         host, _, port = process.stdout.readline().split()[-1].rpartition(":")
-        before_s = _cpu_s(process.pid)
+        before_s = cpu_s(process.pid)
         mb_per_s = pump((host, int(port)), frame, count)
-        return mb_per_s, _cpu_s(process.pid) - before_s
+        return mb_per_s, cpu_s(process.pid) - before_s
     finally:
         process.kill()
         process.communicate()
@@ -107,11 +103,6 @@ def pump(address: tuple[str, int], frame: bytes, count: int) -> float:
 
 def _skip_reply(read: Callable[[int], bytes]) -> None:
     read(int.from_bytes(read(4), "big"))
-
-
-def _cpu_s(process_id: int) -> float:
-    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 FIGURES = (

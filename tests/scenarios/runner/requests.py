@@ -5,6 +5,7 @@ The versions are those that a client of the party's transaction version uses, un
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -93,7 +94,7 @@ def together(outcomes: Sequence[PartitionOutcome]) -> list[str]:
     return [", ".join(f"{topic_partition} {outcome}" for topic_partition, outcome in outcomes)]
 
 
-class TransactionalRequest:
+class TransactionalRequest(ABC):
     """What bears the producer's identity and goes to the transaction coordinator."""
 
     api = ""
@@ -107,8 +108,8 @@ class TransactionalRequest:
         arguments.finish()
         return Call(self, self.api, message, version, to, identity)
 
-    def message(self, transactional_id: str, identity: Identity, version: int, arguments: Arguments) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def message(self, transactional_id: str, identity: Identity, version: int, arguments: Arguments) -> Any: ...
 
     def tell(self, party: Party, call: Call, response: Any) -> list[str]:
         return [name_of(response.error_code)]
