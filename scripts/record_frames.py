@@ -25,10 +25,13 @@ if __package__ in (None, ""):
 from kafka.protocol.api_key import ApiKey
 
 from scripts.apache_kafka import ROOT, ApacheKafka, fetch_jars, free_port
+from scripts.kafka_clients import kafka_class_path
 from scripts.recording import python_clients, raw_requests
 from scripts.recording.proxy import Exchange, RecordingProxy
 
-JAVA_CLIENTS = [ROOT / "scripts" / "recording" / name for name in ("JavaClient.java", "JavaShareConsumer.java")]
+PROGRAMS = ROOT / "scripts" / "recording"
+JAVA_CLIENTS = [PROGRAMS / name for name in ("JavaClient.java", "JavaShareConsumer.java")]
+JAVA_STREAMS = PROGRAMS / "JavaStreams.java"
 FRAME_BYTES_LIMIT = 6_000
 EXCHANGES_PER_VERSION_AND_SOURCE = 6
 RAW = "raw"
@@ -77,6 +80,8 @@ RECORDED = frozenset(
         "DescribeShareGroupOffsets",
         "AlterShareGroupOffsets",
         "DeleteShareGroupOffsets",
+        "StreamsGroupHeartbeat",
+        "StreamsGroupDescribe",
         "AlterConfigs",
         "IncrementalAlterConfigs",
         "ListConfigResources",
@@ -126,13 +131,22 @@ def record() -> list[Exchange]:
                 scenario(bootstrap_servers)
             proxy.source = f"kafka-clients {kafka.version}"
             print(f"recording {proxy.source}", flush=True)
-            options = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{fetch_jars(kafka.version)}/*"]
+            jars = f"{fetch_jars(kafka.version)}/*"
             for program in JAVA_CLIENTS:
-                subprocess.run(["java", *options, str(program), bootstrap_servers], check=True, timeout=180)
+                run_java(program, jars, bootstrap_servers)
+            proxy.source = f"kafka-streams {kafka.version}"
+            print(f"recording {proxy.source}", flush=True)
+            run_java(JAVA_STREAMS, f"{kafka_class_path('kafka-streams', kafka.version)}:{jars}", bootstrap_servers)
             exchanges = list(proxy.exchanges)
         if failures:
             raise RuntimeError(f"{len(failures)} of the raw scenarios failed")
         return exchanges
+
+
+def run_java(program: Path, class_path: str, bootstrap_servers: str) -> None:
+    """Runs a program of one source file to its end."""
+    options = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", class_path]
+    subprocess.run(["java", *options, str(program), bootstrap_servers], check=True, timeout=180)
 
 
 def select(exchanges: Iterable[Exchange]) -> dict[str, list[Exchange]]:

@@ -140,6 +140,12 @@ from protocol.messages.share_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
 )
+from protocol.messages.streams_groups import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
 from protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -236,6 +242,8 @@ REQUESTS: dict[int, type[Any]] = {
         ShareAcknowledgeRequest,
         AddRaftVoterRequest,
         RemoveRaftVoterRequest,
+        StreamsGroupHeartbeatRequest,
+        StreamsGroupDescribeRequest,
         DescribeShareGroupOffsetsRequest,
         AlterShareGroupOffsetsRequest,
         DeleteShareGroupOffsetsRequest,
@@ -311,6 +319,8 @@ RESPONSES: dict[int, type[Any]] = {
         ShareAcknowledgeResponse,
         AddRaftVoterResponse,
         RemoveRaftVoterResponse,
+        StreamsGroupHeartbeatResponse,
+        StreamsGroupDescribeResponse,
         DescribeShareGroupOffsetsResponse,
         AlterShareGroupOffsetsResponse,
         DeleteShareGroupOffsetsResponse,

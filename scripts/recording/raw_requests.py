@@ -28,10 +28,12 @@ from protocol.messages.share_offsets import (
     DeleteShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequest,
 )
+from protocol.messages.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
 from scripts.recording import raw_admin_requests as administration
 from scripts.recording import raw_data_requests as data
 from scripts.recording import raw_group_requests as groups
 from scripts.recording import raw_share_requests as shares
+from scripts.recording import raw_streams_requests as streams
 from scripts.recording import raw_transaction_requests as transactions
 from scripts.recording.raw_session import Session
 
@@ -101,6 +103,8 @@ SCENARIOS: list[tuple[type[Any], Callable[[Session, int], None]]] = [
     (DescribeShareGroupOffsetsRequest, shares.describe_share_group_offsets),
     (AlterShareGroupOffsetsRequest, shares.alter_share_group_offsets),
     (DeleteShareGroupOffsetsRequest, shares.delete_share_group_offsets),
+    (StreamsGroupHeartbeatRequest, streams.streams_group_heartbeat),
+    (StreamsGroupDescribeRequest, streams.streams_group_describe),
     (UnregisterBrokerRequest, administration.unregister_broker),
     (AddRaftVoterRequest, administration.add_raft_voter),
     (RemoveRaftVoterRequest, administration.remove_raft_voter),

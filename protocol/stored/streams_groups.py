@@ -1,0 +1,186 @@
+"""The records of `__consumer_offsets` that make up a streams group (KIP-1071). A null value deletes.
+
+The version of a key says what kind of record it is.
+Source: Kafka's StreamsGroup*Key.json and StreamsGroup*Value.json.
+"""
+
+from typing import Any, TypeAlias
+
+from protocol.primitives import Buffer
+from protocol.schema import field, int8, int32, int64, message, struct
+from protocol.stored.versioned import decode_versioned, encode_versioned, read_version
+from protocol.streams_topology import StreamsEndpoint, StreamsKeyValue, StreamsSubtopology, StreamsTaskIds
+
+
+@message(versions="17")
+class StreamsGroupMetadataKey:
+    """The group itself."""
+
+    group_id: str = ""
+
+
+@message(versions="0", flexible="0+")
+class StreamsGroupMetadataValue:
+    """How often the group has changed, and what it was assigned by.
+
+    metadata_hash:            of the topics of the topology.
+    validated_topology_epoch: of the topology whose topics were all found to be in order; -1 for none.
+    last_assignment_configs:  None in records of Kafka 4.1.
+    """
+
+    epoch: int32 = 0
+    metadata_hash: int64 = 0
+    validated_topology_epoch: int32 = field(tag=0, default=-1)
+    last_assignment_configs: list[StreamsKeyValue] | None = field(tag=1, default=None)
+
+
+@message(versions="19")
+class StreamsGroupMemberMetadataKey:
+    """What a member has said of itself."""
+
+    group_id: str = ""
+    member_id: str = ""
+
+
+@message(versions="0", flexible="0+")
+class StreamsGroupMemberMetadataValue:
+    """A member."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int32 = -1
+    topology_epoch: int32 = 0
+    process_id: str = ""
+    user_endpoint: StreamsEndpoint | None = None
+    client_tags: list[StreamsKeyValue] = []
+
+
+@message(versions="20")
+class StreamsGroupTargetAssignmentMetadataKey:
+    """The assignment that the group moves towards."""
+
+    group_id: str = ""
+
+
+@message(versions="0", flexible="0+")
+class StreamsGroupTargetAssignmentMetadataValue:
+    """For which group epoch it was made, and when (KIP-1263; 0 when not known)."""
+
+    assignment_epoch: int32 = 0
+    assignment_timestamp: int64 = field(tag=0, default=0)
+
+
+@message(versions="21")
+class StreamsGroupTargetAssignmentMemberKey:
+    """The part of a member in the target assignment."""
+
+    group_id: str = ""
+    member_id: str = ""
+
+
+@message(versions="0", flexible="0+")
+class StreamsGroupTargetAssignmentMemberValue:
+    """What the member is to have."""
+
+    active_tasks: list[StreamsTaskIds] = []
+    standby_tasks: list[StreamsTaskIds] = []
+    warmup_tasks: list[StreamsTaskIds] = []
+
+
+@message(versions="22")
+class StreamsGroupCurrentMemberAssignmentKey:
+    """How far a member has come."""
+
+    group_id: str = ""
+    member_id: str = ""
+
+
+@struct
+class StreamsCurrentTaskIds:
+    """Tasks of a subtopology; `assignment_epochs`, as long, says since which epoch the member has each active one."""
+
+    subtopology_id: str = ""
+    partitions: list[int32] = []
+    assignment_epochs: list[int32] | None = field(tag=0, default=None)
+
+
+@message(versions="0", flexible="0+")
+class StreamsGroupCurrentMemberAssignmentValue:
+    """What the member has. `state`: 0 stable, 1 has to revoke, 2 waits for what others revoke."""
+
+    member_epoch: int32 = 0
+    previous_member_epoch: int32 = 0
+    state: int8 = 0
+    active_tasks: list[StreamsCurrentTaskIds] = []
+    standby_tasks: list[StreamsCurrentTaskIds] = []
+    warmup_tasks: list[StreamsCurrentTaskIds] = []
+    active_tasks_pending_revocation: list[StreamsCurrentTaskIds] = []
+    standby_tasks_pending_revocation: list[StreamsCurrentTaskIds] = []
+    warmup_tasks_pending_revocation: list[StreamsCurrentTaskIds] = []
+
+
+@message(versions="23")
+class StreamsGroupTopologyKey:
+    """What the application consists of."""
+
+    group_id: str = ""
+
+
+@message(versions="0", flexible="0+")
+class StreamsGroupTopologyValue:
+    """The topology as the first member told it."""
+
+    epoch: int32 = 0
+    subtopologies: list[StreamsSubtopology] = []
+
+
+StreamsGroupKey: TypeAlias = (
+    StreamsGroupMetadataKey
+    | StreamsGroupMemberMetadataKey
+    | StreamsGroupTargetAssignmentMetadataKey
+    | StreamsGroupTargetAssignmentMemberKey
+    | StreamsGroupCurrentMemberAssignmentKey
+    | StreamsGroupTopologyKey
+)
+
+_KEYS: dict[int, type[Any]] = {
+    17: StreamsGroupMetadataKey,
+    19: StreamsGroupMemberMetadataKey,
+    20: StreamsGroupTargetAssignmentMetadataKey,
+    21: StreamsGroupTargetAssignmentMemberKey,
+    22: StreamsGroupCurrentMemberAssignmentKey,
+    23: StreamsGroupTopologyKey,
+}
+_KEY_VERSIONS = {declared: version for version, declared in _KEYS.items()}
+_VALUES: dict[type[Any], type[Any]] = {
+    StreamsGroupMetadataKey: StreamsGroupMetadataValue,
+    StreamsGroupMemberMetadataKey: StreamsGroupMemberMetadataValue,
+    StreamsGroupTargetAssignmentMetadataKey: StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey: StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupCurrentMemberAssignmentKey: StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupTopologyKey: StreamsGroupTopologyValue,
+}
+VALUE_VERSION = 0
+
+
+def encode_streams_group_key(key: StreamsGroupKey) -> bytes:
+    """The bytes of a key."""
+    return encode_versioned(key, _KEY_VERSIONS[type(key)])
+
+
+def decode_streams_group_key(key: Buffer) -> StreamsGroupKey | None:
+    """The key; None if it is of another kind of record. Raises DecodeError."""
+    declared = _KEYS.get(read_version(key))
+    return None if declared is None else decode_versioned(declared, key)
+
+
+def encode_streams_group_value(value: Any) -> bytes:
+    """The bytes of one of the values declared here."""
+    return encode_versioned(value, VALUE_VERSION)
+
+
+def decode_streams_group_value(key: StreamsGroupKey, value: Buffer) -> Any | None:
+    """The value that belongs to a key; None for a version not known. Raises DecodeError."""
+    return decode_versioned(_VALUES[type(key)], value)
