@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from broker.config import Settings
+from broker.config import Settings, readable_configs
 from broker.log.checkpoints import ZERO_TOPIC_ID
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import LogDirectory
@@ -51,12 +51,12 @@ class HostedLogs:
         self._configs.clear()
 
     def _read_config(self, name: str, configs: Mapping[str, str]) -> LogConfig:
-        try:
-            return log_config(configs, self._settings)
-        except ValueError as error:
-            # Configs are checked before they are stored, so only a changed broker or a repaired file leads here.
-            log.error("topic_configs_unreadable", topic=name, reason=str(error))  # noqa: TRY400  # says all
-            return log_config({}, self._settings)
+        readable, reasons = readable_configs(configs)
+        if reasons:
+            # Configs are checked before they are stored, so only a changed broker or a repaired file leads here. The
+            # others count: without its own retention or cleanup policy, a topic would lose records.
+            log.error("topic_configs_unreadable", topic=name, reason="; ".join(reasons))
+        return log_config(readable, self._settings)
 
     # Coming
 

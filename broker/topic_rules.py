@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from broker.config import Settings, effective_values
+from broker.config import INTERNAL_SEGMENT_BYTES, SMALLEST_SEGMENT_BYTES, Settings, effective_values
 from broker.log.log_config import LogConfig
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
@@ -51,7 +51,7 @@ def internal_topic(name: str, settings: Settings) -> InternalTopic:
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
                 "min.insync.replicas": str(settings.transaction_state_log_min_isr),
-                "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+                **_segment_bytes(settings.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
             },
         )
@@ -61,7 +61,7 @@ def internal_topic(name: str, settings: Settings) -> InternalTopic:
             {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
-                "segment.bytes": str(settings.offsets_topic_segment_bytes),
+                **_segment_bytes(settings.offsets_topic_segment_bytes),
             },
         )
     if name == SHARE_GROUP_STATE_TOPIC:
@@ -73,16 +73,23 @@ def internal_topic(name: str, settings: Settings) -> InternalTopic:
                 "compression.type": "producer",
                 "min.insync.replicas": str(settings.share_coordinator_state_topic_min_isr),
                 "retention.ms": "-1",
-                "segment.bytes": str(settings.share_coordinator_state_topic_segment_bytes),
+                **_segment_bytes(settings.share_coordinator_state_topic_segment_bytes),
             },
         )
     raise ValueError(f"{name} is not an internal topic")
+
+
+def _segment_bytes(segment_bytes: int) -> dict[str, str]:
+    """A size that the broker setting takes and `segment.bytes` does not is one of tests."""
+    name = "segment.bytes" if segment_bytes >= SMALLEST_SEGMENT_BYTES else INTERNAL_SEGMENT_BYTES
+    return {name: str(segment_bytes)}
 
 
 def log_config(configs: Mapping[str, str], settings: Settings) -> LogConfig:
     """The settings of a topic's logs: its own configs over the broker's defaults. Raises ValueError for an unreadable
     config."""
     values = effective_values(configs, settings)
+    internal_segment_bytes = values[INTERNAL_SEGMENT_BYTES]
     return LogConfig(
         cleanup_policy=frozenset(values["cleanup.policy"]),
         compression_gzip_level=values["compression.gzip.level"],
@@ -103,7 +110,7 @@ def log_config(configs: Mapping[str, str], settings: Settings) -> LogConfig:
         min_compaction_lag_ms=values["min.compaction.lag.ms"],
         retention_bytes=values["retention.bytes"],
         retention_ms=values["retention.ms"],
-        segment_bytes=values["segment.bytes"],
+        segment_bytes=values["segment.bytes"] if internal_segment_bytes is None else internal_segment_bytes,
         segment_index_bytes=values["segment.index.bytes"],
         segment_jitter_ms=values["segment.jitter.ms"],
         segment_ms=values["segment.ms"],

@@ -9,19 +9,23 @@ from broker.config.dynamic import (
 )
 from broker.config.listeners import Endpoint, Listener, parse_listeners
 from broker.config.loading import ConfigurationError, Entry, LoadedSettings, load_settings
-from broker.config.setting import Setting, SettingType
+from broker.config.setting import SMALLEST_SEGMENT_BYTES, Setting, SettingType
 from broker.config.settings import SETTINGS, ConfigSource, ConfigSynonym, DynamicLayers, Settings
 from broker.config.topic_settings import (
+    INTERNAL_SEGMENT_BYTES,
     TOPIC_SETTINGS,
     ConfigValue,
     check_topic_configs,
     describe_topic_configs,
     effective_values,
+    readable_configs,
 )
 
 __all__ = [
     "DYNAMIC_NAMES",
+    "INTERNAL_SEGMENT_BYTES",
     "SETTINGS",
+    "SMALLEST_SEGMENT_BYTES",
     "TOPIC_SETTINGS",
     "Alteration",
     "AlterationRefusal",
@@ -47,5 +51,6 @@ __all__ = [
     "effective_values",
     "load_settings",
     "parse_listeners",
+    "readable_configs",
     "replace_configs",
 ]

@@ -60,6 +60,8 @@ def _page() -> Iterator[str]:
     yield "|---|---|---|---|---|"
     settings = Settings()
     for name, row in sorted(TOPIC_SETTINGS.items()):
+        if row.is_internal:
+            continue
         default = _code(row.setting.format(row.default(settings)))
         brokers = ", ".join(_code(broker_name) for broker_name in row.broker_names) or "none"
         yield f"| {_code(name)} | {default} | {brokers} | {row.setting.expected} | {row.documentation} |"

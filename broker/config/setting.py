@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -11,6 +12,8 @@ from typing import Any
 
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
+SMALLEST_SEGMENT_BYTES = 2**20
+"""Since KIP-1030; smaller ones open so many files that they were mistakes."""
 
 
 class SettingType(IntEnum):
@@ -38,6 +41,7 @@ _TYPE_NAMES = {
     SettingType.DOUBLE: "number",
     SettingType.LIST: "comma-separated list",
 }
+_REPLICA = re.compile(r"[0-9]+:[0-9]+")
 _INTEGER_BOUNDS = {
     SettingType.SHORT: (-(2**15), 2**15 - 1),
     SettingType.INT: (-(2**31), MAX_INT32),
@@ -73,6 +77,19 @@ def any_of(*choices: str) -> Bounds:
 def each_of(*choices: str) -> Bounds:
     """For lists: at least one entry, and every entry one of the choices."""
     return Bounds(f"one or more of {', '.join(choices)}", lambda value: bool(value) and set(value) <= set(choices))
+
+
+def gzip_levels() -> Bounds:
+    return Bounds("-1 or 1 to 9", lambda value: value == -1 or 1 <= value <= 9)
+
+
+def replicas() -> Bounds:
+    """For lists: partition and broker of each replica, or all there are. Source: Kafka's
+    ThrottledReplicaListValidator."""
+    return Bounds(
+        "partition:broker,… or *",
+        lambda value: "".join(value) == "*" or all(part == "" or _REPLICA.fullmatch(part) for part in value),
+    )
 
 
 def only_false() -> Bounds:
@@ -153,7 +170,7 @@ def _parse_number(text: str) -> float:
 
 
 def _parse_list(text: str) -> tuple[str, ...]:
-    return tuple(entry for entry in (part.strip() for part in text.split(",")) if entry)
+    return tuple(part.strip() for part in text.split(",")) if text else ()
 
 
 _PARSERS: dict[SettingType, Callable[[str], Any]] = {

@@ -9,7 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.setting import MAX_INT32, MAX_INT64, SettingType, any_of, at_least, between, declare, each_of, one_of
+from broker.config.setting import (
+    MAX_INT32,
+    MAX_INT64,
+    SMALLEST_SEGMENT_BYTES,
+    SettingType,
+    any_of,
+    at_least,
+    between,
+    declare,
+    each_of,
+    gzip_levels,
+    one_of,
+)
 
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
     SettingType.BOOLEAN,
@@ -219,9 +231,7 @@ class LogSettings:
     log_retention_hours: int = declare(INT, 168, "How long a segment is kept; -1 for ever.")
     log_retention_minutes: int | None = declare(INT, None, "The same in minutes; stronger than hours.")
     log_retention_ms: int | None = declare(LONG, None, "The same in milliseconds; stronger than minutes.")
-    log_retention_bytes: int = declare(
-        LONG, -1, "How many bytes of a partition are kept; -1 for no limit.", at_least(-1)
-    )
+    log_retention_bytes: int = declare(LONG, -1, "How many bytes of a partition are kept; below 0: all of them.")
     log_retention_check_interval_ms: int = declare(
         LONG,
         300_000,
@@ -229,7 +239,10 @@ class LogSettings:
         at_least(1),
     )
     log_segment_bytes: int = declare(
-        INT, 1_073_741_824, "The size at which a segment is closed and a new one begun.", at_least(14)
+        INT,
+        1_073_741_824,
+        "The size at which a segment is closed and a new one begun.",
+        at_least(SMALLEST_SEGMENT_BYTES),
     )
     log_roll_hours: int = declare(INT, 168, "The age at which a segment is closed and a new one begun.", at_least(1))
     log_roll_ms: int | None = declare(LONG, None, "The same in milliseconds; stronger than hours.", at_least(1))
@@ -247,7 +260,7 @@ class LogSettings:
         INT, 4_096, "How many bytes of log lie between two index entries.", at_least(0)
     )
     log_index_size_max_bytes: int = declare(
-        INT, 10_485_760, "The largest an index grows before the segment rolls.", at_least(12)
+        INT, 10_485_760, "The largest an index grows before the segment rolls.", at_least(4)
     )
     log_cleanup_policy: tuple[str, ...] = declare(
         LIST,
@@ -292,7 +305,7 @@ class LogSettings:
         one_of(*_COMPRESSION_TYPES),
     )
     compression_gzip_level: int = declare(
-        INT, -1, "How thoroughly, where `compression.type` is gzip; -1 is its own default.", between(-1, 9)
+        INT, -1, "How thoroughly, where `compression.type` is gzip; -1 is its own default.", gzip_levels()
     )
     compression_lz4_level: int = declare(
         INT, 9, "How thoroughly, where `compression.type` is lz4; 9 is the fast way.", between(1, 17)

@@ -8,7 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.config.setting import MAX_INT64, Setting, SettingType, any_of, at_least, between, one_of, only_false
+from broker.config.setting import (
+    MAX_INT64,
+    SMALLEST_SEGMENT_BYTES,
+    Setting,
+    SettingType,
+    any_of,
+    at_least,
+    between,
+    gzip_levels,
+    one_of,
+    only_false,
+    replicas,
+)
 from broker.config.settings import ConfigSource, ConfigSynonym, Settings
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
@@ -19,6 +31,8 @@ BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
     SettingType.DOUBLE,
     SettingType.LIST,
 )
+
+INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +64,7 @@ class TopicSetting:
     documentation: str
     fallback: Any = None  # the default where no broker setting gives one
     has_effect: bool = True
+    is_internal: bool = False  # for tests: shown only where it is set, and not documented
     setting: Setting = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,15 +96,17 @@ def _unit_ms(broker_name: str) -> int:
 
 _BOUNDS = {
     "cleanup.policy": any_of("delete", "compact"),
-    "compression.gzip.level": between(-1, 9),
+    "compression.gzip.level": gzip_levels(),
     "compression.lz4.level": between(1, 17),
     "compression.zstd.level": between(-131_072, 22),
     "compression.type": one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     "delete.retention.ms": at_least(0),
     "file.delete.delay.ms": at_least(0),
     "flush.messages": at_least(1),
+    "follower.replication.throttled.replicas": replicas(),
     "flush.ms": at_least(0),
     "index.interval.bytes": at_least(0),
+    "leader.replication.throttled.replicas": replicas(),
     "local.retention.bytes": at_least(-2),
     "local.retention.ms": at_least(-2),
     "max.compaction.lag.ms": at_least(1),
@@ -101,10 +118,9 @@ _BOUNDS = {
     "min.compaction.lag.ms": at_least(0),
     "min.insync.replicas": at_least(1),
     "remote.storage.enable": only_false(),
-    "retention.bytes": at_least(-1),
     "retention.ms": at_least(-1),
-    "segment.bytes": at_least(14),
-    "segment.index.bytes": at_least(12),
+    "segment.bytes": at_least(SMALLEST_SEGMENT_BYTES),
+    "segment.index.bytes": at_least(4),
     "segment.jitter.ms": at_least(0),
     "segment.ms": at_least(1),
 }
@@ -174,6 +190,13 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         ),
         TopicSetting(
             "index.interval.bytes", INT, ("log.index.interval.bytes",), "Bytes of log between two index entries."
+        ),
+        TopicSetting(
+            INTERNAL_SEGMENT_BYTES,
+            INT,
+            (),
+            "Stronger than `segment.bytes`, and without its lower limit. For tests only.",
+            is_internal=True,
         ),
         TopicSetting(
             "leader.replication.throttled.replicas",
@@ -271,7 +294,10 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             has_effect=False,
         ),
         TopicSetting(
-            "retention.bytes", LONG, ("log.retention.bytes",), "Bytes of a partition that are kept; -1 for no limit."
+            "retention.bytes",
+            LONG,
+            ("log.retention.bytes",),
+            "Bytes of a partition that are kept; below 0: all.",
         ),
         TopicSetting(
             "retention.ms",
@@ -312,6 +338,18 @@ def effective_values(configs: Mapping[str, str], settings: Settings) -> dict[str
         name: row.setting.parse(configs[name]) if name in configs else row.default(settings)
         for name, row in TOPIC_SETTINGS.items()
     }
+
+
+def readable_configs(configs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The configs of a topic without those that cannot be read, and why each of these cannot."""
+    readable, reasons = {}, []
+    for name, text in configs.items():
+        reason = invalid_value(TOPIC_SETTINGS[name].setting, text) if name in TOPIC_SETTINGS else None
+        if reason is None:
+            readable[name] = text
+        else:
+            reasons.append(reason)
+    return readable, reasons
 
 
 def check_topic_configs(configs: Mapping[str, str | None], settings: Settings) -> str | None:
@@ -357,6 +395,8 @@ def describe_topic_configs(configs: Mapping[str, str], settings: Settings) -> li
     """Every topic config with its effective value, sorted by name, and the broker settings behind it."""
     described = []
     for name, row in sorted(TOPIC_SETTINGS.items()):
+        if row.is_internal and name not in configs:
+            continue
         synonyms = settings.synonyms(row.broker_names) if row.broker_names else []
         if name in configs:
             value = shown_value(row.setting, configs[name])

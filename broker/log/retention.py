@@ -24,7 +24,7 @@ def expired_count(
     The active segment is counted only when it is the last that is left, holds records and all of them are too old; the
     caller rolls it first. A segment without timestamps never becomes too old.
     """
-    excess_bytes = segments.size_bytes - config.retention_bytes if config.retention_bytes != UNLIMITED else 0
+    excess_bytes = segments.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
     deletes = "delete" in config.cleanup_policy
     count = 0
     for segment in segments:

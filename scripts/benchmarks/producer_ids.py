@@ -41,7 +41,7 @@ def measure_one(round_: Round, producers_count: int) -> Iterator[Sample]:
     try:
         with connect(broker) as client:
             segment_bytes = (batches_count + ROOM_BATCHES) * template.size_bytes
-            create_topic(client, TOPIC, 1, {"segment.bytes": str(segment_bytes)})
+            create_topic(client, TOPIC, 1, {"internal.segment.bytes": str(segment_bytes)})
             wait_until_answered(client, produce_request(TOPIC, [(0, template.batch())]))
             round_.say(f"{case}: asking for the ids")
             producers = _new_producers(client, producers_count)

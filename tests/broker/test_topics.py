@@ -286,14 +286,24 @@ async def test_partitions_can_be_added_but_not_taken_away(hosted: Hosted) -> Non
 async def test_altered_configs_reach_the_logs_and_stay(hosted: Hosted) -> None:
     topics = hosted.topics
     await create(topics, "orders", 1, {"retention.ms": "1000"})
-    assert await topics.alter_configs("orders", {"segment.bytes": "2000"}) == (ErrorCode.NONE, None)
+    assert await topics.alter_configs("orders", {"segment.bytes": "2000000"}) == (ErrorCode.NONE, None)
     assert (await topics.alter_configs("orders", {"segment.bytes": "x"}))[0] is ErrorCode.INVALID_CONFIG
     assert (await topics.alter_configs("nothing", {}))[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for candidate in (topics, await hosted.restart()):
         log = candidate.log(TopicPartition("orders", 0))
         assert log is not None
-        assert log.config.segment_bytes == 2000
+        assert log.config.segment_bytes == 2_000_000
         assert log.config.retention_ms == 604_800_000
+
+
+async def test_a_stored_config_that_cannot_be_read_takes_no_other_one_with_it(hosted: Hosted) -> None:
+    await create(hosted.topics, "orders", 1, {"cleanup.policy": "compact"})
+    await hosted.store.set_topic_configs("orders", {"cleanup.policy": "compact", "segment.bytes": "500"})
+    topics = await hosted.restart()
+    log = topics.log(TopicPartition("orders", 0))
+    assert log is not None
+    assert log.config.is_compacted
+    assert log.config.segment_bytes == 2**30
 
 
 async def test_internal_topics_come_with_their_configs_once(hosted: Hosted) -> None:

@@ -577,7 +577,7 @@ SIDE_FILES = ("*.snapshot", "*.index", "*.timeindex", "*.txnindex", "leader-epoc
 def test_every_file_beside_a_log_can_be_lost_and_readers_and_producers_notice_nothing(
     disk_broker: BrokerProcess, damage: Callable[[Path], None], after_crash: bool
 ) -> None:
-    create(disk_broker, "events", config={"segment.bytes": "1500", "index.interval.bytes": "100"})
+    create(disk_broker, "events", config={"internal.segment.bytes": "1500", "index.interval.bytes": "100"})
     producer = Producer({**client(disk_broker), "transactional.id": "writer"})
     producer.init_transactions(10)
     for number in range(20):

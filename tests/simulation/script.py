@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.config import INTERNAL_SEGMENT_BYTES
 from broker.topic_partition import TopicPartition
 from tests.simulation.clients.administrator import administrator
 from tests.simulation.clients.applications import (
@@ -136,8 +137,6 @@ def _settings(chance: random.Random) -> dict[str, str]:
         "log.segment.delete.delay.ms": chance.choice(("0", "1000", "60000")),
         "group.initial.rebalance.delay.ms": chance.choice(("0", "500")),
     }
-    if chance.random() < 0.4:
-        settings["log.segment.bytes"] = str(chance.choice((1_200, 4_000)))
     if chance.random() < 0.3:
         settings["transaction.state.log.segment.bytes"] = str(chance.choice((600, 3_000)))
     if chance.random() < 0.3:
@@ -155,14 +154,17 @@ def _settings(chance: random.Random) -> dict[str, str]:
 
 
 def _topics(chance: random.Random) -> list[Topic]:
-    topics = [Topic(INPUT, chance.randint(1, 2)), Topic(OUTPUT, chance.randint(1, 3))]
+    small_segments = {}
+    if chance.random() < 0.4:
+        small_segments = {INTERNAL_SEGMENT_BYTES: str(chance.choice((1_200, 4_000)))}
+    topics = [Topic(INPUT, chance.randint(1, 2), small_segments), Topic(OUTPUT, chance.randint(1, 3), small_segments)]
     if chance.random() < 0.3:
-        configs = {"cleanup.policy": "compact", "segment.bytes": "1500", "min.cleanable.dirty.ratio": "0.01"}
+        configs = {"cleanup.policy": "compact", INTERNAL_SEGMENT_BYTES: "1500", "min.cleanable.dirty.ratio": "0.01"}
         topics.append(Topic(KEYED, 1, configs))
     if chance.random() < 0.2:
-        topics.append(Topic(SHORT_LIVED, 1, {"retention.bytes": "3000", "segment.bytes": "1000"}))
+        topics.append(Topic(SHORT_LIVED, 1, {"retention.bytes": "3000", INTERNAL_SEGMENT_BYTES: "1000"}))
     if chance.random() < 0.3:
-        topics.append(Topic(SCRATCH, 1, is_recorded=False))
+        topics.append(Topic(SCRATCH, 1, small_segments, is_recorded=False))
     return topics
 
 

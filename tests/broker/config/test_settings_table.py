@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import SETTINGS, TOPIC_SETTINGS, Settings, describe_broker_configs
+from broker.config import SETTINGS, TOPIC_SETTINGS, Settings, check_topic_configs, describe_broker_configs
 from broker.config.documentation import PATH, configuration_page
 from broker.config.loading import IGNORED_NAMES, IGNORED_PREFIXES, REFUSED_PREFIXES
 from broker.log.log_config import LogConfig
-from broker.topic_rules import log_config
+from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.topic_rules import internal_topic, log_config
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -48,7 +49,7 @@ def test_no_setting_is_both_known_and_ignored() -> None:
 def test_every_topic_config_that_has_an_effect_reaches_the_log() -> None:
     own_names = {"flush.messages": "flush_interval_messages"}
     for name, row in TOPIC_SETTINGS.items():
-        if row.has_effect:
+        if row.has_effect and not row.is_internal:
             assert hasattr(LogConfig(), own_names.get(name, row.log_config_field)), name
 
 
@@ -72,6 +73,15 @@ def test_a_topics_own_config_is_stronger_than_the_brokers() -> None:
     config = log_config({"segment.bytes": "3000000"}, settings)
     assert config.segment_bytes == 3_000_000
     assert config.cleanup_policy == frozenset({"compact"})
+    assert log_config({"segment.bytes": "3000000", "internal.segment.bytes": "300"}, settings).segment_bytes == 300
+
+
+def test_the_brokers_own_topics_may_have_small_segments_in_tests() -> None:
+    settings = Settings(offsets_topic_segment_bytes=700)
+    for name, segment_bytes in ((CONSUMER_OFFSETS_TOPIC, 700), (TRANSACTION_STATE_TOPIC, 104_857_600)):
+        configs = internal_topic(name, settings).configs
+        assert check_topic_configs(configs, settings) is None
+        assert log_config(configs, settings).segment_bytes == segment_bytes
 
 
 def test_broker_configs_are_described_with_where_they_come_from() -> None:

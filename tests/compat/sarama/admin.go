@@ -71,6 +71,8 @@ func adminConfigs(t *checks.T) {
 	t.Must("replace", admin.AlterConfig(sarama.TopicResource, topic, map[string]*string{"segment.bytes": &set}, false))
 	t.Until("the config is dropped", func() bool { return value("retention.ms") == "604800000 Default true" })
 	t.Equal("set by replacing all", value("segment.bytes"), "2000000 Topic false")
+	small := "1048575"
+	t.Equal("too small a segment", name(admin.AlterConfig(sarama.TopicResource, topic, map[string]*string{"segment.bytes": &small}, false)), "40")
 	bad := "soon"
 	t.Equal("invalid", name(admin.AlterConfig(sarama.TopicResource, topic, map[string]*string{"retention.ms": &bad}, false)), "40")
 	entries, err := admin.DescribeConfig(sarama.ConfigResource{Type: sarama.BrokerResource, Name: "1", ConfigNames: []string{"num.partitions"}})

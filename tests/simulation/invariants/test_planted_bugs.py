@@ -6,12 +6,13 @@ import asyncio
 import random
 from collections.abc import Iterable, Mapping
 
+from broker.config import INTERNAL_SEGMENT_BYTES
 from tests.simulation.invariants import bugs
 from tests.simulation.invariants.driver import OUT_0, OUT_1, Scene, Stage, play
 from tests.simulation.invariants.registry import INVARIANTS
 
-COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "400", "min.cleanable.dirty.ratio": "0.01"}
-SMALL_SEGMENTS = {"segment.bytes": "400"}
+COMPACTED = {"cleanup.policy": "compact", INTERNAL_SEGMENT_BYTES: "400", "min.cleanable.dirty.ratio": "0.01"}
+SMALL_SEGMENTS = {INTERNAL_SEGMENT_BYTES: "400"}
 EAGER_CLEANER = {"log.cleaner.backoff.ms": "100"}
 
 
