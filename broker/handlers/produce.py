@@ -9,9 +9,10 @@ ReplicaManager.handleProduceAppend.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker import eager
 from broker.disk import StorageError
 from broker.handlers.api import CloseConnection, RequestContext, api
 from broker.handlers.produce_verification import FIRST_VERSION_OF_TRANSACTION_VERSION_2, verify
@@ -291,36 +292,42 @@ class _Production:
                 unverified.append(write)
         return unverified
 
-    def verify_in_order(self, unverified: list[_Write]) -> asyncio.Task[ProduceResponse | None]:
-        """Verify, append and answer in a task of its own, behind the producer's earlier requests that still wait for
-        the same.
+    def verify_in_order(self, unverified: list[_Write]) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+        """Verify, append and answer behind the producer's earlier requests that still wait for the same.
 
-        Without that, a batch whose verification is repeated would be overtaken by the next one, and its sequence
-        refused. The task goes on when the connection is gone, as an append that needs no verification would have
-        happened too.
+        Without that order, a batch whose verification is repeated would be overtaken by the next one, and its sequence
+        refused. Where the coordinator is here and nobody is before this one, all of it happens in this step; else in a
+        task, which goes on when the connection is gone, as an append that needs no verification would have happened
+        too.
         """
         waiting = self._services.produce_verifications
         producer_id = unverified[0].header.producer_id
         predecessor = waiting.get(producer_id)
         loop = asyncio.get_running_loop()
-        appended: asyncio.Future[None] = loop.create_future()
-        waiting[producer_id] = appended
+        turn: asyncio.Future[None] = loop.create_future()
+        waiting[producer_id] = turn
 
-        def forget(done: asyncio.Future[None]) -> None:
-            if waiting.get(producer_id) is done:
+        def end_turn(_: object = None) -> None:
+            if not turn.done():
+                turn.set_result(None)
+            if waiting.get(producer_id) is turn:
                 del waiting[producer_id]
 
-        def let_the_next_pass(_: object) -> None:
-            if not appended.done():
-                appended.set_result(None)
-
-        appended.add_done_callback(forget)
-        task = loop.create_task(self._verify_and_append(unverified, predecessor, appended))
-        task.add_done_callback(let_the_next_pass)
-        return task
+        try:
+            started = eager.start(self._verify_and_append(unverified, predecessor, end_turn), loop)
+        except BaseException:
+            end_turn()
+            raise
+        if isinstance(started, eager.Finished):
+            return started.result
+        started.add_done_callback(end_turn)
+        return started
 
     async def _verify_and_append(
-        self, unverified: list[_Write], predecessor: asyncio.Future[None] | None, appended: asyncio.Future[None]
+        self,
+        unverified: list[_Write],
+        predecessor: asyncio.Future[None] | None,
+        end_turn: Callable[[], None],
     ) -> ProduceResponse | None:
         if predecessor is not None:
             if not predecessor.done():
@@ -344,7 +351,7 @@ class _Production:
                 else:
                     self._answer_refused(write, error, "The transaction coordinator did not confirm the partition.")
         self.append()
-        appended.set_result(None)
+        end_turn()
         answer = self.answer()
         return await answer if isinstance(answer, Awaitable) else answer
 

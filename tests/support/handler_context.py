@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -67,8 +68,12 @@ class ManualClock:
 
 @dataclass
 class ScriptedVerifier:
-    """In place of the transaction coordinator: answers one prepared error per call, NONE when none is prepared."""
+    """In place of the transaction coordinator: answers one prepared error per call, NONE when none is prepared.
 
+    is_elsewhere: the answer comes from another node, so later than the step that asks.
+    """
+
+    is_elsewhere: bool = False
     answers: list[ErrorCode | Mapping[TopicPartition, ErrorCode]] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
 
@@ -77,6 +82,8 @@ class ScriptedVerifier:
     ) -> dict[TopicPartition, ErrorCode]:
         self.calls.append({"topic_partitions": list(topic_partitions), **call})
         answer = self.answers.pop(0) if self.answers else ErrorCode.NONE
+        if self.is_elsewhere:
+            await asyncio.sleep(0)
         if isinstance(answer, ErrorCode):
             return dict.fromkeys(topic_partitions, answer)
         return {name: answer[name] for name in topic_partitions}

@@ -458,7 +458,15 @@ async def test_batch_of_a_fenced_epoch_is_refused_without_asking_the_coordinator
     assert broker.verifier.calls == []
 
 
+async def test_batch_is_verified_and_appended_in_one_step_where_the_coordinator_is_here(broker: HandlerBroker) -> None:
+    outcome = broker.start(produce((0, transactional()), transactional_id="t"), BY_NAME)
+    assert broker.log("orders").log_end_offset == 1
+    assert broker.services.produce_verifications == {}
+    assert errors(await finished(outcome)) == {0: ErrorCode.NONE}
+
+
 async def test_marker_between_verification_and_append_refuses_the_batch(broker: HandlerBroker) -> None:
+    broker.verifier.is_elsewhere = True
     log = broker.log("orders")
     outcome = broker.start(produce((0, transactional()), transactional_id="t"), BY_NAME)
     log.append_marker(
