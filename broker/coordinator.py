@@ -180,21 +180,23 @@ class CoordinatorRuntime(Generic[S]):
         decision = decide(partition.shard)
         if isinstance(decision.reply, Parked) or decision.answers:
             raise TypeError("replies to waiting requests leave only when they are durable")
-        self._carry_out(partition, decision)
+        self._carry_out(partition, decision, is_awaited=False)
         return decision.reply
 
     async def durable(self, index: int) -> None:
         """Wait until all that was appended to a partition so far is durable. Raises CoordinatorRefusal."""
         await self._durable(self.partition(index))
 
-    def _carry_out(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
+    def _carry_out(
+        self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool = True
+    ) -> None:
         if decision.records:
-            self._append(partition, decision)
+            self._append(partition, decision, is_awaited=is_awaited)
             if self._applied is not None:
                 self._applied(partition)
         self._schedule(partition)
 
-    def _append(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
+    def _append(self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool) -> None:
         now_ms = self._clock.now_ms()
         producer_id, producer_epoch = decision.producer or (-1, -1)
         batch = build_batch(
@@ -205,7 +207,11 @@ class CoordinatorRuntime(Generic[S]):
         )
         try:
             result = partition.log.append(
-                memoryview(batch), origin=AppendOrigin.COORDINATOR, now_ms=now_ms, guard=decision.guard
+                memoryview(batch),
+                origin=AppendOrigin.COORDINATOR,
+                now_ms=now_ms,
+                guard=decision.guard,
+                is_awaited=is_awaited,
             )
         except StorageError as error:
             self._take_offline(partition, error)

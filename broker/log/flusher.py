@@ -1,7 +1,8 @@
 """Group commit: what many partitions have appended becomes durable in one sync, and what arrives meanwhile in the next.
 
 An idle flusher starts at the end of the current turn of the event loop, so that requests that arrived together share
-a sync and a single one waits for nothing but the disk. At most one sync runs at a time.
+a sync and a single one waits for nothing but the disk. At most one sync runs at a time. What nobody waits for does not
+start one: it goes with the next sync of its log, or after a pause with one of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from broker.disk import Disk, LogFile, StorageError
 
 log = structlog.get_logger(__name__)
 
+LONGEST_PAUSE_S = 0.02
 LOGS_PER_SYNC = 64  # so that one busy turn does not make everybody wait for hundreds of files
 
 
@@ -44,6 +46,8 @@ class Flusher:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._dirty: dict[Syncable, None] = {}
+        self._patient: dict[Syncable, None] = {}
+        self._patience: asyncio.TimerHandle | None = None
         self._syncing: list[tuple[Syncable, SyncWork]] = []
         self._is_running = False
         self._idle_waiters: list[asyncio.Future[None]] = []
@@ -56,8 +60,23 @@ class Flusher:
             self._is_running = True
             asyncio.get_running_loop().call_soon(self._start)
 
+    def request_within_pause(self, log_to_sync: Syncable) -> None:
+        """Have a log synced for which nobody waits: before `LONGEST_PAUSE_S` are over."""
+        self._patient[log_to_sync] = None
+        if self._patience is None:
+            self._patience = asyncio.get_running_loop().call_later(LONGEST_PAUSE_S, self._end_pause)
+
+    def _end_pause(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        patient, self._patient = self._patient, {}
+        for log_to_sync in patient:
+            self.request(log_to_sync)
+
     async def drain(self) -> None:
         """Return when nothing is left to sync."""
+        self._end_pause()
         while self._is_running:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle_waiters.append(waiter)
@@ -75,6 +94,7 @@ class Flusher:
             for log_to_sync in dirty:
                 del self._dirty[log_to_sync]
         for log_to_sync in dirty:
+            self._patient.pop(log_to_sync, None)
             work = log_to_sync.begin_sync()
             self._syncing.append((log_to_sync, work))
             files.extend(work.files)

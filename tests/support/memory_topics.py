@@ -55,7 +55,13 @@ class MemoryLog:
         self.flush_gate.set()
 
     def append(
-        self, batch: memoryview, *, origin: AppendOrigin, now_ms: int, guard: object | None = None
+        self,
+        batch: memoryview,
+        *,
+        origin: AppendOrigin,
+        now_ms: int,
+        guard: object | None = None,
+        is_awaited: bool = True,
     ) -> AppendResult:
         self.guards.append(guard)
         return self._append(bytearray(batch))

@@ -123,5 +123,50 @@ async def test_many_logs_are_synced_in_shares_the_longest_waiting_first() -> Non
     assert all(dirty.ended == [None] for dirty in logs)
 
 
+async def test_what_nobody_waits_for_goes_with_the_next_sync_of_its_log_and_with_no_other() -> None:
+    disk = SteppedDisk()
+    flusher = Flusher(cast("Disk", disk))
+    patient, other = DirtyLog("patient"), DirtyLog("other")
+    flusher.request_within_pause(patient)
+    await turn()
+    assert disk.syncs == []
+    flusher.request(other)
+    await turn()
+    assert [files for files, _, _ in disk.syncs] == [["other"]]
+    disk.syncs[-1][2].set_result(None)
+    await turn()
+    flusher.request(patient)
+    await turn()
+    assert [files for files, _, _ in disk.syncs] == [["other"], ["patient"]]
+    disk.syncs[-1][2].set_result(None)
+    await flusher.drain()
+    assert len(disk.syncs) == 2
+
+
+async def test_what_nobody_waits_for_is_synced_after_a_pause() -> None:
+    disk = SteppedDisk()
+    flusher = Flusher(cast("Disk", disk))
+    patient = DirtyLog("patient")
+    flusher.request_within_pause(patient)
+    while not disk.syncs:  # noqa: ASYNC110  # nothing tells of the sync but the disk
+        await asyncio.sleep(0.001)
+    disk.syncs[-1][2].set_result(None)
+    await flusher.drain()
+    assert patient.ended == [None]
+
+
+async def test_draining_syncs_what_nobody_waits_for() -> None:
+    disk = SteppedDisk()
+    flusher = Flusher(cast("Disk", disk))
+    patient = DirtyLog("patient")
+    flusher.request_within_pause(patient)
+    drained = asyncio.ensure_future(flusher.drain())
+    await turn()
+    assert [files for files, _, _ in disk.syncs] == [["patient"]]
+    disk.syncs[-1][2].set_result(None)
+    await drained
+    assert patient.ended == [None]
+
+
 async def test_an_idle_flusher_is_drained_at_once() -> None:
     await asyncio.wait_for(Flusher(cast("Disk", SteppedDisk())).drain(), 1)
