@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -101,6 +101,7 @@ class ApacheKafka:
     advertised_port: what Metadata tells clients to connect to; another port than `port` when a recording proxy stands
                      in front.
     properties:      settings that override the ones below, under Kafka's names.
+    java_options:    of the virtual machine that the node runs in.
     """
 
     data_directory: Path
@@ -108,6 +109,7 @@ class ApacheKafka:
     advertised_port: int | None = None
     version: str = KAFKA_VERSION
     properties: Mapping[str, str] = field(default_factory=dict)
+    java_options: Sequence[str] = ("-Xms256m", "-Xmx1g")
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -120,11 +122,18 @@ class ApacheKafka:
 
     def start(self) -> None:
         """Formats the storage when it is new, starts the node and returns once it accepts connections."""
+        command = self.prepare()
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        self._wait_until_ready()
+
+    def prepare(self) -> list[str]:
+        """Formats the storage when it is new; returns the command that runs the node."""
         jars = fetch_jars(self.version)
         self.data_directory.mkdir(parents=True, exist_ok=True)
         properties_path = self.data_directory / "server.properties"
         properties_path.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
-        java = ["java", "-Xms256m", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
+        java = ["java", *self.java_options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
         if not (self.data_directory / "logs" / "meta.properties").exists():
             cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             formatting = [
@@ -138,9 +147,7 @@ class ApacheKafka:
             finished = subprocess.run(formatting, capture_output=True, text=True, check=False)
             if finished.returncode != 0:
                 raise KafkaUnavailableError(f"StorageTool failed:\n{finished.stdout}{finished.stderr}")
-        with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen([*java, "kafka.Kafka", str(properties_path)], stdout=log, stderr=log)
-        self._wait_until_ready()
+        return [*java, "kafka.Kafka", str(properties_path)]
 
     def stop(self) -> None:
         """Asks the node to stop; kills it when it does not within STOP_TIMEOUT_S."""

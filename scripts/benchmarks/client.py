@@ -19,7 +19,7 @@ from protocol.messages.coordinators import FindCoordinatorRequest
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, DeleteTopicsRequest
 from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from protocol.schema import decode
 from scripts.benchmarks.figures import Broker
@@ -45,7 +45,9 @@ VERSIONS = {
     "AddPartitionsToTxnRequest": 3,
     "ConsumerGroupHeartbeatRequest": 1,
     "CreateTopicsRequest": 5,
+    "DeleteTopicsRequest": 5,
     "EndTxnRequest": 5,
+    "FetchRequest": 12,
     "FindCoordinatorRequest": 4,
     "HeartbeatRequest": 4,
     "InitProducerIdRequest": 5,
@@ -177,6 +179,11 @@ def create_topic(client: Client, name: str, partition_count: int, configs: dict[
     topic = CreatableTopic(name=name, num_partitions=partition_count, replication_factor=1, configs=settings)
     insist(client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000)))
     wait_until_answered(client, MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
+
+
+def delete_topic(client: Client, name: str) -> None:
+    """Raises RefusedError."""
+    insist(client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)))
 
 
 def produce_request(

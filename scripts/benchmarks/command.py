@@ -1,65 +1,131 @@
-"""The command line of `scripts/bench.py`: which figures, how many rounds, what becomes of the results."""
+"""The command line of `scripts/bench.py`: which figures, on which brokers, how many rounds, what becomes of it."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import shutil
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from scripts.benchmarks.fencepost import ROOT, FencepostSubject
-from scripts.benchmarks.figures import Figure, Round, Sample, Subject
-from scripts.benchmarks.results import Result, as_json, result_table, summarize
+from scripts.benchmarks.broker_process import ROOT
+from scripts.benchmarks.fencepost import FencepostSubject, fencepost_in_page_cache
+from scripts.benchmarks.figures import Subject
+from scripts.benchmarks.kafka import KafkaSubject
+from scripts.benchmarks.peer import PeerSubject
+from scripts.benchmarks.ratios import Ratio, comparison_table, ratios
+from scripts.benchmarks.results import Result, as_json, merged
+from scripts.benchmarks.runner import Runner
 from scripts.benchmarks.table import FIGURES
 
 DEFAULT_ROUNDS = 3
+FILE_WIDTH = 160
+RESULTS_PATH = ROOT / "docs" / "performance" / "results.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 1 where a target was missed."""
     options = _options(arguments)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=FILE_WIDTH)
     if options.list:
         for figure in FIGURES.values():
             console.print(f"[bold]{figure.name}[/bold]  {figure.about}", highlight=False, soft_wrap=True)
         return 0
-    figures = [FIGURES[name] for name in options.only] if options.only else list(FIGURES.values())
-    runner = Runner(
-        [FencepostSubject()],
+    if options.page:
+        return write_page(console, RESULTS_PATH)
+    figures = list(FIGURES.values())
+    if options.only:
+        figures = [FIGURES[name] for name in options.only]
+    elif options.headline:
+        figures = [figure for figure in figures if figure.is_headline]
+    results: list[Result] = []
+    compared: list[Ratio] = []
+    with Runner(
+        subjects(options),
         rounds_count=options.rounds,
         is_small=options.small,
         cache=options.cache,
         progress=Console(stderr=True),
-    )
-    results: list[Result] = []
-    warn_of_company(runner.progress)
-    for figure in figures:
-        measured = runner.run(figure)
-        console.print(result_table(figure, measured))
-        results += measured
-        if options.json is not None:  # after every figure: hours of measuring are not lost with the last one
-            options.json.write_text(json.dumps(as_json(results, rounds_count=options.rounds), indent=2) + "\n")
-    return 0 if options.small or all(result.verdict != "missed" for result in results) else 1
+    ) as runner:
+        warn_of_company(runner.progress)
+        for figure in figures:
+            measured = runner.run(figure)
+            figure_ratios = ratios(figure, measured)
+            console.print(comparison_table(figure, measured, figure_ratios))
+            results += measured
+            compared += figure_ratios
+            if options.json is not None:  # after every figure: hours of measuring are not lost with the last one
+                content = as_json(results, compared, passes=runner.passes)
+                options.json.parent.mkdir(parents=True, exist_ok=True)
+                options.json.write_text(json.dumps(merged(options.json, content), indent=1) + "\n")
+            if options.plot is not None:
+                draw(options.plot, results)
+    is_missed = "missed" in {one.verdict for one in results} | {one.verdict for one in compared}
+    return 0 if options.small or not is_missed else 1
+
+
+def subjects(options: argparse.Namespace) -> list[Subject]:
+    """Who takes part, in the order of their turns."""
+    taking_part: list[Subject] = [FencepostSubject(), fencepost_in_page_cache()]
+    if not options.alone:
+        taking_part.append(KafkaSubject())
+    return [*taking_part, *map(PeerSubject, options.peer)]
+
+
+def write_page(console: Console, path: Path) -> int:
+    """docs/performance.md and its pictures, from results that were measured before."""
+    from scripts.benchmarks.page import PAGE_PATH, page
+
+    content = json.loads(path.read_text())
+    PAGE_PATH.write_text(page(content))
+    draw_content(path.parent, content)
+    console.print(f"{PAGE_PATH.relative_to(ROOT)} is written", highlight=False)
+    return 0
+
+
+def draw(directory: Path, results: Sequence[Result]) -> None:
+    draw_content(directory, as_json(results, (), passes={}))
+
+
+def draw_content(directory: Path, content: dict[str, object]) -> None:
+    from scripts.benchmarks.pictures import draw_pictures  # matplotlib takes long to import
+
+    draw_pictures(directory, content)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.py", description="Measures this broker.")
-    parser.add_argument("--only", action="append", choices=list(FIGURES), metavar="NAME", help="a figure; repeatable")
-    parser.add_argument("--list", action="store_true", help="print the names of all figures and end")
+    parser = argparse.ArgumentParser(prog="bench.py", description="Measures this broker beside Apache Kafka.")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--only", action="append", choices=list(FIGURES), metavar="NAME", help="a figure; repeatable")
+    chosen.add_argument("--headline", action="store_true", help="only the figures that matter most")
+    chosen.add_argument("--list", action="store_true", help="print the names of all figures and end")
+    chosen.add_argument("--page", action="store_true", help="write docs/performance.md from the results beside it")
+    parser.add_argument("--alone", action="store_true", help="without Apache Kafka, which needs Java and Maven")
+    parser.add_argument(
+        "--peer", action="append", type=_address, default=[], metavar="HOST:PORT", help="a broker that runs already"
+    )
     parser.add_argument("--rounds", type=int, default=DEFAULT_ROUNDS, metavar="N", help="how often (3)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results, with every round's values")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all results; other figures that are in the file stay there"
+    )
+    parser.add_argument("--plot", type=Path, metavar="DIRECTORY", help="draw a picture of each figure")
     parser.add_argument("--small", action="store_true", help="small sizes, to see that everything works")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "bench", metavar="DIRECTORY")
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error("--rounds: at least 1")
     return options
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is not HOST:PORT")
+    return host, int(port)
 
 
 def warn_of_company(console: Console) -> None:
@@ -69,44 +135,3 @@ def warn_of_company(console: Console) -> None:
         console.print(
             f"[yellow]the machine is busy (load {busy:.1f} on {cores} cores): expect slow, wide figures[/yellow]"
         )
-
-
-class Runner:
-    """Measures figures on subjects, in turns: A B A B, so that whatever changes on the machine meets all of them."""
-
-    def __init__(
-        self, subjects: Sequence[Subject], *, rounds_count: int, is_small: bool, cache: Path, progress: Console
-    ) -> None:
-        self._subjects = subjects
-        self._rounds_count = rounds_count
-        self._is_small = is_small
-        self._cache = cache
-        self.progress = progress
-
-    def run(self, figure: Figure) -> list[Result]:
-        """All rounds of one figure."""
-        samples: dict[str, list[list[Sample]]] = {subject.name: [] for subject in self._subjects}
-        began_at_s = time.monotonic()
-        for number in range(1, self._rounds_count + 1):
-            for subject in self._subjects:
-                samples[subject.name].append(self._measure(figure, subject, number))
-        self.progress.print(
-            f"[dim]{figure.name}: {self._rounds_count} rounds in {time.monotonic() - began_at_s:.0f} s[/dim]",
-            highlight=False,
-        )
-        return [
-            result for subject in self._subjects for result in summarize(figure, subject.name, samples[subject.name])
-        ]
-
-    def _measure(self, figure: Figure, subject: Subject, number: int) -> list[Sample]:
-        cache = self._cache / subject.name
-        cache.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix="round-", dir=self._cache))
-        prefix = f"{figure.name}, {subject.name}, round {number} of {self._rounds_count}"
-        try:
-            with self.progress.status(prefix) as status:
-                sizes = figure.small_sizes if self._is_small else figure.sizes
-                say = lambda text: status.update(f"{prefix}: {text}")  # noqa: E731  # one line of a Protocol's kind
-                return list(figure.measure(Round(subject, sizes, scratch, cache, say)))
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)

@@ -10,6 +10,9 @@ from typing import NamedTuple, Protocol
 Sizes = Mapping[str, int]
 Say = Callable[[str], None]
 
+DURABLE, PAGE_CACHE, REFERENCE = "fencepost", "fencepost-page-cache", "kafka"
+"""The names of the subjects that are compared; ratios are to the reference."""
+
 
 class Sample(NamedTuple):
     """One measured value.
@@ -35,6 +38,30 @@ class Target(NamedTuple):
         return median >= self.bound if self.is_lower_bound else median <= self.bound
 
 
+class RatioTarget(NamedTuple):
+    """What the median of the rounds' ratios of one subject to the reference must not be below, or above.
+
+    case: the one that it is about; empty for each.
+    """
+
+    quantity: str
+    bound: float
+    subject: str = PAGE_CACHE
+    is_lower_bound: bool = False
+    case: str = ""
+
+    def is_met(self, median: float) -> bool:
+        return median >= self.bound if self.is_lower_bound else median <= self.bound
+
+
+class ResidentMemory(NamedTuple):
+    """total_bytes:   with pages of files that are mapped.
+    private_bytes: without them: what the kernel could not drop."""
+
+    total_bytes: int
+    private_bytes: int
+
+
 class BrokerEndedError(Exception):
     """A broker's process ended by itself; carries the last that it wrote."""
 
@@ -49,7 +76,11 @@ class Broker(Protocol):
         ...
 
     def resident_bytes(self) -> int: ...
-    def cpu_s(self) -> float: ...
+    def resident_memory(self) -> ResidentMemory: ...
+    def cpu_s(self) -> float:
+        """User and system time so far; not a number where that cannot be known."""
+        ...
+
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def kill(self) -> None: ...
@@ -62,10 +93,18 @@ class Subject(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def can_be_launched(self) -> bool:
+        """Whether `launch` starts a process; otherwise it runs already, and figures that start brokers pass over it."""
+        ...
 
     def launch(self, data_directory: Path, settings: Mapping[str, str]) -> Broker:
         """Start a process and do not wait for it."""
         ...
+
+
+def _nobody() -> Broker:
+    raise LookupError("no broker is kept running for this round")
 
 
 @dataclass(frozen=True)
@@ -76,6 +115,8 @@ class Round:
     scratch: a directory that is empty before and removed after.
     cache:   where data that took long to prepare is kept between runs.
     say:     tells the user what is being done.
+    number:  which round of the figure, from 1.
+    running: the subject as one broker that stays up for all rounds of all figures, and is warm.
     """
 
     subject: Subject
@@ -83,6 +124,8 @@ class Round:
     scratch: Path
     cache: Path
     say: Say
+    number: int = 1
+    running: Callable[[], Broker] = _nobody
 
 
 @dataclass(frozen=True)
@@ -90,6 +133,10 @@ class Figure:
     """One line of the table that `--only` chooses from.
 
     sizes, small_sizes: in full, and those with which it runs through in seconds.
+    subjects:       the names of those that it is measured on, where they take part.
+    needs_launches: whether it starts brokers of its own, so that one that only has an address is passed over.
+    is_headline:    whether it belongs to the short table that is measured first.
+    most_rounds:    for what takes so long that a few rounds must do.
     """
 
     name: str
@@ -98,3 +145,18 @@ class Figure:
     sizes: Sizes
     small_sizes: Sizes
     targets: tuple[Target, ...] = field(default=())
+    ratio_targets: tuple[RatioTarget, ...] = field(default=())
+    subjects: tuple[str, ...] = (DURABLE,)
+    needs_launches: bool = True
+    is_headline: bool = False
+    most_rounds: int = 1_000
+
+    def is_about(self, subject: Subject) -> bool:
+        """Whether it is measured on a subject: peers, which bear their address as a name, are compared like Kafka."""
+        if not subject.can_be_launched:
+            return not self.needs_launches and len(self.subjects) > 1
+        return subject.name in self.subjects
+
+
+COMPARED = (DURABLE, PAGE_CACHE, REFERENCE)
+"""For `Figure.subjects`: side by side, in both settings."""

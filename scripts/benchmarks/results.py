@@ -1,19 +1,26 @@
-"""From samples to medians and ranges, as a table for people and as JSON for programs."""
+"""From samples to medians and ranges, and to JSON for programs."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import shutil
 import statistics
-from collections.abc import Iterable, Sequence
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.table import Table
+import confluent_kafka
 
-from scripts.benchmarks.figures import Figure, Sample, Target
+from scripts.apache_kafka import KAFKA_VERSION
+from scripts.benchmarks.figures import Figure, RatioTarget, Sample, Target
+
+if TYPE_CHECKING:
+    from scripts.benchmarks.ratios import Ratio
 
 
 @dataclass(frozen=True)
@@ -53,27 +60,7 @@ def summarize(figure: Figure, subject: str, rounds: Iterable[Iterable[Sample]]) 
     ]
 
 
-def result_table(figure: Figure, results: Sequence[Result]) -> Table:
-    """What a person looks at: a section for each case, a row for each quantity and subject."""
-    several = len({result.subject for result in results}) > 1
-    table = Table(title=f"{figure.name}: {figure.about}", title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("quantity", no_wrap=True)
-    for column in ("median", "range", "unit"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("target")
-    for case in dict.fromkeys(result.case for result in results):
-        table.add_section()
-        if case:
-            table.add_row(f"[bold]{case}[/bold]")
-        for result in results:
-            if result.case == case:
-                name = f"{result.quantity}, {result.subject}" if several else result.quantity
-                extent = f"{readable(min(result.values))} to {readable(max(result.values))}"
-                table.add_row(name, readable(result.median), extent, result.unit, _target(result))
-    return table
-
-
-def _target(result: Result) -> str:
+def target_text(result: Result) -> str:
     if result.target is None:
         return ""
     colour = "green" if result.verdict == "met" else "red"
@@ -88,27 +75,61 @@ def readable(value: float) -> str:
     return f"{value:.3g}"
 
 
-def as_json(results: Sequence[Result], *, rounds_count: int) -> dict[str, Any]:
-    """Everything, with the machine that it was measured on."""
-    return {
-        "machine": machine(),
-        "rounds": rounds_count,
-        "results": [
+def as_json(results: Sequence[Result], ratios: Sequence[Ratio], *, passes: Mapping[str, int]) -> dict[str, Any]:
+    """Everything, by figure, each with the machine that it was measured on and when.
+
+    passes: after how many passes each broker was warm, where it was warmed.
+    """
+    where, today = machine(), time.strftime("%Y-%m-%d")
+    figures: dict[str, Any] = {}
+    for result in results:
+        figure = figures.setdefault(
+            result.figure,
+            {"machine": where, "date": today, "rounds": 0, "warm_after_passes": {}, "results": [], "ratios": []},
+        )
+        figure["rounds"] = max(figure["rounds"], len(result.values))
+        if result.subject in passes:
+            figure["warm_after_passes"][result.subject] = passes[result.subject]
+        figure["results"].append(
             {
-                "figure": result.figure,
                 "subject": result.subject,
                 "case": result.case,
                 "quantity": result.quantity,
                 "unit": result.unit,
-                "median": result.median,
-                "minimum": min(result.values),
-                "maximum": max(result.values),
-                "values": list(result.values),
-                "target": None if result.target is None else result.target.bound,
-                "verdict": result.verdict,
+                **_spread(result.values),
+                "targets": [] if result.target is None else [_bound(result.target, result.median)],
             }
-            for result in results
-        ],
+        )
+    for ratio in ratios:
+        figures[ratio.figure]["ratios"].append(
+            {
+                "subject": ratio.subject,
+                "reference": ratio.reference,
+                "case": ratio.case,
+                "quantity": ratio.quantity,
+                **_spread(ratio.values),
+                "targets": [_bound(target, ratio.median) for target in ratio.targets],
+            }
+        )
+    return {"figures": figures}
+
+
+def merged(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """With the figures that were not measured now and are in the file from before."""
+    before = json.loads(path.read_text())["figures"] if path.exists() else {}
+    return {"figures": {**before, **content["figures"]}}
+
+
+def _spread(values: Sequence[float]) -> dict[str, Any]:
+    rounded = [float(f"{value:.4g}") for value in values]
+    return {"median": float(f"{statistics.median(values):.4g}"), "values": rounded}
+
+
+def _bound(target: Target | RatioTarget, median: float) -> dict[str, Any]:
+    return {
+        "bound": target.bound,
+        "is_lower_bound": target.is_lower_bound,
+        "verdict": "met" if target.is_met(median) else "missed",
     }
 
 
@@ -122,7 +143,28 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(memory_bytes / 2**30, 1),
         "system": platform.platform(),
         "python": platform.python_version(),
+        **_versions(),
     }
+
+
+def _versions() -> dict[str, str]:
+    """Of what takes part; nothing for what is not here."""
+    java = _output("java", "-version")
+    return {
+        "fencepost": _output("git", "describe", "--always", "--dirty"),
+        "kafka": KAFKA_VERSION,
+        "librdkafka": str(confluent_kafka.libversion()[0]),
+        "java": java.splitlines()[0] if java else "",
+    }
+
+
+def _output(*command: str) -> str:
+    if shutil.which(command[0]) is None:
+        return ""
+    finished = subprocess.run(
+        command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return finished.stdout.strip()
 
 
 def _processor() -> str:

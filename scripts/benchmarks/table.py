@@ -4,14 +4,32 @@ from __future__ import annotations
 
 from scripts.benchmarks import (
     coordinator_load,
+    footprint,
     groups,
+    latency,
     open_transactions,
     partitions,
     produce_limit,
     producer_ids,
     recovery,
+    throughput,
+    transactions,
 )
 from scripts.benchmarks.figures import Figure
 
-FAMILIES = (recovery, coordinator_load, producer_ids, open_transactions, partitions, produce_limit, groups)
+FAMILIES = (
+    # Side by side with Apache Kafka:
+    throughput,
+    latency,
+    transactions,
+    footprint,
+    # This broker alone:
+    produce_limit,
+    recovery,
+    coordinator_load,
+    producer_ids,
+    open_transactions,
+    partitions,
+    groups,
+)
 FIGURES: dict[str, Figure] = {figure.name: figure for family in FAMILIES for figure in family.FIGURES}

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from scripts.benchmarks.client import connect
 from scripts.benchmarks.command import main
+from scripts.benchmarks.fencepost import FencepostSubject
+from scripts.benchmarks.figures import REFERENCE
 from scripts.benchmarks.table import FIGURES
+from scripts.benchmarks.warm_up import STEADY_COUNT, Work, warm_up
 
 pytestmark = pytest.mark.integration
 
@@ -16,11 +20,46 @@ pytestmark = pytest.mark.integration
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_figure_is_measured(name: str, tmp_path: Path) -> None:
     output = tmp_path / "results.json"
-    arguments = ["--small", "--rounds", "1", "--only", name, "--json", str(output), "--cache", str(tmp_path / "cache")]
-    assert main(arguments) == 0
-    written = json.loads(output.read_text())
-    assert written["machine"]["cores"] >= 1
-    results = written["results"]
-    assert {result["figure"] for result in results} == {name}
+    arguments = ["--small", "--alone", "--rounds", "1", "--only", name, "--cache", str(tmp_path / "cache")]
+    assert main([*arguments, "--json", str(output), "--plot", str(tmp_path / "pictures")]) == 0
+    (written,) = json.loads(output.read_text())["figures"].items()
+    assert written[0] == name
+    assert written[1]["machine"]["cores"] >= 1
+    results, figure = written[1]["results"], FIGURES[name]
+    assert {result["subject"] for result in results} == set(figure.subjects) - {REFERENCE}
     assert all(len(result["values"]) == 1 and result["unit"] for result in results)
-    assert {target.quantity for target in FIGURES[name].targets} <= {result["quantity"] for result in results}
+    measured = {(result["quantity"], result["case"]) for result in results}
+    wanted = {(target.quantity, "") for target in figure.targets}
+    wanted |= {(target.quantity, target.case) for target in figure.ratio_targets}
+    assert all(any(quantity == one[0] and case in ("", one[1]) for one in measured) for quantity, case in wanted)
+    assert (tmp_path / "pictures" / f"{name}.svg").stat().st_size > 1_000
+
+
+def test_a_broker_that_runs_already_is_measured_like_any_other(tmp_path: Path) -> None:
+    output = tmp_path / "results.json"
+    data_directory = tmp_path / "data"
+    data_directory.mkdir()
+    broker = FencepostSubject().launch(data_directory, {})
+    try:
+        connect(broker).close()
+        peer = "{}:{}".format(*broker.address)
+        only = ["--only", "loops", "--only", "footprint"]
+        assert main(["--small", "--alone", "--rounds", "1", *only, "--peer", peer, "--json", str(output)]) == 0
+        broker.insist_on_running()
+    finally:
+        broker.kill()
+    figures = json.loads(output.read_text())["figures"]
+    assert {ratio["reference"] for ratio in figures["loops"]["ratios"]} == {peer}
+    assert "CPU" in figures["loops"]["ratios"][-1]["quantity"]
+    assert peer not in {result["subject"] for result in figures["footprint"]["results"]}
+
+
+def test_a_broker_is_warmed_until_its_figures_settle(tmp_path: Path) -> None:
+    said: list[str] = []
+    broker = FencepostSubject().launch(tmp_path / "data", {})
+    try:
+        connect(broker).close()
+        passes_count = warm_up(broker, said.append, Work(records=200, transactions_s=0.01))
+    finally:
+        broker.kill()
+    assert 2 * STEADY_COUNT <= passes_count == len(said)

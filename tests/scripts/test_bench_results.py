@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from scripts.benchmarks.command import Runner, main
-from scripts.benchmarks.figures import Figure, Round, Sample, Target
+from scripts.benchmarks.command import main
+from scripts.benchmarks.figures import (
+    COMPARED,
+    DURABLE,
+    PAGE_CACHE,
+    REFERENCE,
+    Figure,
+    RatioTarget,
+    Round,
+    Sample,
+    Target,
+)
+from scripts.benchmarks.measuring import percentile
+from scripts.benchmarks.page import page
 from scripts.benchmarks.prepared import copy, prepared
-from scripts.benchmarks.results import as_json, readable, result_table, summarize
+from scripts.benchmarks.ratios import comparison_table, ratios
+from scripts.benchmarks.results import as_json, merged, readable, summarize
+from scripts.benchmarks.runner import Runner
 from scripts.benchmarks.table import FAMILIES, FIGURES
+from scripts.benchmarks.warm_up import is_settled
 
 
 class NoSubject:
     """A subject that no figure of these tests starts."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, can_be_launched: bool = True) -> None:
         self.name = name
+        self.can_be_launched = can_be_launched
 
     def launch(self, data_directory: Path, settings: object) -> object:
         raise AssertionError("nothing is to be started")
@@ -49,8 +66,91 @@ def test_a_target_is_compared_with_the_median(target: Target, verdict: str) -> N
     measured = figure((target,))
     (result,) = summarize(measured, "fencepost", [[Sample("time", value, "s")] for value in (9.0, 2.0, 1.0)])
     assert result.verdict == verdict
-    assert as_json([result], rounds_count=3)["results"][0]["verdict"] == verdict
-    Console(quiet=True).print(result_table(measured, [result]))
+    targets = as_json([result], [], passes={})["figures"]["speed"]["results"][0]["targets"]
+    assert [target["verdict"] for target in targets] == ([verdict] if verdict else [])
+    Console(quiet=True).print(comparison_table(measured, [result], []))
+
+
+def compared_figure(*targets: RatioTarget) -> Figure:
+    return Figure("speed", "how fast", lambda _: [], {}, {}, ratio_targets=targets, subjects=COMPARED)
+
+
+def test_a_ratio_is_taken_within_each_round() -> None:
+    measured = compared_figure(
+        RatioTarget("time", 0.5), RatioTarget("time", 0.4), RatioTarget("time", 0.6, DURABLE, is_lower_bound=True)
+    )
+    values = {DURABLE: (4.0, 60.0, 5.0), PAGE_CACHE: (1.0, 50.0, 2.0), REFERENCE: (4.0, 100.0, 4.0)}
+    results = [
+        result
+        for subject, of_subject in values.items()
+        for result in summarize(measured, subject, [[Sample("time", value, "s", "cold")] for value in of_subject])
+    ]
+    durable, in_page_cache = ratios(measured, results)
+    assert (durable.subject, durable.reference, durable.values) == (DURABLE, REFERENCE, (1.0, 0.6, 1.25))
+    assert in_page_cache.values == (0.25, 0.5, 0.5)
+    assert (durable.verdict, in_page_cache.verdict) == ("met", "missed")
+    content = as_json(results, [durable, in_page_cache], passes={REFERENCE: 9})
+    assert [target["verdict"] for target in content["figures"]["speed"]["ratios"][1]["targets"]] == ["met", "missed"]
+    assert content["figures"]["speed"]["warm_after_passes"] == {REFERENCE: 9}
+    Console(quiet=True).print(comparison_table(measured, results, [durable, in_page_cache]))
+
+
+def test_what_was_not_measured_on_both_sides_has_no_ratio() -> None:
+    measured = compared_figure()
+    results = [
+        *summarize(measured, DURABLE, [[Sample("time", 1, "s"), Sample("size", 1, "B"), Sample("count", 1, "")]]),
+        *summarize(measured, REFERENCE, [[Sample("time", 1, "s", "another case"), Sample("size", 0, "B")]]),
+    ]
+    assert not ratios(measured, results)
+
+
+def test_figures_measured_before_stay_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"figures": {"speed": {"old": True}, "size": {"old": True}}}))
+    content = merged(path, as_json(summarize(figure(), DURABLE, [[Sample("time", 1.23456, "s")]]), [], passes={}))
+    assert content["figures"]["size"] == {"old": True}
+    assert content["figures"]["speed"]["results"][0]["values"] == [1.235]
+
+
+def test_the_page_tells_what_is_missed() -> None:
+    measured = FIGURES["footprint"]
+    results = [
+        result
+        for subject, value in ((DURABLE, 10.0), (PAGE_CACHE, 10.0), (REFERENCE, 20.0))
+        for result in summarize(measured, subject, [[Sample("idle memory", value, "MiB")]])
+    ]
+    text = page(as_json(results, ratios(measured, results), passes={REFERENCE: 9}))
+    assert "0 of 1 aims are met" in text
+    assert "| footprint |  | idle memory | Fencepost, page cache / Kafka | 0.5 | ≤ 0.08 | **missed** |" in text
+    assert "| Kafka was warm after | 9 passes |" in text
+    assert "| idle memory | MiB | 10 | 10 | 20 | 0.5 | 0.5 |" in text
+
+
+def test_peers_that_only_have_an_address_are_passed_over_where_brokers_are_started() -> None:
+    peer = NoSubject("127.0.0.1:9092", can_be_launched=False)
+    taking_part = [name for name, one in FIGURES.items() if one.is_about(peer)]  # type: ignore[arg-type]
+    assert "produce" in taking_part
+    assert not {"footprint", "recovery", "produce-against-limit"} & set(taking_part)
+    assert not FIGURES["recovery"].is_about(NoSubject(REFERENCE))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("passes_cpu_s", "expected"),
+    [
+        ([9, 5, 4, 4, 4], False),
+        ([9, 5, 4, 3, 3, 3], False),
+        ([4, 4, 4, 4, 3.9, 4], True),
+        ([9, 5, 4, 3, 3, 3, 3, 2.9, 3], True),
+    ],
+)
+def test_a_broker_is_warm_when_its_processor_time_no_longer_falls(passes_cpu_s: list[float], expected: bool) -> None:
+    assert is_settled(passes_cpu_s) is expected
+
+
+def test_so_many_of_a_hundred_are_not_above_a_percentile() -> None:
+    ordered = [float(number) for number in range(1, 101)]
+    assert [percentile(ordered, percent) for percent in (50, 99, 99.9)] == [50, 99, 100]
+    assert percentile([7.0], 50) == 7.0
 
 
 def test_subjects_take_turns(tmp_path: Path) -> None:
@@ -61,14 +161,14 @@ def test_subjects_take_turns(tmp_path: Path) -> None:
         turns.append(round_.subject.name)
         return [Sample("turn", len(turns), "")]
 
-    runner = Runner(
+    with Runner(
         [NoSubject("a"), NoSubject("b")],  # type: ignore[list-item]
         rounds_count=2,
         is_small=True,
         cache=tmp_path,
         progress=Console(quiet=True),
-    )
-    first, second = runner.run(Figure("turns", "", measure, {}, {}))
+    ) as runner:
+        first, second = runner.run(Figure("turns", "", measure, {}, {}, subjects=("a", "b")))
     assert turns == ["a", "b", "a", "b"]
     assert (first.values, second.values) == ((1, 3), (2, 4))
     assert not list(tmp_path.glob("round-*"))

@@ -1,0 +1,123 @@
+"""A broker as processes of this machine: what they use, how they are stopped and killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+
+from scripts.benchmarks.figures import BrokerEndedError, ResidentMemory
+
+ROOT = Path(__file__).resolve().parents[2]
+STOP_TIMEOUT_S = 120.0
+LAST_LINES_COUNT = 10
+
+
+class BrokerProcess:
+    """One broker; started when this is made. What it writes is kept in a file beside its data directory."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        command: Sequence[str],
+        log_path: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.address = address
+        self._log_path = log_path
+        with self._log_path.open("wb") as log_file:
+            self._process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=None if environment is None else {**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    def insist_on_running(self) -> None:
+        if self._process.poll() is not None:
+            last_lines = self._log_path.read_text(errors="replace").splitlines()[-LAST_LINES_COUNT:]
+            raise BrokerEndedError("\n".join((f"the broker ended with {self._process.returncode}", *last_lines)))
+
+    def resident_bytes(self) -> int:
+        return resident_memory(self.process_id).total_bytes
+
+    def resident_memory(self) -> ResidentMemory:
+        return resident_memory(self.process_id)
+
+    def cpu_s(self) -> float:
+        return cpu_s(self.process_id)
+
+    def pause(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """kill -9; nothing where it has ended already."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    def terminate(self) -> float:
+        """SIGTERM; returns how many seconds the clean stop took. Raises subprocess.TimeoutExpired."""
+        began_at_s = time.monotonic()
+        self._process.terminate()
+        self._process.wait(STOP_TIMEOUT_S)
+        return time.monotonic() - began_at_s
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        """What the process has logged under a name so far, where its log is made of JSON lines."""
+        found = []
+        for line in self._log_path.read_text(errors="replace").splitlines():
+            if line.startswith("{"):
+                event = json.loads(line)
+                if event.get("event") == name:
+                    found.append(event)
+        return found
+
+
+def cpu_s(process_id: int) -> float:
+    """User and system time of a process, its threads and the processes it has started, so far."""
+    total_s = 0.0
+    for process in _family(process_id):
+        times = process.cpu_times()
+        total_s += times.user + times.system
+    return total_s
+
+
+def resident_memory(process_id: int) -> ResidentMemory:
+    """What a process and those it has started have in memory; pages of mapped files count, as `ps` counts them."""
+    total_bytes = shared_bytes = 0
+    for process in _family(process_id):
+        memory = process.memory_info()
+        total_bytes += memory.rss
+        shared_bytes += memory.shared
+    return ResidentMemory(total_bytes, total_bytes - shared_bytes)
+
+
+def _family(process_id: int) -> list[psutil.Process]:
+    process = psutil.Process(process_id)
+    return [process, *process.children(recursive=True)]
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

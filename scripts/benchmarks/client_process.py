@@ -1,0 +1,108 @@
+"""Clients in processes of their own: the same program drives every broker, and its work is not the broker's.
+
+A program prepares, prints `ready`, waits for `go`, measures and prints its result as one line of JSON. So the broker's
+processor time is taken around what is measured and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from scripts.benchmarks.broker_process import ROOT
+from scripts.benchmarks.figures import Broker
+
+END_TIMEOUT_S = 30.0
+
+
+class ClientFailedError(Exception):
+    """A client program ended without a result; carries the last that it wrote."""
+
+
+class Measured(NamedTuple):
+    """result: what the program printed.
+    broker_cpu_s: user and system time of the broker's processes meanwhile."""
+
+    result: dict[str, Any]
+    broker_cpu_s: float
+
+
+class ClientProcess:
+    """One program; a context manager, so that none is left behind."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._name = " ".join(command[-2:])
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def wait_until_ready(self) -> None:
+        """Raises ClientFailedError."""
+        if self._line() != "ready":
+            self._fail()
+
+    def go(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def result(self) -> dict[str, Any]:
+        """Waits for it. Raises ClientFailedError."""
+        line = self._line()
+        if not line.startswith("{"):
+            self._fail()
+        result: dict[str, Any] = json.loads(line)
+        return result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._process.kill()
+        try:
+            self._process.communicate(timeout=END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def _fail(self) -> None:
+        self._process.kill()
+        _, errors = self._process.communicate()
+        raise ClientFailedError(f"{self._name}:\n{errors[-2_000:]}")
+
+
+def client(program: str, **parameters: Any) -> ClientProcess:
+    """A program of `clients/programs.py`, waiting for `go`."""
+    process = ClientProcess([sys.executable, "-m", "scripts.benchmarks.clients", program, json.dumps(parameters)])
+    process.wait_until_ready()
+    return process
+
+
+def measured(broker: Broker, process: ClientProcess) -> Measured:
+    """Let a client that is ready measure."""
+    with process:
+        before_s = broker.cpu_s()
+        process.go()
+        result = process.result()
+        return Measured(result, broker.cpu_s() - before_s)
+
+
+def measure_client(broker: Broker, program: str, **parameters: Any) -> Measured:
+    """Start a program of `clients/programs.py` and let it measure."""
+    return measured(broker, client(program, **parameters))
+
+
+def bootstrap(broker: Broker) -> str:
+    """The address as clients like it."""
+    return "{}:{}".format(*broker.address)

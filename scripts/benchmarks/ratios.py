@@ -1,0 +1,116 @@
+"""One subject in relation to another, round by round: what changes on the machine meets both sides of a ratio."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+
+from scripts.benchmarks.figures import DURABLE, PAGE_CACHE, REFERENCE, Figure, RatioTarget
+from scripts.benchmarks.results import Result, readable, target_text
+
+QUANTITY_WIDTH = 32
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One quantity of a subject divided by that of the reference in the same round, for all rounds."""
+
+    figure: str
+    subject: str
+    reference: str
+    case: str
+    quantity: str
+    values: tuple[float, ...]
+    targets: tuple[RatioTarget, ...] = ()
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def verdict(self) -> str:
+        """`met`, `missed`, or nothing where there is no target."""
+        if not self.targets:
+            return ""
+        return "met" if all(target.is_met(self.median) for target in self.targets) else "missed"
+
+
+def ratios(figure: Figure, results: Sequence[Result]) -> list[Ratio]:
+    """Of this broker, in each setting, to each other broker that took part."""
+    found: list[Ratio] = []
+    references = {(one.subject, one.case, one.quantity): one for one in results}
+    others = [name for name in dict.fromkeys(one.subject for one in results) if name not in (DURABLE, PAGE_CACHE)]
+    for result in results:
+        if result.subject in others:
+            continue
+        for reference in others:
+            other = references.get((reference, result.case, result.quantity))
+            if other is None or len(other.values) != len(result.values) or not all(other.values):
+                continue
+            values = tuple(mine / theirs for mine, theirs in zip(result.values, other.values, strict=True))
+            targets = tuple(
+                target
+                for target in figure.ratio_targets
+                if reference == REFERENCE
+                and (target.quantity, target.subject) == (result.quantity, result.subject)
+                and target.case in ("", result.case)
+            )
+            found.append(Ratio(figure.name, result.subject, reference, result.case, result.quantity, values, targets))
+    return found
+
+
+def comparison_table(figure: Figure, results: Sequence[Result], found: Sequence[Ratio]) -> Group:
+    """What a person looks at: a table for each case, a row for each quantity, a column for each subject and ratio."""
+    subjects = list(dict.fromkeys(result.subject for result in results))
+    pairs = list(dict.fromkeys((ratio.subject, ratio.reference) for ratio in found))
+    tables = []
+    for case in dict.fromkeys(result.case for result in results):
+        table = Table(title=case or None, title_justify="left", box=box.SIMPLE_HEAD)
+        table.add_column("quantity", min_width=QUANTITY_WIDTH)
+        table.add_column("unit", no_wrap=True)
+        for subject in subjects:
+            table.add_column(subject, justify="right")
+        for subject, reference in pairs:
+            table.add_column(f"{subject} / {reference}", justify="right")
+        table.add_column("target")
+        mine = [result for result in results if result.case == case]
+        for quantity, unit in dict.fromkeys((result.quantity, result.unit) for result in mine):
+            measured = {result.subject: result for result in mine if result.quantity == quantity}
+            compared = {
+                (ratio.subject, ratio.reference): ratio
+                for ratio in found
+                if (ratio.case, ratio.quantity) == (case, quantity)
+            }
+            targets = [*map(target_text, measured.values()), *map(ratio_target_text, compared.values())]
+            table.add_row(
+                quantity,
+                unit,
+                *(spread(measured[subject].values) if subject in measured else "" for subject in subjects),
+                *(spread(compared[pair].values) if pair in compared else "" for pair in pairs),
+                "\n".join(filter(None, targets)),
+            )
+        tables.append(table)
+    return Group(f"[bold]{figure.name}[/bold]: {figure.about}", *tables)
+
+
+def spread(values: Sequence[float]) -> str:
+    """The median, and the range where there are several."""
+    median = readable(statistics.median(values))
+    return median if len(values) == 1 else f"{median} ({readable(min(values))} to {readable(max(values))})"
+
+
+def ratio_target_text(ratio: Ratio) -> str:
+    return ", ".join(
+        f"[{'green' if ratio.verdict == 'met' else 'red'}]{ratio.subject} / {ratio.reference} {bound_text(target)}: "
+        f"{ratio.verdict}[/]"
+        for target in ratio.targets
+    )
+
+
+def bound_text(target: RatioTarget) -> str:
+    return f"{'at least' if target.is_lower_bound else 'at most'} {readable(target.bound)}"
