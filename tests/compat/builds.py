@@ -6,16 +6,20 @@ client is left out. What compiles must succeed.
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.compat.harness import CLIENTS_FOLDER, Client, build_once, call, fetch
+from tests.compat.harness import CLIENTS_FOLDER, Client, NotHereError, build_once, call, fetch
 
 GO_CHECKS = CLIENTS_FOLDER / "go-checks"
 # librdkafka is compiled as part of its crate; a machine that needs longer leaves the client out.
 RUST_BUILD_LIMIT_S = 240
+# What every distribution has: kcat's packages are unpacked without them.
+SYSTEM_PACKAGES = ("libc6", "libgcc-s1", "gcc-")
 
 
 def build_go(client: Client) -> Sequence[str]:
@@ -83,3 +87,55 @@ def build_kafka_python_2(client: Client) -> Sequence[str]:
 
     build_once(client, [requirements], build)
     return [str(python), "-m", "tests.compat.kafka_python"]
+
+
+def build_kcat(client: Client) -> Sequence[str]:
+    """A package of this checkout, with the kcat that is on PATH or else one from the packages of a Debian or Ubuntu.
+
+    Those are unpacked below .cache/compat, which needs neither root nor an installation.
+    """
+    program = build_python(client)
+    if shutil.which("kcat") is not None:
+        return program
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        raise NotHereError("kcat is left out: it is not on PATH, and there is no apt-get to fetch it with")
+
+    def build(cache: Path) -> None:
+        unpacked = cache / "unpacked"
+        shutil.rmtree(unpacked, ignore_errors=True)
+        packages = [name for name in _debian_packages("kcat") if not name.startswith(SYSTEM_PACKAGES)]
+        fetch(["apt-get", "download", *packages], cwd=cache)
+        for package in sorted(cache.glob("*.deb")):
+            call(["dpkg", "-x", str(package), str(unpacked)], cwd=cache)
+            package.unlink()
+        # Only kcat is to look there for its libraries, not the interpreter that starts it.
+        libraries = ":".join(f'"$here"/{folder}' for folder in sorted(_folders_of_libraries(unpacked)))
+        script = cache / "bin" / "kcat"
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(
+            f'#!/bin/sh\nhere=$(dirname "$0")/../unpacked\nLD_LIBRARY_PATH={libraries} exec "$here"/usr/bin/kcat "$@"\n'
+        )
+        script.chmod(0o755)
+        call([str(script), "-V"], cwd=cache)
+
+    build_once(client, [Path(__file__)], build)
+    return ["env", f"PATH={client.cache / 'bin'}:{os.environ['PATH']}", *program]
+
+
+def _folders_of_libraries(unpacked: Path) -> set[Path]:
+    """Where packages have put shared libraries, relative to where they were unpacked."""
+    return {path.parent.relative_to(unpacked) for path in unpacked.rglob("*.so.*")}
+
+
+def _debian_packages(package: str) -> list[str]:
+    """A package and all that it depends on. Raises NotHereError when the lists of packages do not know it."""
+    kinds = ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
+    listed = subprocess.run(
+        ["apt-cache", "depends", "--recurse", *[f"--no-{kind}" for kind in kinds], package],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode != 0 or not listed.stdout:
+        raise NotHereError(f"{package} is left out: {listed.stderr.strip() or 'no list of packages has it'}")
+    return [line for line in listed.stdout.splitlines() if line[:1].isalnum()]

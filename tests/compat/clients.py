@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.compat.builds import build_go, build_kafka_python_2, build_node, build_python, build_rust
+from tests.compat.builds import build_go, build_kafka_python_2, build_kcat, build_node, build_python, build_rust
 from tests.compat.harness import Client
 from tests.compat.jvm import JVM_CLIENTS
 
@@ -10,6 +10,8 @@ CLIENTS = {
     client.name: client
     for client in (
         Client("confluent_kafka", tools=(), build=build_python),
+        # kcat cannot say how many partitions a topic shall have: its broker has more than one by default.
+        Client("kcat", tools=(), build=build_kcat, broker_settings={"num.partitions": "3"}),
         Client("kafka_python", tools=(), build=build_python),
         Client("kafka_python_2", tools=(), build=build_kafka_python_2),
         Client("aiokafka", tools=(), build=build_python),
