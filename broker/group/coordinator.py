@@ -28,12 +28,16 @@ from broker.group.consumer_records import decode_value, group_tombstones
 from broker.group.consumer_subscriptions import TopicCatalogue
 from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
 from broker.group.expiry import expired_offsets
+from broker.group.kinds import Group
 from broker.group.offset_decisions import MAX_RECORDS_PER_DECISION, OffsetDecisions
 from broker.group.offset_records import decode_key, decode_offset, offset_tombstone
 from broker.group.offsets import OffsetStore
 from broker.group.share_group import ShareGroup
-from broker.group.share_groups import Group, ShareGroups
+from broker.group.share_groups import ShareGroups
 from broker.group.share_records import group_tombstones as share_group_tombstones
+from broker.group.streams_group import StreamsGroup
+from broker.group.streams_groups import StreamsGroups
+from broker.group.streams_records import group_tombstones as streams_group_tombstones
 from broker.shard import CoordinatorRecord, Decision, RecordOrigin
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
@@ -62,6 +66,7 @@ from protocol.stored.consumer_groups import (
 )
 from protocol.stored.consumer_offsets import decode_group_metadata_key
 from protocol.stored.share_groups import decode_share_group_key
+from protocol.stored.streams_groups import decode_streams_group_key
 
 log = structlog.get_logger(__name__)
 
@@ -76,6 +81,7 @@ class GroupCoordinatorShard:
     topics:  what there is to subscribe to, as it is at any moment.
     offsets: the decisions about committed offsets.
     shares:  the decisions about share groups.
+    streams: the decisions about streams groups.
     """
 
     def __init__(self, config: GroupConfig, topics: TopicCatalogue) -> None:
@@ -91,6 +97,7 @@ class GroupCoordinatorShard:
         self._classic_members = ClassicMembersOfConsumerGroups(config, self._deadlines, consumer_rebalance, topics)
         self.offsets = OffsetDecisions(config, self._offsets, self._group, self._classic)
         self.shares = ShareGroups(config, self._deadlines, topics, self._groups, self._group)
+        self.streams = StreamsGroups(config, self._deadlines, topics, self._groups, self._group)
         self._is_loaded = False
         self._sweep_queue: list[str] = []
 
@@ -132,11 +139,13 @@ class GroupCoordinatorShard:
             return effects.decision(self._classic_members.join(group, request, joiner, effects))
         if isinstance(group, ShareGroup):
             return Decision(refuse_join(ErrorCode.GROUP_ID_NOT_FOUND, member_id))
+        if isinstance(group, StreamsGroup) and group.members:
+            return Decision(refuse_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
         if not isinstance(group, ClassicGroup):
             if member_id:
                 return Decision(refuse_join(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
             if group is not None:
-                effects.records.extend(group_tombstones(group))
+                effects.records.extend(self._tombstones(group))
             group = ClassicGroup(request.group_id)
         self._groups[group.group_id] = group
         reply = self._classic.join(group, request, joiner, effects)
@@ -153,7 +162,7 @@ class GroupCoordinatorShard:
         if not request.group_id:
             return Decision(refuse_sync(ErrorCode.INVALID_GROUP_ID))
         group = self._group(request.group_id)
-        if group is None or isinstance(group, ShareGroup):
+        if group is None or isinstance(group, ShareGroup | StreamsGroup):
             return Decision(refuse_sync(ErrorCode.UNKNOWN_MEMBER_ID))
         effects = Effects(now_ms)
         if isinstance(group, ConsumerGroup):
@@ -172,7 +181,7 @@ class GroupCoordinatorShard:
         if not request.group_id:
             return Decision(ErrorCode.INVALID_GROUP_ID)
         group = self._group(request.group_id)
-        if group is None or isinstance(group, ShareGroup):
+        if group is None or isinstance(group, ShareGroup | StreamsGroup):
             return Decision(ErrorCode.UNKNOWN_MEMBER_ID)
         effects = Effects(now_ms)
         if isinstance(group, ConsumerGroup):
@@ -184,7 +193,7 @@ class GroupCoordinatorShard:
         if not group_id:
             return Decision(LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         group = self._group(group_id)
-        if group is None or isinstance(group, ShareGroup):
+        if group is None or isinstance(group, ShareGroup | StreamsGroup):
             unknown = [
                 MemberResponse(
                     member_id=member.member_id,
@@ -231,7 +240,7 @@ class GroupCoordinatorShard:
             return effects.decision(self._consumer.leave(known, request, effects))
         group = known if isinstance(known, ConsumerGroup) else None
         if group is None:
-            if request.member_epoch != JOIN_EPOCH or isinstance(known, ShareGroup):
+            if request.member_epoch != JOIN_EPOCH or isinstance(known, ShareGroup | StreamsGroup):
                 if known is None:
                     return Decision(refuse(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found."))
                 return Decision(refuse(*_no_consumer_group(group_id, known)))
@@ -309,7 +318,7 @@ class GroupCoordinatorShard:
         group = self._group(group_id)
         if group is None:
             return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
-        if isinstance(group, ConsumerGroup | ShareGroup):
+        if not isinstance(group, ClassicGroup):
             error = ErrorCode.NON_EMPTY_GROUP if group.members else ErrorCode.NONE
         else:
             error = group.refusal(ClassicEvent.DELETE_GROUP)
@@ -321,7 +330,18 @@ class GroupCoordinatorShard:
         ]
         if len(records) == MAX_RECORDS_PER_DECISION:
             return Decision(None, records=records)
-        return Decision(ErrorCode.NONE, records=records + _tombstones(group))
+        return Decision(ErrorCode.NONE, records=records + self._tombstones(group))
+
+    def _tombstones(self, group: Group) -> list[CoordinatorRecord]:
+        """The records that remove a group, whatever its kind."""
+        if isinstance(group, ConsumerGroup):
+            return group_tombstones(group)
+        if isinstance(group, ShareGroup):
+            return share_group_tombstones(group)
+        if isinstance(group, StreamsGroup):
+            self.streams.forget(group)
+            return streams_group_tombstones(group)
+        return [group_tombstone(group.group_id)]
 
     # Time
 
@@ -337,7 +357,7 @@ class GroupCoordinatorShard:
                 self._sweep(effects)
                 continue
             group = self._groups.get(key.group_id)
-            if isinstance(group, ConsumerGroup | ShareGroup):
+            if isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
                 due.setdefault(key.group_id, []).append(key)
             elif group is not None:
                 self._rebalance.deadline(group, key, effects)
@@ -348,6 +368,8 @@ class GroupCoordinatorShard:
                 self._consumer_deadlines(group, keys, effects)
             elif isinstance(group, ShareGroup):
                 self.shares.time_over(group, keys, effects)
+            elif isinstance(group, StreamsGroup):
+                self.streams.time_over(group, keys, effects)
         return effects.decision(None)
 
     def _consumer_deadlines(self, group: ConsumerGroup, due: list[DeadlineKey], effects: Effects) -> None:
@@ -386,7 +408,7 @@ class GroupCoordinatorShard:
                 and not self._offsets.has_pending(group_id)
                 and _is_over(group)
             ):
-                effects.records.extend(_tombstones(group))
+                effects.records.extend(self._tombstones(group))
         self._deadlines.set(_SWEEP, effects.now_ms + (1 if queue else self._config.offsets_retention_check_interval_ms))
 
     # The log
@@ -408,6 +430,10 @@ class GroupCoordinatorShard:
             share_key = decode_share_group_key(key)
             if share_key is not None:
                 self.shares.apply(share_key, value, origin)
+                return
+            streams_key = decode_streams_group_key(key)
+            if streams_key is not None:
+                self.streams.apply(streams_key, value, origin)
                 return
         except DecodeError as error:
             log.warning("group_record_left_out", offset=origin.offset, reason=str(error))
@@ -479,20 +505,15 @@ class GroupCoordinatorShard:
             elif isinstance(group, ClassicGroup):
                 self._rebalance.start_sessions(group, now_ms)
         self.shares.start_sessions(now_ms)
+        self.streams.start_sessions(now_ms)
         self._deadlines.set(_SWEEP, now_ms + self._config.offsets_retention_check_interval_ms)
 
 
-def _is_over(group: ClassicGroup | ConsumerGroup) -> bool:
+def _is_over(group: ClassicGroup | ConsumerGroup | StreamsGroup) -> bool:
     """Whether the log still tells of a group to which nobody belongs."""
-    if isinstance(group, ConsumerGroup):
+    if not isinstance(group, ClassicGroup):
         return not group.members
     return group.is_stored and group.cell(ClassicEvent.EXPIRED) is ClassicState.DEAD and not group.pending_member_ids
-
-
-def _tombstones(group: Group) -> list[CoordinatorRecord]:
-    if isinstance(group, ShareGroup):
-        return share_group_tombstones(group)
-    return group_tombstones(group) if isinstance(group, ConsumerGroup) else [group_tombstone(group.group_id)]
 
 
 def _no_consumer_group(group_id: str, group: Group | None) -> Refusal:

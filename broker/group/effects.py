@@ -33,8 +33,24 @@ class ShareTimes(NamedTuple):
     heartbeat_interval_ms: int
 
 
+class StreamsTimes(NamedTuple):
+    """What the members of one streams group go by; a group may have settings of its own.
+
+    assignment_interval_ms:     how long a target assignment is kept at least.
+    initial_rebalance_delay_ms: how long a group that was empty waits for more members.
+    num_standby_replicas:       how many copies of the state of each task are kept.
+    """
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    initial_rebalance_delay_ms: int = 3_000
+    num_standby_replicas: int = 0
+
+
 DEFAULT_CONSUMER_TIMES = ConsumerTimes()
 DEFAULT_SHARE_TIMES = ShareTimes(45_000, 5_000)
+DEFAULT_STREAMS_TIMES = StreamsTimes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +72,8 @@ class GroupConfig:
     share_max_size: int = 200
     share_assignment_interval_ms: int = 1_000
     share_initialize_retry_interval_ms: int = 30_000
+    streams_times: Callable[[str], StreamsTimes] = lambda _: DEFAULT_STREAMS_TIMES
+    streams_max_size: int = 2_147_483_647
 
 
 class DeadlineKind(IntEnum):
@@ -69,6 +87,7 @@ class DeadlineKind(IntEnum):
     CLASSIC_SYNC = 7  # of one that has joined
     DOWNGRADE = 8  # of a group whose last member of the consumer protocol is gone: it becomes classic at once
     CLASSIC_REBALANCE = 9  # of a group that has just become classic: its members share anew
+    FIRST_ASSIGNMENT = 10  # of a streams group that was empty: it waits for more members
 
 
 class DeadlineKey(NamedTuple):

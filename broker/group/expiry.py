@@ -7,21 +7,22 @@ from collections.abc import Iterator
 from broker.group.classic import ClassicGroup, ClassicState
 from broker.group.consumer_group import ConsumerGroup
 from broker.group.offsets import OffsetStore
+from broker.group.streams_group import StreamsGroup
 from broker.topic_partition import TopicPartition
 
 
 def expired_offsets(
-    group: ClassicGroup | ConsumerGroup, offsets: OffsetStore, *, retention_ms: int, now_ms: int
+    group: ClassicGroup | ConsumerGroup | StreamsGroup, offsets: OffsetStore, *, retention_ms: int, now_ms: int
 ) -> Iterator[TopicPartition]:
     """Offsets expire after the group has been empty for the retention time; without a group, or a subscription,
     after the commit.
 
-    In a group of the consumer protocol they do after the commit, unless a member is subscribed to the topic.
-    Source: KIP-211; Kafka's ClassicGroup.offsetExpirationCondition and that of ConsumerGroup.
+    In a group of the consumer or the streams protocol they do after the commit, unless a member reads the topic.
+    Source: KIP-211; Kafka's ClassicGroup.offsetExpirationCondition, and those of ConsumerGroup and StreamsGroup.
     """
     subscribed: frozenset[str] = frozenset()
     empty_since_ms: int | None = None
-    if isinstance(group, ConsumerGroup):
+    if not isinstance(group, ClassicGroup):
         subscribed = group.subscribed_topics()
     elif group.protocol_type is not None:
         if group.state is ClassicState.EMPTY:

@@ -1,7 +1,7 @@
 """What a commit and a fetch of offsets consist of, and who may commit. Pure.
 
-Source: Kafka's ClassicGroup and ConsumerGroup, validateOffsetCommit and validateOffsetFetch; KIP-447 (members in
-transactional commits); KIP-848 and KIP-1251 (member epochs).
+Source: Kafka's ClassicGroup, ConsumerGroup and StreamsGroup, validateOffsetCommit and validateOffsetFetch; KIP-447
+(members in transactional commits); KIP-848 and KIP-1251 (member epochs).
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from broker.group.classic import ClassicEvent, ClassicGroup, ClassicState
-from broker.group.consumer_group import ConsumerGroup
+from broker.group.consumer_group import ConsumerGroup, ConsumerMember
+from broker.group.streams_group import StreamsGroup, StreamsMember
+from broker.group.streams_tasks import TaskId
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 
@@ -62,14 +64,16 @@ class FetchedOffset(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
 
 
-def check_commit(group: ClassicGroup | ConsumerGroup, committer: Committer, partitions: Partitions) -> ErrorCode:
+def check_commit(
+    group: ClassicGroup | ConsumerGroup | StreamsGroup, committer: Committer, partitions: Partitions
+) -> ErrorCode:
     """Whether these partitions may be committed; one error for all of them, as in Kafka.
 
-    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS; in a group of the consumer
-    protocol STALE_MEMBER_EPOCH, and UNSUPPORTED_VERSION for its members that do not know epochs.
+    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS; in a group of the consumer or the
+    streams protocol STALE_MEMBER_EPOCH, and UNSUPPORTED_VERSION for its members that do not know epochs.
     """
-    if isinstance(group, ConsumerGroup):
-        return _check_consumer_commit(group, committer, partitions, is_transactional=False)
+    if not isinstance(group, ClassicGroup):
+        return _check_epoch_of_commit(group, committer, partitions, is_transactional=False)
     if committer.generation_id < 0 and group.state is ClassicState.EMPTY:
         return ErrorCode.NONE
     if committer.is_stranger:
@@ -79,11 +83,11 @@ def check_commit(group: ClassicGroup | ConsumerGroup, committer: Committer, part
 
 
 def check_transactional_commit(
-    group: ClassicGroup | ConsumerGroup, committer: Committer, partitions: Partitions
+    group: ClassicGroup | ConsumerGroup | StreamsGroup, committer: Committer, partitions: Partitions
 ) -> ErrorCode:
     """As `check_commit`, but strangers may commit in any state, and a stale epoch is an ILLEGAL_GENERATION."""
-    if isinstance(group, ConsumerGroup):
-        error = _check_consumer_commit(group, committer, partitions, is_transactional=True)
+    if not isinstance(group, ClassicGroup):
+        error = _check_epoch_of_commit(group, committer, partitions, is_transactional=True)
         return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
     error = group.refusal(ClassicEvent.COMMIT_IN_TRANSACTION)
     is_simple = committer.generation_id < 0 and group.state is ClassicState.EMPTY
@@ -92,17 +96,15 @@ def check_transactional_commit(
     return _check_committing_member(group, committer)
 
 
-def check_fetch(group: ClassicGroup | ConsumerGroup, fetcher: Fetcher) -> ErrorCode:
+def check_fetch(group: ClassicGroup | ConsumerGroup | StreamsGroup, fetcher: Fetcher) -> ErrorCode:
     """UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION: only members of the broker's own assignment are
     checked, and only if they say who they are."""
-    if not isinstance(group, ConsumerGroup) or (fetcher.member_id is None and fetcher.member_epoch < 0):
+    if isinstance(group, ClassicGroup) or (fetcher.member_id is None and fetcher.member_epoch < 0):
         return ErrorCode.NONE
     member = group.members.get(fetcher.member_id or "")
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if fetcher.member_epoch == member.member_epoch:
-        return ErrorCode.NONE
-    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.NONE if fetcher.member_epoch == member.member_epoch else _stale(member)
 
 
 def _check_committing_member(group: ClassicGroup, committer: Committer) -> ErrorCode:
@@ -112,8 +114,8 @@ def _check_committing_member(group: ClassicGroup, committer: Committer) -> Error
     return error
 
 
-def _check_consumer_commit(
-    group: ConsumerGroup, committer: Committer, partitions: Partitions, *, is_transactional: bool
+def _check_epoch_of_commit(
+    group: ConsumerGroup | StreamsGroup, committer: Committer, partitions: Partitions, *, is_transactional: bool
 ) -> ErrorCode:
     """A member commits in its epoch, or in an earlier one for a partition that it has had since then at least."""
     epoch = committer.generation_id
@@ -124,14 +126,35 @@ def _check_consumer_commit(
     member = group.members.get(committer.member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if not is_transactional and member.classic is None and not committer.knows_member_epochs:
+    if not is_transactional and not committer.knows_member_epochs and not _is_classic(member):
         return ErrorCode.UNSUPPORTED_VERSION
     if epoch == member.member_epoch:
         return ErrorCode.NONE
     if epoch < member.member_epoch:
-        owned_since = [
-            member.owned_since(topic_id, topic_partition.partition) for topic_partition, topic_id in partitions
-        ]
+        owned_since = [_owned_since(group, member, *partition) for partition in partitions]
         if all(since is not None and since <= epoch for since in owned_since):
             return ErrorCode.NONE
-    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+    return _stale(member)
+
+
+def _owned_since(
+    group: ConsumerGroup | StreamsGroup,
+    member: ConsumerMember | StreamsMember,
+    topic_partition: TopicPartition,
+    topic_id: bytes,
+) -> int | None:
+    """The epoch since which a member reads a partition; None if it does not."""
+    if isinstance(member, ConsumerMember):
+        return member.owned_since(topic_id, topic_partition.partition)
+    topology = group.topology if isinstance(group, StreamsGroup) else None
+    subtopology_id = None if topology is None else topology.subtopology_of_source.get(topic_partition.topic)
+    return None if subtopology_id is None else member.owned_since(TaskId(subtopology_id, topic_partition.partition))
+
+
+def _is_classic(member: ConsumerMember | StreamsMember) -> bool:
+    """Whether a member of a group of the consumer protocol speaks the classic one."""
+    return isinstance(member, ConsumerMember) and member.classic is not None
+
+
+def _stale(member: ConsumerMember | StreamsMember) -> ErrorCode:
+    return ErrorCode.ILLEGAL_GENERATION if _is_classic(member) else ErrorCode.STALE_MEMBER_EPOCH

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from broker.group.classic import ClassicEvent, ClassicGroup
 from broker.group.classic_membership import ClassicMembership
-from broker.group.consumer_group import ConsumerGroup
 from broker.group.effects import Effects, GroupConfig
+from broker.group.kinds import Group
 from broker.group.offset_commits import (
     Committer,
     FetchedOffset,
@@ -48,7 +48,7 @@ class OffsetDecisions:
         self,
         config: GroupConfig,
         store: OffsetStore,
-        find_group: Callable[[str], ClassicGroup | ConsumerGroup | ShareGroup | None],
+        find_group: Callable[[str], Group | None],
         classic: ClassicMembership,
     ) -> None:
         self._config = config
@@ -174,7 +174,7 @@ class OffsetDecisions:
             return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
         subscribed: frozenset[str] | None
         is_consumed = True
-        if isinstance(group, ConsumerGroup):
+        if not isinstance(group, ClassicGroup):
             subscribed = group.subscribed_topics()
         else:
             is_consumed = group.is_consumer_group

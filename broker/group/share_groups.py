@@ -6,15 +6,15 @@ Source: KIP-932; Kafka's GroupCoordinatorShard and GroupMetadataManager, as far 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import structlog
 
-from broker.group.classic import ClassicGroup
-from broker.group.consumer_group import JOIN_EPOCH, Assignment, ConsumerGroup
+from broker.group.consumer_group import JOIN_EPOCH, Assignment
 from broker.group.consumer_membership import Refusal, Sender
 from broker.group.consumer_subscriptions import TopicCatalogue
 from broker.group.effects import DeadlineKey, Effects, GroupConfig, GroupDeadlines
+from broker.group.kinds import Group
 from broker.group.share_group import ShareGroup, StatePartitions
 from broker.group.share_membership import (
     ShareHeartbeat,
@@ -41,7 +41,6 @@ from protocol.stored.share_groups import ShareGroupKey, ShareGroupMetadataKey, d
 
 log = structlog.get_logger(__name__)
 
-Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
 MAX_GROUPS_PER_DECISION = 1_000
 
 

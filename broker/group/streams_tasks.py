@@ -1,0 +1,92 @@
+"""The tasks of a Kafka Streams application: a subtopology for one partition of what it reads. Pure.
+
+Source: KIP-1071; Kafka's TasksTuple and TasksTupleWithEpochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from protocol.streams_topology import StreamsTaskIds
+
+Tasks = Mapping[str, frozenset[int]]
+"""Numbers of tasks by the id of their subtopology."""
+
+TasksSince = Mapping[str, Mapping[int, int]]
+"""The same, with the member epoch since which each is owned."""
+
+
+class TaskRole(Enum):
+    """What a member does with a task: process it, keep a copy of its state, or make one because it is to process it."""
+
+    ACTIVE = "active"
+    STANDBY = "standby"
+    WARMUP = "warmup"
+
+
+class TaskId(NamedTuple):
+    """One task."""
+
+    subtopology_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAssignment:
+    """Tasks that a member is to have, or says that it has."""
+
+    active: Tasks = field(default_factory=dict)
+    standby: Tasks = field(default_factory=dict)
+    warmup: Tasks = field(default_factory=dict)
+
+    def of(self, role: TaskRole) -> Tasks:
+        tasks: Tasks = getattr(self, role.value)
+        return tasks
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedTasks:
+    """Tasks that a member has; of the active ones it is known since when, so that late commits can be told."""
+
+    active: TasksSince = field(default_factory=dict)
+    standby: Tasks = field(default_factory=dict)
+    warmup: Tasks = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.active or self.standby or self.warmup)
+
+    def of(self, role: TaskRole) -> Mapping[str, Collection[int]]:
+        tasks: Mapping[str, Collection[int]] = getattr(self, role.value)
+        return tasks
+
+    def tasks(self) -> Iterator[tuple[TaskRole, TaskId]]:
+        """Every one of them."""
+        for role in TaskRole:
+            for subtopology_id, partitions in self.of(role).items():
+                for partition in partitions:
+                    yield role, TaskId(subtopology_id, partition)
+
+    def shares_any_with(self, reported: TaskAssignment) -> bool:
+        """Whether a task is among those reported, in the same role."""
+        return any(task.partition in reported.of(role).get(task.subtopology_id, ()) for role, task in self.tasks())
+
+
+NO_TASKS = TaskAssignment()
+NO_OWNED_TASKS = OwnedTasks()
+
+
+def tasks_from(entries: Iterable[StreamsTaskIds]) -> Tasks:
+    """As they are in a request or a record."""
+    tasks: dict[str, frozenset[int]] = {}
+    for entry in entries:
+        if entry.partitions:
+            tasks[entry.subtopology_id] = tasks.get(entry.subtopology_id, frozenset()).union(entry.partitions)
+    return tasks
+
+
+def task_ids(tasks: Mapping[str, Collection[int]]) -> list[StreamsTaskIds]:
+    """As they are in a reply or a record, in order."""
+    return [StreamsTaskIds(subtopology_id, sorted(partitions)) for subtopology_id, partitions in sorted(tasks.items())]
