@@ -45,8 +45,9 @@ def produce(
     producers = [Producer(settings) for _ in range(connections)]
     for producer in producers:
         producer.list_topics(topic, timeout=TIMEOUT_S)
-    messages = [{"value": payload(number, record_bytes)} for number in range(PAYLOADS_COUNT)]
-    messages *= CHUNK_RECORDS // PAYLOADS_COUNT
+    payloads = [payload(number, record_bytes) for number in range(PAYLOADS_COUNT)]
+    # A dictionary for each: librdkafka's binding leaves in it why a message was not queued.
+    messages = [{"value": payloads[number % PAYLOADS_COUNT]} for number in range(CHUNK_RECORDS)]
     yield None
     began_at_s = time.monotonic()
     for number, start in enumerate(range(0, records, CHUNK_RECORDS)):
