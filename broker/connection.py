@@ -44,7 +44,7 @@ class ConnectionOwner(Protocol):
     """The server, as its connections see it."""
 
     def connection_opened(self, connection: Connection) -> bool:
-        """Whether there is room for one more connection."""
+        """Whether it stays open for now."""
         ...
 
     def connection_closed(self, connection: Connection) -> None: ...

@@ -295,6 +295,14 @@ class LocalDisk:
         except OSError as error:
             raise storage_error("list", path, error) from error
 
+    def size_bytes(self, path: str) -> int:
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise storage_error("measure", path, error) from error
+
     def volume(self, path: str) -> Volume:
         try:
             found = os.statvfs(path)

@@ -25,11 +25,13 @@ from broker.handlers import Services
 from broker.handlers.fetch_sessions import FetchSessionCache
 from broker.local_disk import LocalDisk
 from broker.log.log_directory import LogDirectory, partition_directories
+from broker.loggers import Loggers
 from broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from broker.metadata.store import MetadataStore
 from broker.peers import Connect, Peers, TcpPeers
 from broker.placement import NodeAddress, Placement, SingleNodePlacement
 from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.connections import ConnectionQuotas
 from broker.scram_credentials import ScramCredentials
 from broker.server import BoundListener, Server, SocketListener, StartError
 from broker.share.service import ShareService
@@ -69,6 +71,7 @@ class Node:
         placement: Placement | None = None,
         connect: Connect | None = None,
         peers: Peers | None = None,
+        loggers: Loggers | None = None,
     ) -> None:
         # Its own: what is set while the broker runs changes it.
         self.settings = settings = dataclasses.replace(settings, layers=DynamicLayers())
@@ -83,6 +86,7 @@ class Node:
         self._randomness = random.SystemRandom() if randomness is None else randomness
         self._placement = placement
         self._peers = peers
+        self._loggers = Loggers() if loggers is None else loggers
         if placement is not None and peers is None:
             self._peers = TcpPeers(settings.node_id, placement.address, connect=connect)
         self._services: Services | None = None
@@ -217,15 +221,21 @@ class Node:
             host=advertised.host,
             port=advertised.port,
             cluster_id=self.cluster_id,
+            loggers=self._loggers,
         )
         self._services = services
         self._sweep_regularly(logs)
 
         loop = asyncio.get_running_loop()
+        connection_quotas = ConnectionQuotas(settings, client_quotas, clock)
+        connection_quotas.take_over_settings()
+        broker_configs.on_changed.append(connection_quotas.take_over_settings)
+        cleanup.callback(connection_quotas.close)
         for bound in bound_listeners:
             # A client is sent to the addresses of the listener that it came in by.
             seen = dataclasses.replace(services, host=bound.advertised.host, port=bound.advertised.port)
-            server = Server(bound, Dispatcher(seen, loop=loop, quotas=client_quotas), settings, loop=loop)
+            dispatcher = Dispatcher(seen, loop=loop, quotas=client_quotas)
+            server = Server(bound, dispatcher, settings, connection_quotas, loop=loop)
             self._servers.append(server)
             await server.start()
         cleanup.push_async_callback(self._stop_servers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,6 +14,7 @@ from broker.config import Endpoint, Listener, Settings
 from broker.config.listeners import ALL_INTERFACES
 from broker.connection import Connection
 from broker.dispatch import Dispatcher
+from broker.quotas.connections import ConnectionQuotas
 from broker.receive_buffer import BufferPool
 
 log = structlog.get_logger(__name__)
@@ -131,16 +131,22 @@ class Server:
     """Accepts connections on one listener and keeps them within bounds; the ConnectionOwner of its connections."""
 
     def __init__(
-        self, bound: BoundListener, dispatcher: Dispatcher, settings: Settings, *, loop: asyncio.AbstractEventLoop
+        self,
+        bound: BoundListener,
+        dispatcher: Dispatcher,
+        settings: Settings,
+        quotas: ConnectionQuotas,
+        *,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.bound = bound
         self._dispatcher = dispatcher
         self._settings = settings
+        self._quotas = quotas
         self._loop = loop
         self._pool = BufferPool()
         self._acceptor: Acceptor | None = None
         self._connections: dict[int, Connection] = {}
-        self._connections_per_host: Counter[str] = Counter()
         self._next_connection_id = 1
         self._idle_timer: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Future[None] | None = None
@@ -194,26 +200,24 @@ class Server:
     # ConnectionOwner
 
     def connection_opened(self, connection: Connection) -> bool:
-        settings = self._settings
-        host = connection.client_host
         self._connections[connection.connection_id] = connection
-        self._connections_per_host[host] += 1
-        if len(self._connections) > settings.max_connections:
-            self.connection_refused(connection, f"max.connections ({settings.max_connections}) are open")
-            return False
-        if self._connections_per_host[host] > settings.max_connections_per_ip:
-            reason = f"max.connections.per.ip ({settings.max_connections_per_ip}) are open from this address"
-            self.connection_refused(connection, reason)
-            return False
-        return True
+        delay_ms, refusal = self._quotas.admit(self.bound.listener.name, connection.client_host)
+        delay_s = delay_ms / 1000
+        if refusal is None:
+            if delay_s:
+                connection.mute(delay_s)
+            return True
+        self.connection_refused(connection, refusal)
+        if delay_s:
+            # Closed at once, it would be back at once. Nothing is read from it until then.
+            connection.mute(2 * delay_s)
+            connection.add_close_callback(self._loop.call_later(delay_s, connection.abort).cancel)
+        return bool(delay_s)
 
     def connection_closed(self, connection: Connection) -> None:
         if self._connections.pop(connection.connection_id, None) is None:
             return
-        host = connection.client_host
-        self._connections_per_host[host] -= 1
-        if not self._connections_per_host[host]:
-            del self._connections_per_host[host]
+        self._quotas.closed(self.bound.listener.name, connection.client_host)
         if not self._connections and self._all_closed is not None and not self._all_closed.done():
             self._all_closed.set_result(None)
 

@@ -17,9 +17,12 @@ import structlog
 from broker.config import ConfigurationError, Endpoint, Entry, LoadedSettings, Settings, load_settings
 from broker.config.listeners import parse_endpoint
 from broker.disk import StorageError, remedy
+from broker.loggers import Loggers
 from broker.logging import LEVELS, configure_logging
 from broker.node import Node
 from broker.server import StartError
+
+log = structlog.get_logger(__name__)
 
 EXIT_NOT_STARTED = 1
 EXIT_BAD_SETTINGS = 2
@@ -76,9 +79,9 @@ def serve(
     except ConfigurationError as error:
         _fail("\n".join(error.problems), EXIT_BAD_SETTINGS)
     settings = loaded.settings
-    configure_logging(log_format=settings.fencepost_log_format, level=settings.fencepost_log_level)
+    loggers = configure_logging(log_format=settings.fencepost_log_format, level=settings.fencepost_log_level)
     try:
-        _run(_serve(loaded))
+        _run(_serve(loaded, loggers))
     except StartError as error:
         _fail(str(error), EXIT_NOT_STARTED)
     except StorageError as error:
@@ -115,8 +118,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 COLLECTION_THRESHOLDS = (50_000, 20, 50)
 
 
-async def _serve(loaded: LoadedSettings) -> None:
-    log = structlog.get_logger(__name__)
+async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
     for warning in loaded.warnings:
@@ -124,7 +126,7 @@ async def _serve(loaded: LoadedSettings) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _signalled, stopping)
-    node = Node(loaded.settings)
+    node = Node(loaded.settings, loggers=loggers)
     await node.start()
     # What start-up made lives as long as the process: later collections need not look at it again.
     gc.collect()
@@ -155,9 +157,7 @@ def _signalled(stopping: asyncio.Event) -> None:
 
 
 def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    structlog.get_logger(__name__).error(
-        "event_loop_error", reason=context.get("message"), exc_info=context.get("exception")
-    )
+    log.error("event_loop_error", reason=context.get("message"), exc_info=context.get("exception"))
 
 
 def _print_ready(node: Node, settings: Settings) -> None:

@@ -1,6 +1,13 @@
 """The broker's settings: the table (Kafka's names, defaults, documentation), and the ways to fill and show it."""
 
-from broker.config.alteration import Alteration, AlterationRefusal, alter_configs, check_alterations, replace_configs
+from broker.config.alteration import (
+    Alteration,
+    AlterationRefusal,
+    AlterOperation,
+    alter_configs,
+    check_alterations,
+    replace_configs,
+)
 from broker.config.dynamic import (
     DYNAMIC_NAMES,
     check_dynamic_configs,
@@ -27,6 +34,7 @@ __all__ = [
     "SETTINGS",
     "SMALLEST_SEGMENT_BYTES",
     "TOPIC_SETTINGS",
+    "AlterOperation",
     "Alteration",
     "AlterationRefusal",
     "ConfigSource",

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker.config.loading import IGNORED_NAMES, IGNORED_PREFIXES, REFUSED_PREFIXES
-from broker.config.setting import Setting, SettingType
-from broker.config.settings import ALIASES, SETTINGS, ConfigSource, ConfigSynonym, Settings
+from broker.config.setting import Setting, SettingType, at_least
+from broker.config.settings import ALIASES, SETTINGS, ConfigSource, ConfigSynonym, Settings, setting_of_listener
 from broker.config.topic_settings import ConfigValue, invalid_value, shown_value
 
 DYNAMIC_NAMES = frozenset(
@@ -19,24 +19,37 @@ DYNAMIC_NAMES = frozenset(
     log.cleaner.min.compaction.lag.ms log.cleanup.policy log.flush.interval.messages log.flush.interval.ms
     log.index.interval.bytes log.index.size.max.bytes log.message.timestamp.after.max.ms
     log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes log.retention.ms
-    log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms max.connections
-    max.connections.per.ip message.max.bytes min.insync.replicas producer.id.expiration.ms
+    log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms
+    max.connection.creation.rate max.connections max.connections.per.ip max.connections.per.ip.overrides
+    message.max.bytes min.insync.replicas producer.id.expiration.ms
     transaction.partition.verification.enable
     """.split()  # noqa: SIM905  # reads and is kept in order more easily than quoted names
 )
 """Those of our settings that Kafka, too, changes while it runs; all are read anew whenever they count."""
 
-# Dynamic in Kafka, of parts that do not exist here: accepted, so that tools which set them work.
-_WITHOUT_EFFECT = frozenset(
-    """
-    background.threads cordoned.log.dirs follower.replication.throttled.rate leader.replication.throttled.rate
-    log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
-    log.cleaner.io.max.bytes.per.second log.cleaner.threads log.preallocate
-    max.connection.creation.rate max.connections.per.ip.overrides metric.reporters num.io.threads num.network.threads
-    num.recovery.threads.per.data.dir num.replica.fetchers replica.alter.log.dirs.io.max.bytes.per.second
-    unclean.leader.election.enable
-    """.split()  # noqa: SIM905  # as above
-)
+# Dynamic in Kafka, of parts that do not exist here: values are checked and kept, so that tools which set them work.
+_WITHOUT_EFFECT = {
+    row.name: row
+    for row in (
+        Setting("background.threads", SettingType.INT, None, "", at_least(1)),
+        Setting("cordoned.log.dirs", SettingType.LIST, None, ""),
+        Setting("follower.replication.throttled.rate", SettingType.LONG, None, "", at_least(0)),
+        Setting("leader.replication.throttled.rate", SettingType.LONG, None, "", at_least(0)),
+        Setting("log.cleaner.dedupe.buffer.size", SettingType.LONG, None, "", at_least(2**20 + 1)),
+        Setting("log.cleaner.io.buffer.load.factor", SettingType.DOUBLE, None, ""),
+        Setting("log.cleaner.io.buffer.size", SettingType.INT, None, "", at_least(0)),
+        Setting("log.cleaner.io.max.bytes.per.second", SettingType.DOUBLE, None, ""),
+        Setting("log.cleaner.threads", SettingType.INT, None, "", at_least(1)),
+        Setting("log.preallocate", SettingType.BOOLEAN, None, ""),
+        Setting("metric.reporters", SettingType.LIST, None, ""),
+        Setting("num.io.threads", SettingType.INT, None, "", at_least(1)),
+        Setting("num.network.threads", SettingType.INT, None, "", at_least(1)),
+        Setting("num.recovery.threads.per.data.dir", SettingType.INT, None, "", at_least(1)),
+        Setting("num.replica.fetchers", SettingType.INT, None, "", at_least(1)),
+        Setting("replica.alter.log.dirs.io.max.bytes.per.second", SettingType.LONG, None, "", at_least(0)),
+        Setting("unclean.leader.election.enable", SettingType.BOOLEAN, None, ""),
+    )
+}
 
 _OTHER_UNITS = (
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
@@ -59,7 +72,8 @@ def check_dynamic_configs(configs: Mapping[str, str]) -> str | None:
     if fixed:
         return f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
     for name, text in configs.items():
-        reason = invalid_value(SETTINGS[name], text) if name in SETTINGS else None
+        setting = SETTINGS.get(setting_of_listener(name) or name) or _WITHOUT_EFFECT.get(name)
+        reason = None if setting is None else invalid_value(setting, text)
         if reason is not None:
             return reason
     return None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from broker.config.listeners import parse_listeners
-from broker.config.settings import ALIASES, SETTINGS, Settings
+from broker.config.settings import ALIASES, LISTENER_PREFIX, SETTINGS, Settings, setting_of_listener
 from broker.config.topic_settings import TOPIC_SETTINGS
 
 ENVIRONMENT_PREFIX = "FENCEPOST_"
@@ -31,7 +31,7 @@ IGNORED_NAMES = frozenset(
     log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
     log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
     log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms log.message.downconversion.enable
-    log.message.format.version log.preallocate max.connection.creation.rate max.connections.per.ip.overrides
+    log.message.format.version log.preallocate
     max.request.partition.size.limit node.rack num.io.threads num.network.threads num.recovery.threads.per.data.dir
     num.replica.alter.log.dirs.threads num.replica.fetchers offsets.commit.required.acks principal.builder.class
     process.roles producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
@@ -119,9 +119,18 @@ def load_settings(
     warnings: list[str] = []
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    of_listeners: dict[str, str] = {}
     for entry in entries:
         name = ALIASES.get(entry.name, entry.name)
         setting = SETTINGS.get(name)
+        name_in_all = setting_of_listener(entry.name)
+        if name_in_all is not None:
+            try:
+                SETTINGS[name_in_all].parse(entry.text)
+            except ValueError as error:
+                problems.append(f"{entry.origin}: {entry.name}: {error}")
+            of_listeners[entry.name.lower()] = entry.text
+            continue
         if setting is None:
             _judge_unknown(entry, problems, warnings)
             continue
@@ -132,7 +141,7 @@ def load_settings(
             continue
         origins[name] = entry.origin
     _leave_out_controller_listeners(entries, values)
-    settings = Settings(**values, origins=origins)
+    settings = Settings(**values, origins=origins, of_listeners=of_listeners)
     if not problems:
         problems += _check_together(settings)
     if problems:
@@ -182,7 +191,7 @@ def _judge_unknown(entry: Entry, problems: list[str], warnings: list[str]) -> No
             "remove it, and let only trusted clients reach the listener"
         )
         return
-    if name in IGNORED_NAMES or name.startswith(IGNORED_PREFIXES) or name.startswith("listener.name."):
+    if name in IGNORED_NAMES or name.startswith(IGNORED_PREFIXES) or name.startswith(LISTENER_PREFIX):
         warnings.append(f"{entry.origin}: {name} has no meaning here and is ignored")
         return
     if name in TOPIC_SETTINGS:

@@ -41,6 +41,7 @@ _TYPE_NAMES = {
     SettingType.DOUBLE: "number",
     SettingType.LIST: "comma-separated list",
 }
+_COUNT = re.compile(r"\S+:\s*[0-9]+")
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 _INTEGER_BOUNDS = {
     SettingType.SHORT: (-(2**15), 2**15 - 1),
@@ -89,6 +90,18 @@ def replicas() -> Bounds:
     return Bounds(
         "partition:broker,… or *",
         lambda value: "".join(value) == "*" or all(part == "" or _REPLICA.fullmatch(part) for part in value),
+    )
+
+
+def not_zero() -> Bounds:
+    return Bounds("anything but 0", lambda value: value != 0)
+
+
+def connection_counts() -> Bounds:
+    """For a text: how many connections each of some addresses may have."""
+    return Bounds(
+        "address:count,…",
+        lambda value: all(_COUNT.fullmatch(part.strip()) for part in value.split(",") if part.strip()),
     )
 
 
@@ -155,15 +168,19 @@ def _parse_boolean(text: str) -> bool:
     return lowered == "true"
 
 
-def _parse_integer(text: str) -> int:
-    # int() also takes "1_000" and non-ASCII digits, which other readers of the same file would refuse.
+def _digits(text: str) -> str:
+    """Python also takes "1_000" and non-ASCII digits, which other readers of the same file would refuse."""
     if not text.isascii() or "_" in text:
         raise ValueError(text)
-    return int(text)
+    return text
+
+
+def _parse_integer(text: str) -> int:
+    return int(_digits(text))
 
 
 def _parse_number(text: str) -> float:
-    value = float(text)
+    value = float(_digits(text))
     if not math.isfinite(value):
         raise ValueError(text)
     return value

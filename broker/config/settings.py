@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -19,6 +20,16 @@ from broker.config.table import (
     TransactionSettings,
 )
 
+LISTENER_PREFIX = "listener.name."
+NAMES_OF_LISTENERS = ("max.connections", "max.connection.creation.rate")
+"""The settings that single listeners can have of their own."""
+
+
+def setting_of_listener(name: str) -> str | None:
+    """The setting that `listener.name.<listener>.<setting>` sets for one listener; None where that has no effect."""
+    _, _, setting = name.removeprefix(LISTENER_PREFIX).partition(".")
+    return setting if name.startswith(LISTENER_PREFIX) and setting in NAMES_OF_LISTENERS else None
+
 
 class ConfigSource(IntEnum):
     """Where the value of a config comes from, with the numbers of DescribeConfigs."""
@@ -28,6 +39,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    BROKER_LOGGER = 6
     GROUP = 8
 
 
@@ -67,15 +79,27 @@ class Settings(
 
     Made by `load_settings` from what a user wrote, or directly, by tests: `Settings(log_dirs="…", num_partitions=3)`.
     An attribute always holds the value in force: `override` is the one way in which it changes while the broker runs.
-    origins: for each name that was set, where: `broker.properties:12`, `--set`, `FENCEPOST_NUM_PARTITIONS`.
+    origins:      for each name that was set, where: `broker.properties:12`, `--set`, `FENCEPOST_NUM_PARTITIONS`.
+    of_listeners: what was set for single listeners, texts by whole name: `listener.name.internal.max.connections`.
     """
 
     origins: Mapping[str, str] = field(default_factory=dict)
+    of_listeners: Mapping[str, str] = field(default_factory=dict)
     layers: DynamicLayers = field(default_factory=DynamicLayers, repr=False, compare=False)
 
     def value(self, name: str) -> Any:
         """The typed value of a setting by its Kafka name."""
         return getattr(self, SETTINGS[name].attribute)
+
+    def of_listener(self, name: str, listener: str) -> Any:
+        """The typed value of a setting for one listener; None where it has none of its own."""
+        own_name = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
+        for texts in (self.layers.of_this_broker, self.layers.of_all_brokers, self.of_listeners):
+            if own_name in texts:
+                # Texts are checked before they are kept, but not by versions that did not know the name.
+                with contextlib.suppress(ValueError):
+                    return SETTINGS[name].parse(texts[own_name])
+        return None
 
     def static_value(self, name: str) -> Any:
         """The typed value that the broker was started with."""

@@ -17,9 +17,11 @@ from broker.config.setting import (
     any_of,
     at_least,
     between,
+    connection_counts,
     declare,
     each_of,
     gzip_levels,
+    not_zero,
     one_of,
 )
 
@@ -131,6 +133,16 @@ class ConnectionSettings:
     max_connections_per_ip: int = declare(
         INT, MAX_INT32, "How many connections one address may have open; further ones are closed at once.", at_least(1)
     )
+    max_connections_per_ip_overrides: str = declare(
+        STRING, "", "The same for single addresses or hosts: `10.0.0.7:100,backup.example:5`.", connection_counts()
+    )
+    max_connection_creation_rate: int = declare(
+        INT,
+        MAX_INT32,
+        "How many new connections per second are served; what comes faster has to wait before its first request is "
+        "read.",
+        at_least(1),
+    )
     fencepost_connection_max_in_flight: int = declare(
         INT,
         128,
@@ -226,11 +238,10 @@ class LogSettings:
         None,
         "Where that is larger than 1: records are flushed within this time, give or take 5 s. Unset: whenever the "
         "operating system sees fit.",
-        at_least(0),
     )
-    log_retention_hours: int = declare(INT, 168, "How long a segment is kept; -1 for ever.")
-    log_retention_minutes: int | None = declare(INT, None, "The same in minutes; stronger than hours.")
-    log_retention_ms: int | None = declare(LONG, None, "The same in milliseconds; stronger than minutes.")
+    log_retention_hours: int = declare(INT, 168, "How long a segment is kept; -1 for ever.", not_zero())
+    log_retention_minutes: int | None = declare(INT, None, "The same in minutes; stronger than hours.", not_zero())
+    log_retention_ms: int | None = declare(LONG, None, "The same in milliseconds; stronger than minutes.", not_zero())
     log_retention_bytes: int = declare(LONG, -1, "How many bytes of a partition are kept; below 0: all of them.")
     log_retention_check_interval_ms: int = declare(
         LONG,

@@ -1,8 +1,8 @@
 """AlterConfigs, IncrementalAlterConfigs and ListConfigResources: settings of topics and brokers, while they run.
 
-What is changed counts from the next request on, and after a restart. Client metrics and loggers have no
-configs here.
-Source: KIP-133, KIP-226, KIP-339, KIP-1142; Kafka's ConfigAdminManager and ConfigurationControlManager.
+What is changed counts from the next request on, and after a restart; levels of loggers do not outlive this process.
+Client metrics have no configs here.
+Source: KIP-133, KIP-226, KIP-339, KIP-412, KIP-1142; Kafka's ConfigAdminManager and ConfigurationControlManager.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ FIRST_LIST_VERSION_WITH_TYPES = 1
 Configs = Mapping[str, str]
 Resource = AlterConfigsResource | IncrementalAlterConfigsResource
 Outcome = tuple[ErrorCode, str | None]
+_DONE: Outcome = (ErrorCode.NONE, None)
 
 
 def alter_configs_failed(request: AlterConfigsRequest, error: ErrorCode, version: int) -> AlterConfigsResponse:
@@ -88,11 +89,12 @@ def incremental_alter_configs_failed(
 async def handle_incremental_alter_configs(
     context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Set, delete, append to and subtract from single configs of topics and brokers; `validate_only` changes nothing.
+    """Set, delete, append to and subtract from single configs of topics, brokers and groups, and set the levels of this
+    broker's loggers; `validate_only` changes nothing.
 
     Refuses, per resource: INVALID_REQUEST (named twice, a config named twice or without a value, a kind of resource
     without configs, another broker, a broker config that is fixed while the broker runs or has no such value),
-    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG (of a topic), KAFKA_STORAGE_ERROR.
+    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG (of a topic or a logger), KAFKA_STORAGE_ERROR.
     """
     alterations = [
         [Alteration(config.name, config.config_operation, config.value) for config in resource.configs]
@@ -150,15 +152,24 @@ async def _alter_all(
         outcome: Outcome
         if counts[resource.resource_type, resource.resource_name] > 1:
             outcome = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+        elif (refusal := check_alterations(resource_alterations)) is not None:
+            outcome = refusal
+        elif _is_loggers(resource):
+            name = resource.resource_name
+            refusal = services.loggers.alter(services.node_id, name, resource_alterations, validate_only=validate_only)
+            outcome = _DONE if refusal is None else refusal
         else:
-            refusal = check_alterations(resource_alterations)
-            if refusal is not None:
-                outcome = refusal.error, refusal.message
-            else:
-                changed = change(resource_alterations, _Kind(services, resource.resource_type))
-                outcome = await _alter(services, resource, changed, validate_only=validate_only)
+            changed = change(resource_alterations, _Kind(services, resource.resource_type))
+            outcome = await _alter(services, resource, changed, validate_only=validate_only)
         results.append(_result(resource, outcome))
     return results
+
+
+def _is_loggers(resource: Resource) -> bool:
+    """Their levels are set one by one only, as in Kafka."""
+    return resource.resource_type == ResourceType.BROKER_LOGGER and isinstance(
+        resource, IncrementalAlterConfigsResource
+    )
 
 
 async def _alter(services: Services, resource: Resource, change: Change, *, validate_only: bool) -> Outcome:
@@ -208,8 +219,8 @@ def list_config_resources_failed(
 def handle_list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """The topics, the brokers, and the groups that have configs; of the other kinds there are none. Version 0 asks for
-    client metrics only.
+    """The topics, the brokers and their loggers, and the groups that have configs; of client metrics there are none.
+    Version 0 asks for these only.
 
     Refuses: UNSUPPORTED_VERSION (a type that has no configs).
     """
@@ -220,9 +231,10 @@ def handle_list_config_resources(
         return list_config_resources_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
     services = context.services
     found = []
-    if ResourceType.BROKER in kinds:
-        nodes = [services.node_id, *(other.node_id for other in services.topics.placement.other_nodes())]
-        found += [ConfigResource(resource_name=str(node), resource_type=ResourceType.BROKER) for node in nodes]
+    nodes = [services.node_id, *(other.node_id for other in services.topics.placement.other_nodes())]
+    for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        if kind in kinds:
+            found += [ConfigResource(resource_name=str(node), resource_type=kind) for node in nodes]
     if ResourceType.TOPIC in kinds:
         found += [
             ConfigResource(resource_name=topic.name, resource_type=ResourceType.TOPIC)

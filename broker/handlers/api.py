@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from broker.loggers import Loggers
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Services:
     host: str  # as advertised to clients
     port: int
     cluster_id: str
+    loggers: Loggers = field(default_factory=Loggers)
     # By producer id, resolved once the last Produce that waited for its verification has appended: what keeps their
     # order.
     produce_verifications: dict[int, asyncio.Future[None]] = field(default_factory=dict)

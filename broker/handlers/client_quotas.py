@@ -5,11 +5,9 @@ Source: KIP-546; Kafka's ClientQuotaControlManager and ClientQuotasImage.
 
 from __future__ import annotations
 
-import asyncio
-import socket
-
 from broker.disk import StorageError
 from broker.handlers.api import RequestContext, Services, api
+from broker.quotas.addresses import address_of
 from broker.quotas.entities import (
     IP,
     Entity,
@@ -135,9 +133,6 @@ def _wrong_quota(entity: Entity, ops: list[OpData]) -> str | None:
 
 async def _unknown_address(entity: Entity) -> str | None:
     for entity_type, name in entity:
-        if entity_type == IP and name is not None:
-            try:
-                await asyncio.get_running_loop().getaddrinfo(name, None)
-            except (socket.gaierror, UnicodeError):
-                return f"{name} is not a valid IP or resolvable host."
+        if entity_type == IP and name is not None and await address_of(name) is None:
+            return f"{name} is not a valid IP or resolvable host."
     return None

@@ -1,6 +1,7 @@
-"""DescribeConfigs: the settings of topics and of this broker, with where each value comes from.
+"""DescribeConfigs: the settings of topics and of this broker, with where each value comes from, and the levels of its
+loggers.
 
-Source: KIP-133, KIP-226 (synonyms), KIP-569 (types and documentation); Kafka's ConfigHelper.
+Source: KIP-133, KIP-226 (synonyms), KIP-412 (loggers), KIP-569 (types and documentation); Kafka's ConfigHelper.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
-from broker.config import ConfigValue, describe_broker_configs, describe_broker_defaults
+from broker.config import ConfigSource, ConfigValue, describe_broker_configs, describe_broker_defaults
 from broker.handlers.api import RequestContext, Services, api
 from broker.handlers.metadata import missing_topic_error
 from protocol.errors import ErrorCode
@@ -25,7 +26,7 @@ UNKNOWN_TYPE = 0
 
 
 class ResourceType(IntEnum):
-    """What can have configs, with Kafka's numbers. Only topics, brokers and groups have any here."""
+    """What can have configs, with Kafka's numbers. CLIENT_METRICS have none here."""
 
     TOPIC = 2
     BROKER = 4
@@ -64,6 +65,8 @@ def handle_describe_configs(context: RequestContext, request: DescribeConfigsReq
 def _describe(
     services: Services, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        return _describe_loggers(services, resource)
     name = resource.resource_name
     values: Sequence[ConfigValue]
     if resource.resource_type == ResourceType.TOPIC:
@@ -83,13 +86,46 @@ def _describe(
     else:
         message = f"Resources of type {resource.resource_type} have no configs here."
         return _failed(resource, ErrorCode.INVALID_REQUEST, message)
-    wanted = frozenset(resource.configuration_keys) if resource.configuration_keys else None
+    wanted = _wanted(resource)
+    return _described(
+        resource, [_describe_value(request, value) for value in values if wanted is None or value.name in wanted]
+    )
+
+
+def _wanted(resource: DescribeConfigsResource) -> frozenset[str] | None:
+    """The names that are asked for; None for all."""
+    return frozenset(resource.configuration_keys) if resource.configuration_keys else None
+
+
+def _described(
+    resource: DescribeConfigsResource, configs: list[DescribeConfigsResourceResult]
+) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message="",
         resource_type=resource.resource_type,
-        resource_name=name,
-        configs=[_describe_value(request, value) for value in values if wanted is None or value.name in wanted],
+        resource_name=resource.resource_name,
+        configs=configs,
+    )
+
+
+def _describe_loggers(services: Services, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    """The level of each logger. As in Kafka, without synonyms, type and documentation."""
+    name = resource.resource_name
+    reason = wrong_broker(services, name) if name else "Broker id must not be empty"
+    if reason is not None:
+        return _failed(resource, ErrorCode.INVALID_REQUEST, reason)
+    wanted = _wanted(resource)
+    loggers = services.loggers
+    return _described(
+        resource,
+        [
+            DescribeConfigsResourceResult(
+                name=logger, value=loggers.level(logger).name, config_source=ConfigSource.BROKER_LOGGER
+            )
+            for logger in loggers.names()
+            if wanted is None or logger in wanted
+        ],
     )
 
 

@@ -40,20 +40,26 @@ def describe_log_dirs_failed(
 
 
 @api(DescribeLogDirsRequest, DescribeLogDirsResponse, versions="1-5", failed=describe_log_dirs_failed)
-def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+async def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """The data directory with the sizes of the partitions asked for; `topics` null for all of them.
 
-    Partitions that are not here are left out, and those whose logs a start has left to be opened later.
+    Partitions that are not here are left out.
     """
-    directory = context.services.topics.directory
+    topics = context.services.topics
+    directory = topics.directory
     wanted: dict[str, frozenset[int]] | None = None
     if request.topics is not None:
         wanted = {topic.topic: frozenset(topic.partitions) for topic in request.topics}
+
+    def is_wanted(name: TopicPartition) -> bool:
+        # A directory that a deleted topic has left is not opened yet either.
+        return topics.metadata.get(name.topic) is not None and (
+            wanted is None or name.partition in wanted.get(name.topic, ())
+        )
+
     sizes: defaultdict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
-    for log in directory.logs():
-        topic, partition = log.topic_partition
-        if wanted is None or partition in wanted.get(topic, ()):
-            sizes[topic].append(DescribeLogDirsPartition(partition_index=partition, partition_size=log.size_bytes))
+    for (topic, partition), size_bytes in (await directory.sizes_bytes(is_wanted)).items():
+        sizes[topic].append(DescribeLogDirsPartition(partition_index=partition, partition_size=size_bytes))
     try:
         volume, error = directory.volume(), ErrorCode.NONE
     except StorageError:

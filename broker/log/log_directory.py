@@ -124,6 +124,20 @@ class LogDirectory:
     def logs(self) -> Iterable[PartitionLog]:
         return self._logs.values()
 
+    async def sizes_bytes(self, is_wanted: Callable[[TopicPartition], bool]) -> dict[TopicPartition, int]:
+        """The sizes of logs; where one is not open yet, that of its files. Those that cannot be read are left out."""
+        sizes = {}
+        for count, name in enumerate([name for name in self.unopened if is_wanted(name)]):
+            if count % LOADS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if name in self.unopened:
+                with contextlib.suppress(StorageError):
+                    sizes[name] = PartitionFiles(self._disk, self._join(str(name))).segments_bytes()
+        for name, partition_log in self._logs.items():
+            if is_wanted(name):
+                sizes[name] = partition_log.size_bytes
+        return sizes
+
     # Open
 
     async def open(

@@ -63,6 +63,12 @@ class PartitionFiles:
                 offsets.setdefault(match[2], []).append(int(match[1]))
         return offsets
 
+    def segments_bytes(self) -> int:
+        """The size of all segments as they lie on the disk, their indexes left out. Raises StorageError."""
+        return sum(
+            self.disk.size_bytes(self.path(file_name(offset, ".log"))) for offset in self.numbered().get(".log", ())
+        )
+
     def new_segment(self, base_offset: int, index_interval_bytes: int) -> Segment:
         return Segment(
             self.disk,

@@ -1,7 +1,7 @@
 """The quotas of this broker: kept in the metadata store, looked up and charged per request.
 
-Listeners do not ask who is there, so the user is always ANONYMOUS, as in Kafka. `connection_creation_rate` is kept and
-shown; nothing is refused for it.
+Listeners do not ask who is there, so the user is always ANONYMOUS, as in Kafka. What addresses use is charged by
+`broker.quotas.connections`.
 Source: KIP-13, KIP-124, KIP-219, KIP-546, KIP-599; Kafka's ClientQuotaManager, ClientRequestQuotaManager and
 ControllerMutationQuotaManager.
 """
@@ -18,7 +18,8 @@ from broker.clock import Clock
 from broker.config import Settings
 from broker.metadata.document import VersionedDocument
 from broker.metadata.store import MetadataStore
-from broker.quotas.entities import Entity, Limit, QuotaKey, entity_of, limit_for
+from broker.quotas.addresses import address_of
+from broker.quotas.entities import DEFAULT, Entity, Limit, QuotaKey, entity_of, limit_for
 from broker.quotas.rates import SampledRate, TokenBucket
 
 log = structlog.get_logger(__name__)
@@ -30,13 +31,13 @@ RATE_EXPIRY_MS = 3_600_000
 NANOSECONDS_PER_PERCENT = 10_000_000  # of a second
 
 Quotas = Mapping[Entity, Mapping[str, float]]
-_ENFORCED = frozenset(QuotaKey) - {QuotaKey.CONNECTION_CREATION_RATE}
+_OF_REQUESTS = frozenset(QuotaKey) - {QuotaKey.CONNECTION_CREATION_RATE}
 
 
 class ClientQuotas:
     """All quotas, and what has been used of them.
 
-    is_active: whether any is set that is enforced; while none is, requests need not be metered.
+    is_active: whether any is set that requests are charged for; while none is, they need not be metered.
     """
 
     def __init__(self, store: MetadataStore, settings: Settings, clock: Clock) -> None:
@@ -48,11 +49,12 @@ class ClientQuotas:
         self._limits: dict[tuple[QuotaKey, str], Limit | None] = {}
         self._rates: dict[tuple[QuotaKey, Entity], SampledRate] = {}
         self._buckets: dict[Entity, TokenBucket] = {}
+        self._connection_rates: dict[str | None, float] = {}
 
     async def open(self) -> None:
         """Put in force what was set before this start. Raises StorageError."""
         await self._document.load()
-        self._put_in_force()
+        await self._put_in_force()
 
     @property
     def all(self) -> Quotas:
@@ -72,12 +74,26 @@ class ClientQuotas:
             }
 
         await self._document.change(changed)
-        self._put_in_force()
+        await self._put_in_force()
         log.info("client_quotas_altered", entity=dict(entity), quotas=dict(self.all.get(entity, {})))
 
-    def _put_in_force(self) -> None:
+    async def _put_in_force(self) -> None:
         self._limits.clear()
-        self.is_active = any(key in quotas for quotas in self.all.values() for key in _ENFORCED)
+        self.is_active = any(key in quotas for quotas in self.all.values() for key in _OF_REQUESTS)
+
+        rates: dict[str | None, float] = {}
+        for entity, quotas in self.all.items():
+            if QuotaKey.CONNECTION_CREATION_RATE in quotas:
+                ((_, name),) = entity
+                address = None if name is None else await address_of(name)
+                if name is None or address is not None:
+                    rates[address] = quotas[QuotaKey.CONNECTION_CREATION_RATE]
+        self._connection_rates = rates
+
+    def connection_rate_limit(self, address: str) -> float | None:
+        """How many connections per second an address may open; None without a quota."""
+        rates = self._connection_rates
+        return rates.get(address, rates.get(DEFAULT)) if rates else None
 
     # Charging
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from scripts.diffing.comparison import NOTHING, Deviation
 
 UNKNOWN_SERVER_ERROR = -1
+REFUSED_CHANGE = 42
 ANYTHING = ("anything",)
 
 
@@ -71,9 +72,9 @@ DECLARED: tuple[Declared, ...] = (
     Declared("flush", "*", "*", "*configs.flush.messages.value"),
     Declared("eligible-leader-replicas", "*", "*", "*configs.min.insync.replicas*"),
     Declared("eligible-leader-replicas", "configs", "describe: all brokers", "results..configs"),
-    Declared("loggers", "configs", "describe: a logger"),
-    Declared("loggers", "configs", "change: an unknown level of a logger"),
-    Declared("loggers", "configs", "list: loggers"),
+    Declared("loggers", "configs", "describe: all loggers"),
+    Declared("threads", "configs", "bounds of all brokers: *.threads*", "*", (REFUSED_CHANGE,)),
+    Declared("threads", "configs", "bounds of all brokers: num.replica.fetchers", "*", (REFUSED_CHANGE,)),
     Declared("group-configs", "configs", "describe: a group", "results.group.configs.streams.*"),
     Declared("group-configs", "configs", "describe: a group", "results.group.configs.share.assignment.interval.ms"),
     Declared("client-metrics", "configs", "describe: client metrics"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +16,7 @@ import pytest
 from broker.config import Settings
 from broker.disk import StorageError
 from broker.node import Node
+from broker.quotas.entities import QuotaKey, entity_of
 from broker.server import StartError
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header, request_header_version, response_header_version
@@ -332,6 +334,30 @@ async def test_further_connections_than_allowed_are_closed(tmp_path: Path) -> No
         await one.call(MetadataRequest(topics=[]), MetadataResponse, 9)
         async with connected(node) as two:
             assert await two.is_closed()
+
+
+async def test_an_address_that_connects_too_often_is_closed_after_a_pause(tmp_path: Path) -> None:
+    async with running(tmp_path, quota_window_num=2, quota_window_size_seconds=1) as node:
+        address = entity_of([("ip", "127.0.0.1")])
+        await node.services.client_quotas.change(address, {QuotaKey.CONNECTION_CREATION_RATE: 1.0})
+        async with connected(node) as one, connected(node) as two:
+            await one.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+            started_s = asyncio.get_running_loop().time()
+            assert await two.is_closed()
+            assert asyncio.get_running_loop().time() - started_s > 0.3
+        async with connected(node) as gone:
+            pass
+        assert await gone.is_closed()
+
+
+async def test_above_the_rate_of_the_broker_a_connection_waits_until_it_is_served(tmp_path: Path) -> None:
+    limits = {"max_connection_creation_rate": 2, "quota_window_num": 1, "quota_window_size_seconds": 1}
+    async with running(tmp_path, **limits) as node, contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(node)) for _ in range(3)]
+        started_s = asyncio.get_running_loop().time()
+        for client in clients:
+            await client.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+        assert 0.3 < asyncio.get_running_loop().time() - started_s < 5
 
 
 async def test_idle_connections_are_closed_but_not_those_that_wait(tmp_path: Path) -> None:

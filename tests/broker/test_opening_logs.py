@@ -115,6 +115,21 @@ async def test_after_a_crash_who_asks_is_told_to_ask_again_and_then_gets_it(tmp_
     await broker.stop()
 
 
+async def test_the_size_of_a_log_is_known_before_it_is_open(tmp_path: Path) -> None:
+    broker = await Broker(tmp_path).with_orders()
+    opened = await broker.logs.sizes_bytes(lambda name: name.topic == "orders")
+    assert 0 < opened[FIRST] == opened[SECOND] / 2 == opened[THIRD] / 3
+    topics = await broker.restart(crash=True)
+    assert topics.is_unopened(FIRST)
+    assert await broker.logs.sizes_bytes(lambda name: name.topic == "orders") == opened
+    await broker.topics.ensure_opened()
+    broker.disk.refused = "orders-1"
+    await broker.restart()
+    unopened = await broker.logs.sizes_bytes(lambda name: name != THIRD)
+    assert unopened == {FIRST: opened[FIRST]}, "what cannot be read is left out"
+    await broker.stop()
+
+
 async def test_the_rest_is_opened_without_anybody_asking(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).with_orders()
     with structlog.testing.capture_logs() as logs:

@@ -216,6 +216,10 @@ class SimulatedDisk:
             disk._root.lose_power(self._chance)
         return disk
 
+    def size_bytes(self, path: str) -> int:
+        node = self._find(path)
+        return len(node.content) if isinstance(node, _FileNode) else 0
+
     def volume(self, path: str) -> Volume:
         return Volume(total_bytes=2**40, usable_bytes=2**40)
 

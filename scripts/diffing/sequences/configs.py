@@ -16,6 +16,33 @@ from scripts.diffing.exchange import Exchange
 
 UNKNOWN, TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 0, 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
+NUMBERS = tuple(
+    """
+    -9223372036854775809 -2147483649 -131073 -131072 -3 -2 -1 0 1 2 3 4 9 10 11 13 14 17 18 22 23 1023 1024
+    1048575 1048576 2147483647 2147483648 9223372036854775807 9223372036854775808 -0.1 0.5 1.0 1.1 +1 1_000 0x10 1e3
+    """.split()  # noqa: SIM905  # read and kept in order more easily than quoted
+)
+WORDS = tuple(
+    """
+    yes true False none delete delete,delete compact, ,delete GZIP gzip 0:1 0:1,2:3 0:1, 0:1,* * *,* CreateTime
+    """.split()  # noqa: SIM905  # as above
+)
+DYNAMIC_BROKER_SETTINGS = tuple(
+    """
+    background.threads compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+    follower.replication.throttled.rate leader.replication.throttled.rate log.cleaner.backoff.ms
+    log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms log.cleaner.io.buffer.load.factor
+    log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.max.compaction.lag.ms
+    log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleaner.threads log.cleanup.policy
+    log.flush.interval.messages log.flush.interval.ms log.index.interval.bytes log.index.size.max.bytes
+    log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.type log.preallocate
+    log.retention.bytes log.retention.ms log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms
+    max.connection.creation.rate max.connections max.connections.per.ip max.connections.per.ip.overrides
+    message.max.bytes min.insync.replicas num.io.threads num.network.threads num.recovery.threads.per.data.dir
+    num.replica.fetchers producer.id.expiration.ms replica.alter.log.dirs.io.max.bytes.per.second
+    transaction.partition.verification.enable unclean.leader.election.enable
+    """.split()  # noqa: SIM905  # as above
+)
 BROKER_SETTINGS = [
     "log.retention.ms",
     "log.retention.hours",
@@ -37,10 +64,13 @@ def run(exchange: Exchange) -> None:
     replacements(exchange)
     increments(exchange)
     lists(exchange)
+    bounds(exchange)
 
 
 def descriptions(exchange: Exchange) -> None:
     name = exchange.create_topic("described", retention_ms="1000", cleanup_policy="compact,delete")
+    level = IncrementalAlterConfigsResource(LOGGER, "1", [IncrementalAlterableConfig("root", SET, "ERROR")])
+    exchange.call(IncrementalAlterConfigsRequest([level]), 1)
     for version in exchange.versions(DescribeConfigsRequest):
 
         def ask(
@@ -77,6 +107,9 @@ def descriptions(exchange: Exchange) -> None:
         ask("a broker that is no number", broker("one", ["num.partitions"]))
         ask("all brokers", broker("", None))
         ask("a logger", DescribeConfigsResource(LOGGER, "1", ["root"]))
+        ask("all loggers", DescribeConfigsResource(LOGGER, "1", None))
+        ask("an unknown logger", DescribeConfigsResource(LOGGER, "1", ["no.such.logger"]))
+        ask("a logger of a broker that is no number", DescribeConfigsResource(LOGGER, "one", ["root"]))
         ask("a logger of an unknown broker", DescribeConfigsResource(LOGGER, "9", ["root"]))
         ask("a logger without name", DescribeConfigsResource(LOGGER, "", ["root"]))
         ask("an unknown kind", DescribeConfigsResource(77, "x", None))
@@ -168,6 +201,11 @@ def increments(exchange: Exchange) -> None:
         ask("unknown is set", ("no.such.setting", SET, "1"))
         ask("no number", ("retention.ms", SET, "soon"))
         ask("out of range", ("segment.bytes", SET, "3"))
+        ask("too small a segment", ("segment.bytes", SET, "1048575"))
+        ask("too small a segment of all brokers", ("log.segment.bytes", SET, "1048575"), kind=BROKER, name="")
+        ask("segments as tests have them", ("internal.segment.bytes", SET, "300"))
+        ask("appended to segments as tests have them", ("internal.segment.bytes", APPEND, "300"))
+        ask("segments as tests have them, no number", ("internal.segment.bytes", SET, ""))
         ask("no boolean", ("preallocate", SET, "maybe"))
         ask("one twice", ("retention.ms", SET, "1"), ("retention.ms", SET, "2"))
         ask("one set and deleted", ("retention.ms", SET, "1"), ("retention.ms", DELETE, None))
@@ -181,7 +219,30 @@ def increments(exchange: Exchange) -> None:
         ask("all brokers, only validated", ("log.retention.ms", SET, "4"), kind=BROKER, name="", validate_only=True)
         ask("a broker's wrong value", ("log.retention.ms", SET, "x"), kind=BROKER, name="1")
         ask("a logger of an unknown broker", ("root", SET, "INFO"), kind=LOGGER, name="9")
-        ask("an unknown level of a logger", ("root", SET, "LOUD"), kind=LOGGER, name="1")
+        levels: dict[str, list[tuple[str, int, str | None]]] = {
+            "an unknown level of a logger": [("root", SET, "LOUD")],
+            "a level in small letters": [("root", SET, "info")],
+            "no level": [("root", SET, "")],
+            "a level of null": [("root", SET, None)],
+            "a level appended": [("root", APPEND, "INFO")],
+            "a level subtracted": [("root", SUBTRACT, "INFO")],
+            "a level by an unknown operation": [("root", 9, "INFO")],
+            "no level for the root": [("root", DELETE, None)],
+            "the root by another name": [("ROOT", SET, "INFO")],
+            "an unknown logger": [("no.such.logger", SET, "INFO")],
+            "an unknown logger, to the level above it": [("no.such.logger", DELETE, None)],
+            "a good level and a bad one": [("root", SET, "TRACE"), ("no.such.logger", SET, "INFO")],
+            "a level twice": [("root", SET, "INFO"), ("root", SET, "INFO")],
+            "no logger": [],
+            "a level": [("root", SET, "WARN")],
+        }
+        for situation, changes in levels.items():
+            ask(situation, *changes, kind=LOGGER, name="1")
+        ask("a level, only validated", ("root", SET, "TRACE"), kind=LOGGER, name="1", validate_only=True)
+        ask("a logger without broker", ("root", SET, "INFO"), kind=LOGGER, name="")
+        ask("a logger of a broker that is no number", ("root", SET, "INFO"), kind=LOGGER, name="one")
+        root = DescribeConfigsResource(LOGGER, "1", ["root", "no.such.logger"])
+        exchange.ask(f"change in version {version}: the level of the root", DescribeConfigsRequest([root]), 4)
         ask("one bad and one good", ("segment.bytes", SET, "x"), ("retention.ms", SET, "77"))
         twice = [IncrementalAlterConfigsResource(TOPIC, name, []) for _ in range(2)]
         exchange.ask("change: a topic twice", IncrementalAlterConfigsRequest(twice), version)
@@ -190,7 +251,8 @@ def increments(exchange: Exchange) -> None:
             IncrementalAlterConfigsResource(TOPIC, name, [IncrementalAlterableConfig("retention.ms", SET, "88")]),
         ]
         exchange.ask("change: a topic that is there and one that is not", IncrementalAlterConfigsRequest(two), version)
-        described = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, ["retention.ms", "cleanup.policy"])])
+        shown = ["retention.ms", "cleanup.policy", "internal.segment.bytes"]
+        described = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, shown)])
         exchange.ask_until(
             f"change in version {version}: what came of it",
             described,
@@ -211,3 +273,26 @@ def lists(exchange: Exchange) -> None:
             "one known and one unknown": [BROKER, 77],
         }.items():
             exchange.ask(f"list: {situation}", ListConfigResourcesRequest(kinds), version)
+
+
+def bounds(exchange: Exchange) -> None:
+    """Settings of topics, and those of all brokers that may change, at the edges of what they take."""
+    topic = exchange.create_topic("bounded")
+    version = exchange.versions(IncrementalAlterConfigsRequest)[-1]
+
+    def ask(whose: str, kind: int, name: str, setting: str) -> None:
+        refused = {}
+        for value in ("", *NUMBERS, *WORDS):
+            change = IncrementalAlterConfigsResource(kind, name, [IncrementalAlterableConfig(setting, SET, value)])
+            reply = exchange.call(IncrementalAlterConfigsRequest([change], validate_only=True), version)
+            refused[value] = reply.responses[0].error_code
+        exchange.note(f"bounds of {whose}: {setting}", version, refused)
+
+    reply = exchange.call(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, topic)]), 4)
+    for setting in sorted(config.name for config in reply.results[0].configs):
+        ask("a topic", TOPIC, topic, setting)
+    for setting in DYNAMIC_BROKER_SETTINGS:
+        ask("all brokers", BROKER, "", setting)
+    for setting in ("max.connections", "max.connection.creation.rate"):
+        ask("a listener of a broker", BROKER, "1", f"listener.name.plaintext.{setting}")
+        ask("a listener of all brokers", BROKER, "", f"listener.name.plaintext.{setting}")

@@ -86,6 +86,8 @@ def creation(exchange: Exchange) -> None:
         ask("an unknown config", topic("unknown-config", configs=config("no.such.config", "1")))
         ask("a config that is no number", topic("no-number", configs=config("retention.ms", "soon")))
         ask("a config out of its range", topic("range", configs=config("segment.bytes", "-1")))
+        ask("too small a segment", topic("small", configs=config("segment.bytes", "1048575")))
+        ask("segments as tests have them", topic("tested", configs=config("internal.segment.bytes", "300")))
         ask("an unknown cleanup policy", topic("policy", configs=config("cleanup.policy", "burn")))
         ask("a broker's config", topic("brokers", configs=config("num.network.threads", "1")))
         ask("the same config twice", topic("twice-config", configs=config("retention.ms", "1") * 2))

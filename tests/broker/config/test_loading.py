@@ -56,6 +56,19 @@ def test_the_controller_listener_of_a_kraft_node_is_left_out(tmp_path: Path) -> 
     assert "controller.listener.names" in loaded.warnings[0]
 
 
+def test_listeners_can_have_limits_of_their_own() -> None:
+    limit = "listener.name.internal.max.connections"
+    settings = load_settings(assignments=[f"{limit}=5", "listener.name.internal.ssl.client.auth=none"]).settings
+    assert (settings.of_listener("max.connections", "INTERNAL"), settings.of_listeners) == (5, {limit: "5"})
+    assert settings.of_listener("max.connections", "EXTERNAL") is None
+    (problem,) = problems_of(assignments=[f"{limit}=many"])
+    assert problem.startswith(f"--set: {limit}: expected whole number, 1 or more")
+    settings.override(of_this_broker={limit: "7"}, of_all_brokers={limit: "6"})
+    assert settings.of_listener("max.connections", "INTERNAL") == 7
+    settings.override(of_this_broker={limit: "kept by an older version"}, of_all_brokers={limit: "6"})
+    assert settings.of_listener("max.connections", "INTERNAL") == 6
+
+
 def test_other_variables_are_not_looked_at() -> None:
     environment = {"PATH": "/bin", "FENCEPOST_BOOTSTRAP": "host:1", "FENCEPOST_PYTHON": "python3"}
     assert load_settings(environment=environment).settings == Settings()

@@ -22,7 +22,7 @@ from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsRes
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.handler_context import NODE_ID, HandlerBroker, batch, open_broker
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 Change = tuple[str, int, str | None]
 ALL = ""
@@ -227,12 +227,28 @@ async def test_a_broker_config_is_the_default_of_all_topics_at_once(broker: Hand
     assert await value_of(broker, TOPIC, "orders", "max.message.bytes") == ("1048588", 5)
 
 
-async def test_config_resources_are_topics_and_brokers(broker: HandlerBroker) -> None:
+async def test_levels_of_loggers_are_set_one_by_one_only(broker: HandlerBroker) -> None:
+    changes = [("broker.topics", SET, "TRACE"), ("root", SET, "WARN")]
+    assert await alter(broker, LOGGER, HERE, *changes, validate_only=True) == (ErrorCode.NONE, None)
+    assert (await value_of(broker, LOGGER, HERE, "root"))[0] == "INFO"
+    assert await alter(broker, LOGGER, HERE, *changes) == (ErrorCode.NONE, None)
+    assert (await value_of(broker, LOGGER, HERE, "broker.topics"))[0] == "TRACE"
+    assert await alter(broker, LOGGER, HERE, ("broker.topics", DELETE, None)) == (ErrorCode.NONE, None)
+    assert (await value_of(broker, LOGGER, HERE, "broker.topics"))[0] == "WARN"
+    assert (await alter(broker, LOGGER, HERE, ("root", APPEND, "INFO")))[0] is ErrorCode.INVALID_REQUEST
+    replaced = AlterConfigsRequest([AlterConfigsResource(LOGGER, HERE, [AlterableConfig("root", "INFO")])])
+    (result,) = (await broker.call(replaced)).responses
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert (await value_of(broker, LOGGER, HERE, "root"))[0] == "WARN"
+
+
+async def test_config_resources_are_topics_brokers_and_their_loggers(broker: HandlerBroker) -> None:
     async def listed(*types: int, version: int = 1) -> tuple[int, list[tuple[int, str]]]:
         response = await broker.call(ListConfigResourcesRequest(resource_types=list(types)), version)
         return response.error_code, [(found.resource_type, found.resource_name) for found in response.config_resources]
 
-    assert await listed() == (0, [(BROKER, HERE), (TOPIC, "orders")])
+    assert await listed() == (0, [(BROKER, HERE), (LOGGER, HERE), (TOPIC, "orders")])
+    assert await listed(LOGGER) == (0, [(LOGGER, HERE)])
     assert await listed(TOPIC) == (0, [(TOPIC, "orders")])
     assert await listed(GROUP) == (0, [])
     assert await listed(99) == (ErrorCode.UNSUPPORTED_VERSION, [])

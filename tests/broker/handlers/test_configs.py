@@ -16,8 +16,8 @@ from protocol.messages.configs import (
 )
 from tests.support.handler_context import NODE_ID, HandlerBroker, open_broker
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
-DYNAMIC_TOPIC, STATIC_BROKER, DEFAULT = 1, 4, 5
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+DYNAMIC_TOPIC, STATIC_BROKER, DEFAULT, DYNAMIC_BROKER_LOGGER = 1, 4, 5, 6
 
 
 @pytest.fixture
@@ -115,6 +115,14 @@ async def test_defaults_of_all_brokers_are_empty(broker: HandlerBroker) -> None:
     assert by_name(await describe(broker, BROKER, "")) == {}
 
 
+async def test_loggers_are_described_with_their_levels(broker: HandlerBroker) -> None:
+    everything = by_name(await describe(broker, BROKER_LOGGER, str(NODE_ID), synonyms=True, documentation=True))
+    assert everything["broker.topics"].value == "INFO"
+    assert (by_name(await describe(broker, BROKER_LOGGER, str(NODE_ID), "root", "no.such.logger", synonyms=True))) == {
+        "root": DescribeConfigsResourceResult(name="root", value="INFO", config_source=DYNAMIC_BROKER_LOGGER)
+    }
+
+
 @pytest.mark.parametrize(
     ("resource_type", "name", "error"),
     [
@@ -122,7 +130,9 @@ async def test_defaults_of_all_brokers_are_empty(broker: HandlerBroker) -> None:
         (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "99", ErrorCode.INVALID_REQUEST),
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
-        (BROKER_LOGGER, str(NODE_ID), ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "99", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "all", ErrorCode.INVALID_REQUEST),
     ],
 )
 async def test_resource_without_configs_is_refused_with_a_reason(

@@ -50,6 +50,7 @@ import org.apache.kafka.common.errors.InvalidConfigurationException;
 import org.apache.kafka.common.errors.InvalidPartitionsException;
 import org.apache.kafka.common.errors.InvalidReplicaAssignmentException;
 import org.apache.kafka.common.errors.InvalidReplicationFactorException;
+import org.apache.kafka.common.errors.InvalidRequestException;
 import org.apache.kafka.common.errors.InvalidTopicException;
 import org.apache.kafka.common.errors.NoReassignmentInProgressException;
 import org.apache.kafka.common.errors.OffsetOutOfRangeException;
@@ -355,7 +356,26 @@ final class Administering {
     static void loggerConfigs(Check check) throws Exception {
         try (Admin admin = Clients.admin(check)) {
             Config config = describe(admin, new ConfigResource(ConfigResource.Type.BROKER_LOGGER, "1"));
-            check.fact("has a root", config.get("root") != null);
+            ConfigEntry root = config.get("root");
+            check.fact("has a root", root != null);
+            check.equal("where its level comes from", root.source(),
+                    ConfigEntry.ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG);
+            ConfigResource loggers = new ConfigResource(ConfigResource.Type.BROKER_LOGGER, "1");
+            alter(admin, loggers, AlterConfigOp.OpType.SET, "root", "WARN");
+            check.equal("a level that was set", describe(admin, loggers).get("root").value(), "WARN");
+            check.refused("an unknown level", InvalidConfigurationException.class, () -> {
+                alter(admin, loggers, AlterConfigOp.OpType.SET, "root", "LOUD");
+                return null;
+            });
+            check.refused("an unknown logger", InvalidConfigurationException.class, () -> {
+                alter(admin, loggers, AlterConfigOp.OpType.SET, "no.such.logger", "WARN");
+                return null;
+            });
+            check.refused("a list of levels", InvalidRequestException.class, () -> {
+                alter(admin, loggers, AlterConfigOp.OpType.APPEND, "root", "INFO");
+                return null;
+            });
+            alter(admin, loggers, AlterConfigOp.OpType.SET, "root", root.value());
         }
     }
 

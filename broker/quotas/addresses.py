@@ -1,0 +1,20 @@
+"""The addresses of hosts that quotas and limits name."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+
+
+async def address_of(host: str) -> str | None:
+    """The address of a host, as the system writes the addresses of clients; None when it has none."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError):
+        return None
+    return str(found[0][4][0])

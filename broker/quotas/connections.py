@@ -1,0 +1,149 @@
+"""How many connections there may be, and how fast new ones may come: over all listeners, of one, and of one address.
+
+Source: KIP-402, KIP-612; Kafka's ConnectionQuotas. One deviation: where there is no room for a further connection, it
+is closed; Kafka leaves it unaccepted, so that its client waits for what may never be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import structlog
+
+from broker.clock import Clock
+from broker.config import Settings
+from broker.quotas.addresses import address_of
+from broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas
+from broker.quotas.rates import SampledRate, TokenBucket
+
+log = structlog.get_logger(__name__)
+
+MAX_CONNECTIONS, CREATION_RATE = "max.connections", "max.connection.creation.rate"
+BROKER = ""
+"""In place of a listener's name: all of them together."""
+
+
+class Admission(NamedTuple):
+    """What becomes of a new connection.
+
+    delay_ms: for how long nothing is read from it.
+    refusal:  why it is closed after that, in words; None when it is served.
+    """
+
+    delay_ms: int = 0
+    refusal: str | None = None
+
+
+class ConnectionQuotas:
+    """What is open, and what came lately, on all listeners of this broker."""
+
+    def __init__(self, settings: Settings, client_quotas: ClientQuotas, clock: Clock) -> None:
+        self._settings = settings
+        self._client_quotas = client_quotas
+        self._clock = clock
+        self._window_ms = settings.quota_window_size_seconds * 1000
+        self._window_count = settings.quota_window_num
+        self._count_by_listener: Counter[str] = Counter()
+        self._count_by_host: Counter[str] = Counter()
+        self._buckets: dict[str, TokenBucket] = {}
+        self._rates: dict[str, SampledRate] = {}
+        self._overrides_text = ""
+        self._overrides: Mapping[str, int] = {}
+        self._looking_up: asyncio.Future[None] | None = None
+
+    def admit(self, listener: str, host: str) -> Admission:
+        """Count a new connection; call `closed` when it is gone, whatever is answered."""
+        settings = self._settings
+        self._count_by_listener[BROKER] += 1
+        self._count_by_listener[listener] += 1
+        self._count_by_host[host] += 1
+        for name, most in (
+            (BROKER, settings.max_connections),
+            (listener, settings.of_listener(MAX_CONNECTIONS, listener)),
+        ):
+            if most is not None and self._count_by_listener[name] > most:
+                return Admission(refusal=f"max.connections ({most}) are open" + (f" on {name}" if name else ""))
+        now_ms = self._clock.now_ms()
+        throttle_ms = self._over_rate_of_host_ms(host, now_ms)
+        if throttle_ms:
+            return Admission(throttle_ms, "connection_creation_rate of this address is exceeded")
+        most_of_host = self._most_of_host(host)
+        if self._count_by_host[host] > most_of_host:
+            return Admission(refusal=f"max.connections.per.ip ({most_of_host}) are open from this address")
+        return Admission(
+            max(
+                self._wait_for_rate_ms(BROKER, settings.max_connection_creation_rate, now_ms),
+                self._wait_for_rate_ms(listener, settings.of_listener(CREATION_RATE, listener), now_ms),
+            )
+        )
+
+    def closed(self, listener: str, host: str) -> None:
+        """A connection is gone."""
+        for counter, name in (
+            (self._count_by_listener, BROKER),
+            (self._count_by_listener, listener),
+            (self._count_by_host, host),
+        ):
+            counter[name] -= 1
+            if not counter[name]:
+                del counter[name]
+
+    def take_over_settings(self) -> None:
+        """`max.connections.per.ip.overrides` may have changed; it counts once the hosts that it names are looked up."""
+        text = self._settings.max_connections_per_ip_overrides
+        if text != self._overrides_text:
+            self.close()
+            self._overrides_text = text
+            self._looking_up = asyncio.ensure_future(self._look_up(text))
+
+    def close(self) -> None:
+        if self._looking_up is not None:
+            self._looking_up.cancel()
+            self._looking_up = None
+
+    async def _look_up(self, text: str) -> None:
+        overrides = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            host, _, count = part.rpartition(":")
+            address = await address_of(host.strip())
+            if address is None:
+                log.error("setting_ignored", reason=f"max.connections.per.ip.overrides: {host} has no address")
+            else:
+                overrides[address] = int(count)
+        self._overrides = overrides
+
+    def _most_of_host(self, host: str) -> int:
+        most = self._overrides.get(host)
+        return self._settings.max_connections_per_ip if most is None else most
+
+    def _wait_for_rate_ms(self, name: str, rate_per_s: int | None, now_ms: int) -> int:
+        """How long a connection has to wait for its turn."""
+        if rate_per_s is None:
+            self._buckets.pop(name, None)
+            return 0
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            burst_s = self._window_ms * self._window_count / 1000
+            bucket = self._buckets[name] = TokenBucket(burst_s=burst_s, rate_per_s=rate_per_s, now_ms=now_ms)
+        bucket.owed_ms(rate_per_s, now_ms)
+        bucket.take(1)
+        return bucket.owed_ms(rate_per_s, now_ms)
+
+    def _over_rate_of_host_ms(self, host: str, now_ms: int) -> int:
+        """For how long an address that connects too often is made to wait, at most a window; 0 while it does not."""
+        limit_per_s = self._client_quotas.connection_rate_limit(host)
+        if limit_per_s is None:
+            return 0
+        rate = self._rates.get(host)
+        if rate is None:
+            if len(self._rates) >= MAXIMUM_RATE_COUNT:
+                del self._rates[next(iter(self._rates))]
+            rate = self._rates[host] = SampledRate(window_ms=self._window_ms, window_count=self._window_count)
+        rate.record(1, now_ms)
+        throttle_ms = rate.throttle_ms(limit_per_s, now_ms)
+        if throttle_ms:
+            rate.record(-1, now_ms)  # it is not served, so it does not count
+        return min(throttle_ms, self._window_ms)
