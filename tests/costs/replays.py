@@ -1,0 +1,324 @@
+"""Fixed requests through a whole broker in this process, from the bytes of a frame to the bytes of the reply.
+
+The broker is the real one on a directory of the caller's, in the page cache: no other thread takes part. Clients are
+transports without sockets, whose bytes arrive when they are told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any, cast
+
+from broker.config import Endpoint, Listener, Settings
+from broker.metadata.in_memory import InMemoryMetadataStore
+from broker.node import Node
+from protocol.framing import request_frame
+from protocol.headers import response_header_version
+from protocol.messages import RESPONSES
+from protocol.messages.coordinators import FindCoordinatorRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from protocol.record_batch import Record, build_batch
+from protocol.schema import decode
+from tests.costs.counting import Counts, counting
+
+TOPIC = "measured"
+TRANSACTIONAL_ID = "application"
+PARTITIONS_COUNT = 3
+RECORDS_PER_BATCH = 16
+RECORD_BYTES = 1_000
+NOW_MS = 1_800_000_000_000
+WARM_UP_COUNT = 20
+COUNTED_COUNT = 20
+IDLE_TURNS_COUNT = 100
+"""Turns of the loop after a reply, in which what was left for later is done."""
+ANSWER_TURNS_COUNT = 10_000
+
+Replay = Callable[["Client"], Awaitable[Counts]]
+
+
+class StillClock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
+class Network:
+    """A listener whose connections are made by a call."""
+
+    def __init__(self, listener: Listener, _settings: Settings) -> None:
+        self.listener = listener
+        self.address = self.advertised = Endpoint(listener.name, "127.0.0.1", 9092)
+        self.new_connection: Callable[[], asyncio.BufferedProtocol] | None = None
+
+    async def accept(self, new_connection: Callable[[], asyncio.BufferedProtocol], *, backlog: int) -> Network:
+        self.new_connection = new_connection
+        return self
+
+    def close(self) -> None:
+        """There is no socket."""
+
+    async def wait_closed(self) -> None:
+        """There is no socket."""
+
+
+class Transport(asyncio.Transport):
+    """What the broker writes is kept."""
+
+    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self._protocol = protocol
+        self._is_closing = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 50_000) if name == "peername" else default
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def writelines(self, list_of_data: Any) -> None:
+        for data in list_of_data:
+            self.written += data
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Everything is taken at once."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+
+    def abort(self) -> None:
+        self.close()
+
+    def pause_reading(self) -> None:
+        """Nothing arrives unasked."""
+
+    def resume_reading(self) -> None:
+        """Nothing arrives unasked."""
+
+
+class Client:
+    """One connection to the broker."""
+
+    def __init__(self, connection: asyncio.BufferedProtocol) -> None:
+        self._connection = connection
+        self._transport = Transport(connection)
+        connection.connection_made(self._transport)
+
+    async def call(self, request: Any, version: int, counts: Counts | None = None) -> Any:
+        """The reply, decoded; what the broker does from the arrival of the frame until it is idle again is counted."""
+        frame = request_frame(1, "costs", request, version)
+        self._transport.written.clear()
+        with nullcontext() if counts is None else counting(counts):
+            self._receive(frame)
+            for _ in range(ANSWER_TURNS_COUNT):
+                if self._transport.written:
+                    break
+                await asyncio.sleep(0)
+            for _ in range(IDLE_TURNS_COUNT):
+                await asyncio.sleep(0)
+        reply = bytes(self._transport.written)
+        assert len(reply) == 4 + int.from_bytes(reply[:4], "big"), "there is no reply"
+        header_bytes = 5 if response_header_version(request.api_key, version) >= 1 else 4
+        return decode(RESPONSES[request.api_key], reply[4:], version, header_bytes)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _receive(self, frame: bytes) -> None:
+        position = 0
+        while position < len(frame):
+            room = cast("memoryview", self._connection.get_buffer(-1))
+            arrived = frame[position : position + len(room)]
+            room[: len(arrived)] = arrived
+            self._connection.buffer_updated(len(arrived))
+            position += len(arrived)
+
+
+@asynccontextmanager
+async def broker_with_a_client(directory: str) -> AsyncIterator[Client]:
+    """A broker with one topic, and a connection to it."""
+    networks: list[Network] = []
+
+    def bind(listener: Listener, settings: Settings) -> Network:
+        networks.append(Network(listener, settings))
+        return networks[-1]
+
+    settings = Settings(
+        log_dirs=os.path.join(directory, "data"),
+        listeners=("PLAINTEXT://127.0.0.1:9092",),
+        transaction_state_log_num_partitions=1,
+        offsets_topic_num_partitions=1,
+        log_flush_interval_messages=2**63 - 1,
+    )
+    node = Node(settings, clock=StillClock(), store=InMemoryMetadataStore("costs"), bind=bind)
+    await node.start()
+    try:
+        await node.ensure_loaded()
+        assert networks[0].new_connection is not None
+        client = Client(networks[0].new_connection())
+        topic = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS_COUNT, replication_factor=1)
+        created = await client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+        assert created.topics[0].error_code == 0
+        yield client
+        client.close()
+    finally:
+        await node.stop()
+
+
+async def produce(client: Client) -> Counts:
+    """A batch of a producer without an id."""
+    request = produce_request({0: batch()})
+
+    async def once(counts: Counts | None) -> None:
+        insist(await client.call(request, 12, counts))
+
+    return await repeated(once)
+
+
+async def produce_idempotent(client: Client) -> Counts:
+    """A batch of a producer whose sequence numbers are checked."""
+    producer = await init_producer(client, None)
+    sequences = iter(range(0, 2**31, RECORDS_PER_BATCH))
+
+    async def once(counts: Counts | None) -> None:
+        request = produce_request({0: batch(producer, next(sequences))})
+        insist(await client.call(request, 12, counts))
+
+    return await repeated(once)
+
+
+async def fetch(client: Client) -> Counts:
+    """A batch that is there, read by a consumer that keeps no session."""
+    insist(await client.call(produce_request({0: batch()}), 12))
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2**20)
+    request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic=TOPIC, partitions=[partition])])
+
+    async def once(counts: Counts | None) -> None:
+        reply = await client.call(request, 12, counts)
+        assert reply.responses[0].partitions[0].error_code == 0
+        assert len(reply.responses[0].partitions[0].records) > RECORDS_PER_BATCH * RECORD_BYTES
+
+    return await repeated(once)
+
+
+async def add_partitions_to_txn(client: Client) -> Counts:
+    """Three partitions into a new transaction of version 1."""
+    return await transactions(client, "add_partitions_to_txn")
+
+
+async def produce_in_transaction(client: Client) -> Counts:
+    """A batch to each of the three."""
+    return await transactions(client, "produce")
+
+
+async def end_txn(client: Client) -> Counts:
+    """The commit, with its markers in three partitions and all that completes it."""
+    return await transactions(client, "end_txn")
+
+
+async def transactions(client: Client, counted: str) -> Counts:
+    producer_id, producer_epoch = producer = await init_producer(client, TRANSACTIONAL_ID)
+    sequences = iter(range(0, 2**31, RECORDS_PER_BATCH))
+    adding = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=TRANSACTIONAL_ID,
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPIC, partitions=list(range(PARTITIONS_COUNT)))],
+    )
+    ending = EndTxnRequest(
+        transactional_id=TRANSACTIONAL_ID, producer_id=producer_id, producer_epoch=producer_epoch, committed=True
+    )
+
+    async def once(counts: Counts | None) -> None:
+        def if_counted(name: str) -> Counts | None:
+            return counts if name == counted else None
+
+        reply = await client.call(adding, 3, if_counted("add_partitions_to_txn"))
+        (topic,) = reply.results_by_topic_v3_and_below
+        assert {partition.partition_error_code for partition in topic.results_by_partition} == {0}
+        sequence = next(sequences)
+        batches = {partition: batch(producer, sequence, True) for partition in range(PARTITIONS_COUNT)}
+        insist(await client.call(produce_request(batches, TRANSACTIONAL_ID), 11, if_counted("produce")))
+        assert (await client.call(ending, 4, if_counted("end_txn"))).error_code == 0
+
+    return await repeated(once)
+
+
+async def repeated(once: Callable[[Counts | None], Awaitable[None]]) -> Counts:
+    """What `once` costs when it is not the first time."""
+    for _ in range(WARM_UP_COUNT):
+        await once(None)
+    counts = Counts()
+    for _ in range(COUNTED_COUNT):
+        await once(counts)
+    return Counts(*(round(number / COUNTED_COUNT) for number in vars(counts).values()))
+
+
+async def init_producer(client: Client, transactional_id: str | None) -> tuple[int, int]:
+    if transactional_id is not None:
+        while True:
+            found = await client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]), 4)
+            if found.coordinators[0].error_code == 0:
+                break
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    while True:
+        reply = await client.call(request, 4)
+        if reply.error_code == 0:
+            return reply.producer_id, reply.producer_epoch
+
+
+def batch(producer: tuple[int, int] = (-1, -1), base_sequence: int = -1, is_transactional: bool = False) -> bytes:
+    records = [Record(offset, NOW_MS, None, b"x" * RECORD_BYTES) for offset in range(RECORDS_PER_BATCH)]
+    return bytes(
+        build_batch(
+            records,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+        )
+    )
+
+
+def produce_request(batches: dict[int, bytes], transactional_id: str | None = None) -> ProduceRequest:
+    partitions = [PartitionProduceData(index=index, records=memoryview(one)) for index, one in batches.items()]
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=[TopicProduceData(name=TOPIC, partition_data=partitions)],
+    )
+
+
+def insist(reply: Any) -> None:
+    for topic in reply.responses:
+        for partition in topic.partition_responses:
+            assert partition.error_code == 0, partition
+
+
+REPLAYS: dict[str, Replay] = {
+    "produce": produce,
+    "produce, idempotent": produce_idempotent,
+    "fetch": fetch,
+    "add_partitions_to_txn": add_partitions_to_txn,
+    "produce to 3 partitions in a transaction": produce_in_transaction,
+    "end_txn of 3 partitions": end_txn,
+}
