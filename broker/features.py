@@ -22,6 +22,7 @@ KEY = "features"
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
 
 
 class LevelRange(NamedTuple):
@@ -34,6 +35,7 @@ class LevelRange(NamedTuple):
 SUPPORTED: Mapping[str, LevelRange] = {
     GROUP_VERSION: LevelRange(0, 1),  # 1: the consumer group protocol (KIP-848)
     SHARE_VERSION: LevelRange(0, 1),  # 1: share groups (KIP-932)
+    STREAMS_VERSION: LevelRange(0, 1),  # 1: the streams rebalance protocol (KIP-1071)
     TRANSACTION_VERSION: LevelRange(0, 2),  # 2: an epoch for every transaction (KIP-890)
 }
 

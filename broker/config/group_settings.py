@@ -1,7 +1,7 @@
-"""The group-level settings: those of consumer and share groups, the broker settings behind their defaults, and the
-checks on what clients send.
+"""The group-level settings: those of consumer, share and streams groups, the broker settings behind their defaults, and
+the checks on what clients send.
 
-Source: KIP-848, KIP-932, KIP-1222; Kafka's GroupConfig and ShareGroupConfig.
+Source: KIP-848, KIP-932, KIP-1071, KIP-1222; Kafka's GroupConfig and ShareGroupConfig.
 """
 
 from __future__ import annotations
@@ -45,19 +45,24 @@ _POSITIVE = at_least(1)
 class GroupSetting:
     """One row: a group config and, where there is one, the broker setting that gives its default.
 
-    limits: the broker settings below and above which it is refused.
+    limits: the broker settings below and above which it is refused, where there are.
     """
 
     setting: Setting
     broker_name: str | None = None
-    limits: tuple[str, str] | None = None
+    limits: tuple[str | None, str | None] = (None, None)
 
     def default(self, settings: Settings) -> Any:
         return self.setting.default if self.broker_name is None else settings.value(self.broker_name)
 
 
 def _row(
-    name: str, documentation: str, broker_name: str, least: str, most: str, bounds: Bounds = _POSITIVE
+    name: str,
+    documentation: str,
+    broker_name: str,
+    least: str | None = None,
+    most: str | None = None,
+    bounds: Bounds = _POSITIVE,
 ) -> GroupSetting:
     setting = Setting(name, SettingType.INT, None, documentation, bounds)
     return GroupSetting(setting, broker_name, (least, most))
@@ -149,6 +154,41 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
             "group.share.min.session.timeout.ms",
             "group.share.max.session.timeout.ms",
         ),
+        _row(
+            "streams.assignment.interval.ms",
+            "How long the group keeps an assignment at least.",
+            "group.streams.assignment.interval.ms",
+            "group.streams.min.assignment.interval.ms",
+            "group.streams.max.assignment.interval.ms",
+            at_least(0),
+        ),
+        _row(
+            "streams.heartbeat.interval.ms",
+            "How often members are told to send heartbeats.",
+            "group.streams.heartbeat.interval.ms",
+            "group.streams.min.heartbeat.interval.ms",
+            "group.streams.max.heartbeat.interval.ms",
+        ),
+        _row(
+            "streams.initial.rebalance.delay.ms",
+            "How long the group, when it was empty, waits for more members before it gives out tasks.",
+            "group.streams.initial.rebalance.delay.ms",
+            bounds=at_least(0),
+        ),
+        _row(
+            "streams.num.standby.replicas",
+            "How many copies of the state of each task the group keeps.",
+            "group.streams.num.standby.replicas",
+            most="group.streams.max.standby.replicas",
+            bounds=at_least(0),
+        ),
+        _row(
+            "streams.session.timeout.ms",
+            "How long a member may be silent.",
+            "group.streams.session.timeout.ms",
+            "group.streams.min.session.timeout.ms",
+            "group.streams.max.session.timeout.ms",
+        ),
     )
 }
 
@@ -162,14 +202,12 @@ def check_group_configs(configs: Mapping[str, str], settings: Settings) -> str |
         reason = invalid_value(row.setting, text)
         if reason is not None:
             return reason
-        if row.limits is not None:
-            value = row.setting.parse(text)
-            least, most = row.limits
-            if value < settings.value(least):
-                return f"{name} must be greater than or equal to {least}"
-            if value > settings.value(most):
-                return f"{name} must be less than or equal to {most}"
-    for kind in ("consumer", "share"):
+        least, most = row.limits
+        if least is not None and row.setting.parse(text) < settings.value(least):
+            return f"{name} must be greater than or equal to {least}"
+        if most is not None and row.setting.parse(text) > settings.value(most):
+            return f"{name} must be less than or equal to {most}"
+    for kind in ("consumer", "share", "streams"):
         session_timeout_ms = group_value(f"{kind}.session.timeout.ms", configs, settings)
         if session_timeout_ms <= group_value(f"{kind}.heartbeat.interval.ms", configs, settings):
             return f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms"
@@ -179,11 +217,13 @@ def check_group_configs(configs: Mapping[str, str], settings: Settings) -> str |
 def group_value(name: str, configs: Mapping[str, str], settings: Settings) -> Any:
     """The typed value of a config for a group: its own, or the broker's default; never beyond the broker's limits."""
     row = GROUP_SETTINGS[name]
-    value = row.setting.parse(configs[name]) if name in configs else row.default(settings)
-    if name in configs and row.limits is not None:
-        least, most = row.limits
-        return min(max(value, settings.value(least)), settings.value(most))
-    return value
+    if name not in configs:
+        return row.default(settings)
+    value = row.setting.parse(configs[name])
+    least, most = row.limits
+    if least is not None:
+        value = max(value, settings.value(least))
+    return value if most is None else min(value, settings.value(most))
 
 
 def describe_group_configs(configs: Mapping[str, str], settings: Settings) -> list[ConfigValue]:

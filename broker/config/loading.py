@@ -49,7 +49,6 @@ IGNORED_PREFIXES = (
     "controlled.shutdown.",
     "controller.",
     "create.topic.policy.",
-    "group.streams.",
     "inter.broker.",
     "kafka.metrics.",
     "leader.imbalance.",

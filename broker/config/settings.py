@@ -16,6 +16,7 @@ from broker.config.table import (
     LogSettings,
     ServerSettings,
     ShareGroupSettings,
+    StreamsGroupSettings,
     TopicSettings,
     TransactionSettings,
 )
@@ -68,6 +69,7 @@ class DynamicLayers:
 @dataclass(frozen=True)
 class Settings(
     ShareGroupSettings,
+    StreamsGroupSettings,
     GroupSettings,
     TransactionSettings,
     LogSettings,

@@ -499,6 +499,69 @@ class GroupSettings:
 
 
 @dataclass(frozen=True)
+class StreamsGroupSettings:
+    """Streams groups"""
+
+    group_streams_session_timeout_ms: int = declare(
+        INT,
+        45_000,
+        "How long a member of a streams group may be silent. Group config: `streams.session.timeout.ms`.",
+        at_least(1),
+    )
+    group_streams_min_session_timeout_ms: int = declare(
+        INT, 45_000, "The least that a group may set as `streams.session.timeout.ms`.", at_least(1)
+    )
+    group_streams_max_session_timeout_ms: int = declare(
+        INT, 60_000, "The most that a group may set as `streams.session.timeout.ms`.", at_least(1)
+    )
+    group_streams_heartbeat_interval_ms: int = declare(
+        INT,
+        5_000,
+        "How often members of a streams group are told to send heartbeats. Group config: "
+        "`streams.heartbeat.interval.ms`.",
+        at_least(1),
+    )
+    group_streams_min_heartbeat_interval_ms: int = declare(
+        INT, 5_000, "The least that a group may set as `streams.heartbeat.interval.ms`.", at_least(1)
+    )
+    group_streams_max_heartbeat_interval_ms: int = declare(
+        INT, 15_000, "The most that a group may set as `streams.heartbeat.interval.ms`.", at_least(1)
+    )
+    group_streams_max_size: int = declare(
+        INT, 2_147_483_647, "How many members a streams group has at most.", at_least(1)
+    )
+    group_streams_num_standby_replicas: int = declare(
+        INT,
+        0,
+        "How many copies of the state of each task a streams group keeps. Group config: "
+        "`streams.num.standby.replicas`.",
+        at_least(0),
+    )
+    group_streams_max_standby_replicas: int = declare(
+        INT, 2, "The most that a group may set as `streams.num.standby.replicas`.", at_least(0)
+    )
+    group_streams_initial_rebalance_delay_ms: int = declare(
+        INT,
+        3_000,
+        "How long a streams group that was empty waits for more members before it gives out tasks. Group config: "
+        "`streams.initial.rebalance.delay.ms`.",
+        at_least(0),
+    )
+    group_streams_assignment_interval_ms: int = declare(
+        INT,
+        1_000,
+        "How long a streams group keeps an assignment at least. Group config: `streams.assignment.interval.ms`.",
+        between(0, 15_000),
+    )
+    group_streams_min_assignment_interval_ms: int = declare(
+        INT, 0, "The least that a group may set as `streams.assignment.interval.ms`.", at_least(0)
+    )
+    group_streams_max_assignment_interval_ms: int = declare(
+        INT, 15_000, "The most that a group may set as `streams.assignment.interval.ms`.", at_least(0)
+    )
+
+
+@dataclass(frozen=True)
 class ShareGroupSettings:
     """Share groups"""
 
@@ -612,5 +675,6 @@ SECTIONS: tuple[type, ...] = (
     LogSettings,
     TransactionSettings,
     GroupSettings,
+    StreamsGroupSettings,
     ShareGroupSettings,
 )

@@ -27,9 +27,11 @@ from broker.group.classic_membership import Joiner
 from broker.group.classic_rebalance import refuse_join, refuse_sync
 from broker.group.consumer_membership import Refusal, Sender
 from broker.group.coordinator import GroupCoordinatorShard
-from broker.group.effects import ConsumerTimes, GroupConfig, ShareTimes
+from broker.group.effects import ConsumerTimes, GroupConfig, ShareTimes, StreamsTimes
 from broker.group.offset_commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from broker.group.share_groups import ShareGroups
+from broker.group.streams_groups import StreamsGroups
+from broker.group.streams_service import StreamsGroupService
 from broker.group_configs import GroupConfigs
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
@@ -63,6 +65,8 @@ class GroupService:
 
     Every call answers with an error code as a value, among them NOT_COORDINATOR before `__consumer_offsets` exists and
     after its log could not be written, and COORDINATOR_LOAD_IN_PROGRESS while a shard is loaded.
+
+    streams: what only streams groups ask for.
     """
 
     def __init__(
@@ -93,6 +97,8 @@ class GroupService:
             share_max_size=settings.group_share_max_size,
             share_assignment_interval_ms=settings.group_share_assignment_interval_ms,
             share_initialize_retry_interval_ms=settings.group_share_initialize_retry_interval_ms,
+            streams_times=_streams_times(group_configs, settings),
+            streams_max_size=settings.group_streams_max_size,
         )
         self._runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
             "group", make_shard=lambda _: GroupCoordinatorShard(config, topics.metadata), clock=clock
@@ -107,6 +113,12 @@ class GroupService:
         )
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tokens = count()
+        self.streams = StreamsGroupService(
+            self._decide_on_streams_groups,
+            topics,
+            clock,
+            lambda group_id: config.streams_times(group_id).heartbeat_interval_ms,
+        )
 
     # Life
 
@@ -132,6 +144,7 @@ class GroupService:
         self._topics.on_deleted.remove(self._topic_deleted)
         for task in self._tasks:
             task.cancel()
+        await self.streams.close()
         await self._offsets_topic.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._runtime.close()
@@ -263,6 +276,15 @@ class GroupService:
         """Decide, now, on the share groups of the shard that has this one. Raises CoordinatorRefusal."""
         now_ms = self._clock.now_ms()
         return await self._decide(group_id, lambda shard: decide(shard.shares, now_ms))
+
+    # Streams groups
+
+    async def _decide_on_streams_groups(
+        self, group_id: str, decide: Callable[[StreamsGroups, int], Decision[Reply]]
+    ) -> Reply:
+        """Decide, now, on the streams groups of the shard that has this one. Raises CoordinatorRefusal."""
+        now_ms = self._clock.now_ms()
+        return await self._decide(group_id, lambda shard: decide(shard.streams, now_ms))
 
     # Offsets
 
@@ -430,4 +452,23 @@ def _share_times(group_configs: GroupConfigs | None, settings: Settings) -> Call
     return lambda group_id: ShareTimes(
         group_configs.value(group_id, "share.session.timeout.ms"),
         group_configs.value(group_id, "share.heartbeat.interval.ms"),
+    )
+
+
+def _streams_times(group_configs: GroupConfigs | None, settings: Settings) -> Callable[[str], StreamsTimes]:
+    if group_configs is None:
+        times = StreamsTimes(
+            settings.group_streams_session_timeout_ms,
+            settings.group_streams_heartbeat_interval_ms,
+            settings.group_streams_assignment_interval_ms,
+            settings.group_streams_initial_rebalance_delay_ms,
+            settings.group_streams_num_standby_replicas,
+        )
+        return lambda _: times
+    return lambda group_id: StreamsTimes(
+        group_configs.value(group_id, "streams.session.timeout.ms"),
+        group_configs.value(group_id, "streams.heartbeat.interval.ms"),
+        group_configs.value(group_id, "streams.assignment.interval.ms"),
+        group_configs.value(group_id, "streams.initial.rebalance.delay.ms"),
+        group_configs.value(group_id, "streams.num.standby.replicas"),
     )

@@ -39,12 +39,11 @@ class Declared(NamedTuple):
 
 DECLARED: tuple[Declared, ...] = (
     Declared("apis", "protocol", "*", "api_keys.24.max_version"),
-    Declared("apis", "protocol", "*", "api_keys.8[3-9]"),
+    Declared("apis", "protocol", "*", "api_keys.8[3-7]"),
     Declared("features", "protocol", "*", "supported_features"),
     Declared("features", "protocol", "*", "*_features.eligible.leader.replicas.version"),
     Declared("features", "protocol", "*", "*_features.kraft.version"),
     Declared("features", "protocol", "*", "*_features.metadata.version"),
-    Declared("features", "protocol", "*", "*_features.streams.version"),
     Declared("api-versions-of-the-future", "protocol", "the same with an unreadable body"),
     Declared("api-versions-of-the-future", "protocol", "api versions of the future, header only"),
     Declared("strict-decoding", "protocol", "a client id that is not UTF-8"),
@@ -75,7 +74,6 @@ DECLARED: tuple[Declared, ...] = (
     Declared("loggers", "configs", "describe: all loggers"),
     Declared("threads", "configs", "bounds of all brokers: *.threads*", "*", (REFUSED_CHANGE,)),
     Declared("threads", "configs", "bounds of all brokers: num.replica.fetchers", "*", (REFUSED_CHANGE,)),
-    Declared("group-configs", "configs", "describe: a group", "results.group.configs.streams.*"),
     Declared("group-configs", "configs", "describe: a group", "results.group.configs.share.assignment.interval.ms"),
     Declared("client-metrics", "configs", "describe: client metrics"),
     Declared("never-answered", "configs", "replace: a topic twice"),

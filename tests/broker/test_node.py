@@ -105,6 +105,7 @@ async def test_a_node_answers_api_versions_and_metadata(tmp_path: Path) -> None:
         assert {f.name: f.max_version_level for f in versions.finalized_features} == {
             "group.version": 1,
             "share.version": 1,
+            "streams.version": 1,
             "transaction.version": 2,
         }
         metadata = await client.call(MetadataRequest(topics=[]), MetadataResponse, 12)
@@ -117,7 +118,7 @@ async def test_a_node_answers_api_versions_and_metadata(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "supported"),
-    [(0, []), (2, []), (3, []), (4, ["group.version", "share.version", "transaction.version"])],
+    [(0, []), (2, []), (3, []), (4, ["group.version", "share.version", "streams.version", "transaction.version"])],
 )
 async def test_features_that_start_at_0_are_shown_from_api_versions_4_on(
     tmp_path: Path, version: int, supported: list[str]
@@ -138,7 +139,8 @@ async def test_an_unusable_client_name_is_refused(tmp_path: Path, name: str) -> 
 async def test_level_0_of_a_feature_is_not_shown(tmp_path: Path) -> None:
     async with running(tmp_path, fencepost_transaction_version=0) as node, connected(node) as client:
         response = await client.call(ApiVersionsRequest("test", "1.0"), ApiVersionsResponse, 4)
-        assert [feature.name for feature in response.finalized_features] == ["group.version", "share.version"]
+        shown = [feature.name for feature in response.finalized_features]
+        assert shown == ["group.version", "share.version", "streams.version"]
 
 
 @pytest.mark.parametrize(

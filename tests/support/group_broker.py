@@ -13,7 +13,8 @@ from typing import Any, cast
 import broker.handlers.consumer_groups
 import broker.handlers.group_admin
 import broker.handlers.group_membership
-import broker.handlers.group_offsets  # noqa: F401  # all for what they put into APIS
+import broker.handlers.group_offsets
+import broker.handlers.streams_groups  # noqa: F401  # all for what they put into APIS
 from broker.config import Settings
 from broker.features import Features
 from broker.group.service import GroupService
@@ -78,6 +79,7 @@ class GroupBroker:
             self.settings,
             self.clock,
             new_member_id_suffix=lambda: str(next(self._suffixes)),
+            group_configs=self.group_configs,
         )
 
     async def start(self, *, create: bool = True) -> None:

@@ -5,7 +5,7 @@ real ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -141,6 +141,7 @@ class MemoryTopics:
         self.on_resigned: list[Callable[[TopicPartition], None]] = []
         self.placement: Placement = SingleNodePlacement(NodeAddress(1, "localhost", 9092))
         self.logs: dict[TopicPartition, MemoryLog] = {}
+        self.creation_refusals: dict[str, str | StorageError] = {}
         for name, partition_count in partition_counts.items():
             self.add(name, partition_count)
 
@@ -179,6 +180,18 @@ class MemoryTopics:
         found.leader_epoch += 1
         for hook in self.on_led:
             hook(cast("PartitionLog", found))
+
+    async def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> tuple[ErrorCode, str | None]:
+        """As `creation_refusals` says, by name; a StorageError there is raised."""
+        refusal = self.creation_refusals.get(name)
+        if isinstance(refusal, StorageError):
+            raise refusal
+        if refusal is not None:
+            return ErrorCode.POLICY_VIOLATION, refusal
+        if self.metadata.get(name) is not None:
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
+        self.add(name, partition_count)
+        return ErrorCode.NONE, None
 
     async def ensure_internal(self, name: str) -> TopicMetadata:
         return self.metadata.get(name) or self.add(name, INTERNAL_PARTITION_COUNT)

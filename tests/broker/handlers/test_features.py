@@ -19,6 +19,7 @@ from tests.support.handler_context import NODE_ID, HandlerBroker, open_broker
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 Update = tuple[str, int, int]
+OTHERS = {"group.version": 1, "share.version": 1, "streams.version": 1}
 
 
 @pytest.fixture
@@ -53,14 +54,14 @@ async def shown(broker: HandlerBroker) -> tuple[int, dict[str, int]]:
 
 
 async def test_a_level_changes_for_clients_at_once(broker: HandlerBroker) -> None:
-    assert await shown(broker) == (0, {"group.version": 1, "share.version": 1, "transaction.version": 2})
+    assert await shown(broker) == (0, {**OTHERS, "transaction.version": 2})
     response = await update(broker, ("transaction.version", 1, SAFE_DOWNGRADE))
     assert (response.error_code, response.error_message, response.results) == (0, None, [])
-    assert await shown(broker) == (1, {"group.version": 1, "share.version": 1, "transaction.version": 1})
+    assert await shown(broker) == (1, {**OTHERS, "transaction.version": 1})
     await update(broker, ("transaction.version", 0, UNSAFE_DOWNGRADE), ("group.version", 0, UNSAFE_DOWNGRADE))
-    assert await shown(broker) == (2, {"share.version": 1})
+    assert await shown(broker) == (2, {"share.version": 1, "streams.version": 1})
     await update(broker, ("transaction.version", 2, UPGRADE))
-    assert await shown(broker) == (3, {"share.version": 1, "transaction.version": 2})
+    assert await shown(broker) == (3, {"share.version": 1, "streams.version": 1, "transaction.version": 2})
 
 
 async def test_whoever_depends_on_a_level_is_told(broker: HandlerBroker) -> None:
@@ -94,7 +95,7 @@ async def test_the_first_version_says_downgrade_with_a_flag(broker: HandlerBroke
 async def test_validate_only_changes_nothing(broker: HandlerBroker) -> None:
     response = await update(broker, ("transaction.version", 1, SAFE_DOWNGRADE), validate_only=True)
     assert response.error_code == 0
-    assert await shown(broker) == (0, {"group.version": 1, "share.version": 1, "transaction.version": 2})
+    assert await shown(broker) == (0, {**OTHERS, "transaction.version": 2})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+"""StreamsGroupHeartbeat and StreamsGroupDescribe: groups of Kafka Streams' own rebalance protocol (KIP-1071)."""
+
+from __future__ import annotations
+
+from broker.features import STREAMS_VERSION
+from broker.group.streams_requests import check_topic_names
+from broker.handlers.api import RequestContext, api
+from broker.handlers.group_admin import GROUP_OPERATIONS
+from broker.topic_partition import INTERNAL_TOPICS
+from broker.topic_rules import check_topic_name
+from protocol.errors import ErrorCode
+from protocol.messages.streams_groups import (
+    StreamsGroupDescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+
+
+def _are_streams_groups_on(context: RequestContext) -> bool:
+    """Whether the feature level of the cluster has streams groups."""
+    return context.services.features.level(STREAMS_VERSION) > 0
+
+
+# StreamsGroupHeartbeat
+
+
+def streams_group_heartbeat_failed(
+    request: StreamsGroupHeartbeatRequest, error: ErrorCode, version: int
+) -> StreamsGroupHeartbeatResponse:
+    return StreamsGroupHeartbeatResponse(error_code=error)
+
+
+@api(StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse, versions="0", failed=streams_group_heartbeat_failed)
+async def handle_streams_group_heartbeat(
+    context: RequestContext, request: StreamsGroupHeartbeatRequest
+) -> StreamsGroupHeartbeatResponse:
+    """A member joins, stays or leaves, and learns what it may run. Refuses: see `StreamsGroupHeartbeatResponse`."""
+    if not _are_streams_groups_on(context):
+        return streams_group_heartbeat_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
+    if request.topology is not None:
+        refusal = check_topic_names(
+            request.topology,
+            is_internal=lambda name: name in INTERNAL_TOPICS,
+            is_valid=lambda name: check_topic_name(name) is None,
+        )
+        if refusal is not None:
+            return StreamsGroupHeartbeatResponse(error_code=refusal.error, error_message=refusal.message)
+    return await context.services.groups.streams.heartbeat(
+        request,
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",  # as Java prints an address
+    )
+
+
+# StreamsGroupDescribe
+
+
+def streams_group_describe_failed(
+    request: StreamsGroupDescribeRequest, error: ErrorCode, version: int
+) -> StreamsGroupDescribeResponse:
+    return StreamsGroupDescribeResponse(
+        groups=[StreamsGroupDescribedGroup(group_id=group_id, error_code=error) for group_id in request.group_ids]
+    )
+
+
+@api(StreamsGroupDescribeRequest, StreamsGroupDescribeResponse, versions="0", failed=streams_group_describe_failed)
+async def handle_streams_group_describe(
+    context: RequestContext, request: StreamsGroupDescribeRequest
+) -> StreamsGroupDescribeResponse:
+    """State, epochs, topology, members and tasks of each streams group.
+
+    Refuses, per group: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (also for groups of other kinds), the coordinator's errors.
+    """
+    if not _are_streams_groups_on(context):
+        return streams_group_describe_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
+    groups = []
+    for group_id in request.group_ids:
+        if group_id:
+            described = await context.services.groups.streams.describe(group_id)
+        else:
+            described = StreamsGroupDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+        if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
+            described.authorized_operations = GROUP_OPERATIONS
+        groups.append(described)
+    return StreamsGroupDescribeResponse(groups=groups)
