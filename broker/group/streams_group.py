@@ -78,6 +78,20 @@ class StreamsMember:
         return None
 
 
+@dataclass(slots=True)
+class GroupMemory:
+    """What a group knows that is in no record: it is lost with the coordinator, and found or asked for again.
+
+    configured:         what a topology means with the topics of a version of the metadata, and which these are.
+    endpoint_epoch:     counts what changes where tasks can be asked for.
+    shutdown_member_id: the member because of which the whole application is to end.
+    """
+
+    configured: tuple[Topology, int, ConfiguredTopology] | None = None
+    endpoint_epoch: int = 0
+    shutdown_member_id: str | None = None
+
+
 class StreamsGroup:
     """One group. Members and assignments are replaced, never changed, so that a copy of the group is shallow.
 
@@ -85,9 +99,7 @@ class StreamsGroup:
     validated_topology_epoch:  of the topology whose topics were all in order; -1 for none.
     assignment_configs:        what the last target was made by.
     target:                    by member id, what each is to have.
-    endpoint_epoch:            counts what changes where tasks can be asked for; in memory only, as are
-    configured:                what the topology means with the topics of `configured_version`, and
-    shutdown_member_id:        the member because of which the whole application is to end.
+    memory:                    what is in no record; all copies of a group have the same.
     """
 
     group_type = "streams"
@@ -104,10 +116,7 @@ class StreamsGroup:
         self.topology: Topology | None = None
         self.members: dict[str, StreamsMember] = {}
         self.target: dict[str, TaskAssignment] = {}
-        self.endpoint_epoch = 0
-        self.configured: ConfiguredTopology | None = None
-        self.configured_version: int | None = None
-        self.shutdown_member_id: str | None = None
+        self.memory = GroupMemory()
         self._processes: dict[tuple[TaskRole, TaskId], tuple[str, ...]] = {}
 
     # Questions
@@ -157,21 +166,13 @@ class StreamsGroup:
             for key in owned.tasks():
                 self._processes[key] = (*self._processes.get(key, ()), member.process_id)
         self.members[member.member_id] = member
-        if member.user_endpoint is not None and (
-            previous is None or previous.user_endpoint != member.user_endpoint or previous.assigned != member.assigned
-        ):
-            self.endpoint_epoch += 1
 
     def remove_member(self, member_id: str) -> None:
         member = self.members.pop(member_id, None)
         if member is not None:
             self._release(member)
         if not self.members:
-            self.shutdown_member_id = None
-
-    def put_topology(self, topology: Topology | None) -> None:
-        self.topology = topology
-        self.configured = self.configured_version = None
+            self.memory.shutdown_member_id = None
 
     def _release(self, member: StreamsMember) -> None:
         for owned in (member.assigned, member.pending_revocation):

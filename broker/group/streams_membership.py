@@ -129,8 +129,6 @@ class StreamsMembership:
         )
         if request.shutdown_application:
             _shut_down(draft, member_id)
-        # What a group holds in memory only is not taken along by records.
-        group.configured, group.configured_version = draft.group.configured, draft.group.configured_version
         problems = _problems(draft.group, settled, configured, delay)
         is_settled = not problems and settled.is_reconciled_to(draft.group.group_epoch)
         response = StreamsGroupHeartbeatResponse(
@@ -138,15 +136,35 @@ class StreamsMembership:
             member_epoch=settled.member_epoch,
             heartbeat_interval_ms=self._heartbeat_interval_ms(draft.group, effects.now_ms, is_settled=is_settled),
             status=[StreamsGroupHeartbeatStatus(status, detail) for status, detail in problems],
-            endpoint_information_epoch=draft.group.endpoint_epoch,
         )
-        if request.member_epoch == JOIN_EPOCH or settled.assigned != member.assigned or _differs(settled, reported):
+        is_news = request.member_epoch == JOIN_EPOCH or settled.assigned != member.assigned
+        if is_news or _differs(settled, reported):
             response.active_tasks = task_ids(settled.assigned.active)
             response.standby_tasks = task_ids(settled.assigned.standby)
             response.warmup_tasks = task_ids(settled.assigned.warmup)
-        if draft.group.endpoint_epoch != request.endpoint_information_epoch:
-            response.partitions_by_user_endpoint = partitions_by_endpoint(draft.group, configured, self._topics)
+        self._tell_endpoints(draft, request, response, configured, is_news=is_news)
         return StreamsHeartbeat(response, configured.to_create)
+
+    def _tell_endpoints(
+        self,
+        draft: StreamsDraft,
+        request: StreamsGroupHeartbeatRequest,
+        response: StreamsGroupHeartbeatResponse,
+        configured: ConfiguredTopology,
+        *,
+        is_news: bool,
+    ) -> None:
+        """Let the member know where tasks can be asked for, if that is not what it knows.
+
+        is_news: whether this heartbeat changes what its own endpoint has.
+        """
+        memory = draft.original.memory
+        if is_news and draft.group.members[request.member_id].user_endpoint is not None:
+            memory.endpoint_epoch += 1
+        if memory.endpoint_epoch != request.endpoint_information_epoch:
+            response.partitions_by_user_endpoint = partitions_by_endpoint(draft.group, configured, self._topics)
+        # A group that is new begins to count once it is written down.
+        response.endpoint_information_epoch = 0 if draft.original.topology is None else memory.endpoint_epoch
 
     def _heartbeat_interval_ms(self, group: StreamsGroup, now_ms: int, *, is_settled: bool) -> int:
         """When to come back: soon while the member is on its way, and while others may have set out with it."""
@@ -202,13 +220,13 @@ class StreamsMembership:
 
     def configured(self, group: StreamsGroup) -> ConfiguredTopology | InvalidTopology:
         """What the group's topology means with the topics as they are, found once for each version of these."""
-        version = self._topics.version
-        if group.configured is not None and group.configured_version == version:
-            return group.configured
         assert group.topology is not None
+        version, known = self._topics.version, group.memory.configured
+        if known is not None and known[0] is group.topology and known[1] == version:
+            return known[2]
         configured = configure(group.topology, self._topics)
         if isinstance(configured, ConfiguredTopology):
-            group.configured, group.configured_version = configured, version
+            group.memory.configured = group.topology, version, configured
         return configured
 
     def _update_epoch(self, draft: StreamsDraft, configured: ConfiguredTopology, *, has_changed: bool) -> None:
@@ -378,9 +396,9 @@ def _first_assignment(group: StreamsGroup) -> DeadlineKey:
 
 def _shut_down(draft: StreamsDraft, member_id: str) -> None:
     """The first member that asks for it is named to all others, until the group is empty."""
-    if draft.original.shutdown_member_id is None:
+    if draft.original.memory.shutdown_member_id is None:
         log.info("streams_shutdown_requested", group_id=draft.group.group_id, member_id=member_id)
-        draft.original.shutdown_member_id = draft.group.shutdown_member_id = member_id
+        draft.original.memory.shutdown_member_id = member_id
 
 
 def _problems(
@@ -394,10 +412,11 @@ def _problems(
         detail = f"The member's topology epoch {told} is behind the group's topology epoch {current}."
         problems.append(Problem(Status.STALE_TOPOLOGY, detail))
     problems += [problem for problem in (delay, configured.problem) if problem is not None]
-    if group.shutdown_member_id is not None:
+    asking = group.memory.shutdown_member_id
+    if asking is not None:
         detail = (
-            f"Streams group member {group.shutdown_member_id} encountered a fatal error and requested a shutdown for "
-            "the entire application."
+            f"Streams group member {asking} encountered a fatal error and requested a shutdown for the entire "
+            "application."
         )
         problems.append(Problem(Status.SHUTDOWN_APPLICATION, detail))
     return problems

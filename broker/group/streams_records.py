@@ -160,7 +160,7 @@ def apply(group: StreamsGroup, key: StreamsGroupKey, value: Any | None) -> None:
         case StreamsGroupCurrentMemberAssignmentKey():
             _apply_current(group, key.member_id, value)
         case StreamsGroupTopologyKey():
-            group.put_topology(None if value is None else Topology.of(value.epoch, value.subtopologies))
+            group.topology = None if value is None else Topology.of(value.epoch, value.subtopologies)
 
 
 def _described(member: StreamsMember, value: StreamsGroupMemberMetadataValue) -> StreamsMember:

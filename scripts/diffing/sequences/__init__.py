@@ -17,6 +17,7 @@ from scripts.diffing.sequences import (
     protocol,
     quotas,
     share_groups,
+    streams_groups,
     topics,
     transactions,
 )
@@ -37,4 +38,5 @@ SEQUENCES: dict[str, Callable[[Exchange], None]] = {
     "operations": operations.run,
     "quotas": quotas.run,
     "share_groups": share_groups.run,
+    "streams_groups": streams_groups.run,
 }

@@ -21,7 +21,7 @@ NAMES = st.sampled_from(["a", "b", "c", "d"])
 def content(group: Any) -> dict[str, Any]:
     """What of a group its records say; the rest lives in memory only."""
     assert isinstance(group, StreamsGroup)
-    in_memory = {"configured", "configured_version", "shutdown_member_id", "endpoint_epoch", "_processes"}
+    in_memory = {"memory", "_processes"}
     held = {key: sorted(names) for key, names in group._processes.items()}
     return {name: value for name, value in vars(group).items() if name not in in_memory} | {"processes": held}
 
