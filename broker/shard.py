@@ -36,8 +36,7 @@ def partition_for_key(key: str, partition_count: int) -> int:
     return (0 if code == 0x80000000 else code) % partition_count
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorRecord:
+class CoordinatorRecord(NamedTuple):
     """One record of an internal topic: serialized key, and value or None for a tombstone."""
 
     key: bytes
@@ -53,8 +52,7 @@ class Parked:
     token: Hashable
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[Reply]):
+class Decision(NamedTuple, Generic[Reply]):
     """What a request leads to. The shard is unchanged until the records are applied.
 
     reply:    sent when everything the decision was computed from is durable; or `Parked`.

@@ -28,12 +28,16 @@ def write_record(out: bytearray, record: Record, timestamp_delta_ms: int, offset
     write_varint(body, offset_delta)
     _write_nullable(body, record.key)
     _write_nullable(body, record.value)
-    write_varint(body, len(record.headers))
-    for name, value in record.headers:
-        encoded_name = name.encode()
-        write_varint(body, len(encoded_name))
-        body += encoded_name
-        _write_nullable(body, value)
+    headers = record.headers
+    if headers:
+        write_varint(body, len(headers))
+        for name, value in headers:
+            encoded_name = name.encode()
+            write_varint(body, len(encoded_name))
+            body += encoded_name
+            _write_nullable(body, value)
+    else:
+        body.append(0)
     write_varint(out, len(body))
     out += body
 

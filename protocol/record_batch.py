@@ -42,10 +42,15 @@ NO_PARTITION_LEADER_EPOCH: Final = -1
 _CODECS = {codec.value: codec for codec in Codec}
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qii")
-_CHECKED_HEADER = struct.Struct(">hiqqqhii")
+_UNCHECKED_HEADER = struct.Struct(">qiibI")  # up to the checksum
+_CHECKED_HEADER = struct.Struct(">hiqqqhii")  # what follows it, and is covered by it
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _END_TRANSACTION_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _CONTROL_RECORD_VERSION = 0
+_MARKER_RECORD = struct.Struct(">BBBBBhhBhiB")
+"""The whole record: length, attributes, both distances, key length, key, value length, value, count of headers."""
+_MARKER_LENGTHS = (2 * 16, 2 * 4, 2 * 6)
+"""Of the record behind its length, of the key and of the value, in the zig-zag form of what is not negative."""
 _ABORT = 0
 _COMMIT = 1
 _CRC = struct.Struct(">I")
@@ -196,16 +201,14 @@ def rewritten_header(
 
 def sealed_header(header: BatchHeader, records: Buffer) -> bytes:
     """The bytes of `header` with the length and the checksum that fit it and the records section that follows."""
-    checked = _CHECKED_HEADER.pack(*header[5:])
-    checksum: int = crc32c(records, crc32c(checked))
-    return _HEADER.pack(
-        header.base_offset,
-        HEADER_BYTES - LENGTH_OVERHEAD_BYTES + len(records),
-        header.partition_leader_epoch,
-        header.magic,
-        checksum,
-        *header[5:],
-    )
+    return _sealed(header.base_offset, header.partition_leader_epoch, _CHECKED_HEADER.pack(*header[5:]), records)
+
+
+def _sealed(base_offset: int, partition_leader_epoch: int, checked: bytes, records: Buffer) -> bytes:
+    """A header whose checked part is packed already."""
+    length = HEADER_BYTES - LENGTH_OVERHEAD_BYTES + len(records)
+    checksum = crc32c(records, crc32c(checked))
+    return _UNCHECKED_HEADER.pack(base_offset, length, partition_leader_epoch, CURRENT_MAGIC, checksum) + checked
 
 
 def recompress(
@@ -241,22 +244,20 @@ def build_batch(
         attributes |= TRANSACTIONAL_BIT
     if is_control:
         attributes |= CONTROL_BIT
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        partition_leader_epoch=partition_leader_epoch,
-        magic=CURRENT_MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=records[-1].offset - first.offset,
-        base_timestamp_ms=first.timestamp_ms,
-        max_timestamp_ms=max(record.timestamp_ms for record in records),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        records_count=len(records),
+    checked = _CHECKED_HEADER.pack(
+        attributes,
+        records[-1].offset - first.offset,
+        first.timestamp_ms,
+        first.timestamp_ms if len(records) == 1 else max([record.timestamp_ms for record in records]),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
     )
-    return _assemble(header, first.offset, records)
+    section = _records_section(codec, first.timestamp_ms, first.offset, records)
+    batch = bytearray(_sealed(base_offset, partition_leader_epoch, checked, section))
+    batch += section
+    return batch
 
 
 def retain_records(batch: RecordBatch, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytearray:
@@ -288,14 +289,16 @@ def retain_records(batch: RecordBatch, records: Sequence[Record], *, delete_hori
 
 
 def _assemble(header: BatchHeader, first_offset: int, records: Sequence[Record]) -> bytearray:
-    section = bytearray()
-    for record in records:
-        write_record(section, record, record.timestamp_ms - header.base_timestamp_ms, record.offset - first_offset)
-    codec = header.codec
-    if codec is not Codec.NONE:
-        section = bytearray(compress(codec, section))
+    section = _records_section(header.codec, header.base_timestamp_ms, first_offset, records)
     section[:0] = sealed_header(header, section)
     return section
+
+
+def _records_section(codec: Codec, base_timestamp_ms: int, first_offset: int, records: Sequence[Record]) -> bytearray:
+    section = bytearray()
+    for record in records:
+        write_record(section, record, record.timestamp_ms - base_timestamp_ms, record.offset - first_offset)
+    return section if codec is Codec.NONE else bytearray(compress(codec, section))
 
 
 def read_records(batch: RecordBatch, *, maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES) -> Iterator[Record]:
@@ -333,15 +336,17 @@ def build_end_transaction_marker(
     *, producer_id: int, producer_epoch: int, committed: bool, coordinator_epoch: int, timestamp_ms: int
 ) -> bytearray:
     """The control batch that ends a producer's transaction in one partition; 78 bytes, its offset still 0."""
-    key = _CONTROL_KEY.pack(_CONTROL_RECORD_VERSION, _COMMIT if committed else _ABORT)
-    value = _END_TRANSACTION_VALUE.pack(_CONTROL_RECORD_VERSION, coordinator_epoch)
-    return build_batch(
-        [Record(0, timestamp_ms, key, value)],
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        is_transactional=True,
-        is_control=True,
+    version = _CONTROL_RECORD_VERSION
+    control_type = _COMMIT if committed else _ABORT
+    length, key_length, value_length = _MARKER_LENGTHS
+    record = _MARKER_RECORD.pack(
+        length, 0, 0, 0, key_length, version, control_type, value_length, version, coordinator_epoch, 0
     )
+    attributes = TRANSACTIONAL_BIT | CONTROL_BIT
+    checked = _CHECKED_HEADER.pack(
+        attributes, 0, timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE, 1
+    )
+    return bytearray(_sealed(0, NO_PARTITION_LEADER_EPOCH, checked, record) + record)
 
 
 def read_end_transaction_marker(batch: RecordBatch) -> EndTransactionMarker | None:

@@ -54,11 +54,24 @@ def _read_longer(buffer: Buffer, position: int, width_bits: int, maximum_bits: i
 
 def write_varint(out: bytearray, value: int) -> None:
     """Append a signed integer of at most 64 bits."""
+    if 0 <= value < _SHORT_COUNT:
+        out += _SHORT[value]
+        return
     value = value << 1 if value >= 0 else ~value << 1 | 1
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
+
+
+def _encoded_short(value: int) -> bytes:
+    doubled = value << 1
+    return bytes((doubled,)) if doubled < 0x80 else bytes((doubled & 0x7F | 0x80, doubled >> 7))
+
+
+_SHORT_COUNT = 512
+"""Most lengths and distances are below this, and are looked up; above 8191 there would be a third byte."""
+_SHORT = tuple(map(_encoded_short, range(_SHORT_COUNT)))
 
 
 def varint_size_bytes(value: int) -> int:

@@ -5,7 +5,6 @@ stored form. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from broker.topic_partition import TopicPartition
@@ -48,8 +47,7 @@ class IllegalTransitionError(Exception):
     """A transition that no table allows was about to be written: a bug in the coordinator."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionMetadata:
+class TransactionMetadata(NamedTuple):
     """One transactional id, as the last record of it in `__transaction_state` says.
 
     previous_producer_id: the id that this producer had one transition of its epoch ago, if the holder of that epoch
@@ -211,7 +209,7 @@ class TransactionMetadata:
     def _move(self, state: TransactionState, **changes: object) -> TransactionMetadata:
         if self.state not in ALLOWED_PREVIOUS[state]:
             raise IllegalTransitionError(f"{self.transactional_id}: {self.state.display_name} to {state.display_name}")
-        return replace(self, state=state, **changes)  # type: ignore[arg-type]  # field names are checked by replace itself
+        return self._replace(state=state, **changes)  # type: ignore[arg-type]  # names are checked by _replace itself
 
 
 def new_transaction(transactional_id: str, *, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:

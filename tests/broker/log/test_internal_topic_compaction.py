@@ -110,7 +110,7 @@ async def test_the_last_state_of_every_transactional_id_survives(world: LogWorld
             append(world, CoordinatorRecord(encode_transaction_log_key(transactional_id), None))
         else:
             state = chances.choice(list(TransactionState))
-            metadata = replace(transaction_in(state), transactional_id=transactional_id, last_update_ms=step)
+            metadata = transaction_in(state)._replace(transactional_id=transactional_id, last_update_ms=step)
             append(world, metadata_record(metadata))
         if step % 20 == 19:
             world.clock.time_ms += 700

@@ -8,7 +8,6 @@ ids before and after, epochs, partitions and times are compared as well, and the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -104,7 +103,7 @@ def stored(state: TransactionState, identity: Identity) -> TransactionMetadata:
         version=version,
     )
     if state in PREPARED and identity == Identity(RESERVED, PRODUCER_ID):
-        metadata = replace(metadata, next_producer_id=NEXT_ID)
+        metadata = metadata._replace(next_producer_id=NEXT_ID)
     return metadata
 
 
@@ -156,7 +155,7 @@ class Cell:
 
 
 def moved(metadata: TransactionMetadata, state: TransactionState, **changes: object) -> TransactionMetadata:
-    return replace(metadata, state=state, last_update_ms=LATER_MS, **changes)  # type: ignore[arg-type]
+    return metadata._replace(state=state, last_update_ms=LATER_MS, **changes)  # type: ignore[arg-type]
 
 
 def ended(
@@ -416,7 +415,7 @@ def test_time_out(state: TransactionState | None, identity: Identity, version: T
         return
     fence = ended(cell, PREPARE_ABORT, version, owner_asked=False)
     assert fence is not None
-    assert after == replace(fence, last_update_ms=due_ms)
+    assert after == fence._replace(last_update_ms=due_ms)
     assert cell.driver.shard.take_unsent() == [TRANSACTIONAL_ID]
 
 
@@ -434,7 +433,7 @@ def test_expiry(state: TransactionState | None, identity: Identity) -> None:
     limits = TransactionLimits(transactional_id_expiration_ms=1000, expiry_interval_ms=100)
     driver = ShardDriver(limits=limits)
     if state is not None:
-        driver.put(replace(stored(state, identity), timeout_ms=2**31 - 1))  # only its client may end it
+        driver.put(stored(state, identity)._replace(timeout_ms=2**31 - 1))  # only its client may end it
     driver.do(driver.shard.decide_deadline(NOW_MS + 999))
     assert (TRANSACTIONAL_ID in driver.shard.transactions) is (state is not None)
     driver.do(driver.shard.decide_deadline(NOW_MS + 1099))

@@ -220,7 +220,7 @@ def a_commit_completes_as_an_abort() -> AbstractContextManager[Any]:
     original = TransactionMetadata.completed
 
     def completed(self: TransactionMetadata, *, now_ms: int) -> TransactionMetadata:
-        return replace(original(self, now_ms=now_ms), state=COMPLETE_ABORT)
+        return original(self, now_ms=now_ms)._replace(state=COMPLETE_ABORT)
 
     return patch.object(TransactionMetadata, "completed", completed)
 
@@ -248,7 +248,7 @@ def the_end_of_a_transaction_keeps_its_epoch() -> AbstractContextManager[Any]:
     original = TransactionMetadata._prepared_with_next_epoch
 
     def prepared(self: TransactionMetadata, *about: Any, **options: Any) -> TransactionMetadata:
-        return replace(original(self, *about, **options), producer_epoch=self.producer_epoch)
+        return original(self, *about, **options)._replace(producer_epoch=self.producer_epoch)
 
     return _together(
         patch.object(TransactionMetadata, "_prepared_with_next_epoch", prepared),
