@@ -57,7 +57,7 @@ class LaterLogs:
             await asyncio.shield(self._task)
 
     async def close(self) -> None:
-        """Open no more. What is being opened takes milliseconds, and is not left half done."""
+        """Open no more. What is being opened is not left half done: after a crash that may be a large segment."""
         self._is_closing = True
         if self._task is not None:
             await self._task

@@ -20,6 +20,7 @@ from broker.log.offset_checkpoint import OffsetCheckpoint
 from broker.log.partition_files import PartitionFiles
 from broker.log.partition_log import PartitionLog
 from broker.log.recovery import LoadedLog, LogLoader
+from broker.log.steps import Steps, done, done_in_slices
 from broker.log.unopened_logs import UnopenedLogs
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 
@@ -98,7 +99,7 @@ class LogOpening:
                 break
             if count % LOADS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            self._open(self.unopened.take(name))
+            done(self._open(self.unopened.take(name)))
         await self._sync_opened()
         for name in names:
             if not self.unopened.is_waiting(name):
@@ -115,7 +116,7 @@ class LogOpening:
         while self.unopened.has_next and len(opened) < LOGS_PER_SYNC:
             name = self.unopened.take()
             try:
-                self._open(name)
+                await done_in_slices(self._open(name), SLICE_S)
                 opened.append(name)
             except StorageError as error:
                 self.unopened.fail(name)
@@ -134,7 +135,7 @@ class LogOpening:
             return False
         unsynced_count = len(self._unsynced)
         try:
-            self._open(self.unopened.take(topic_partition))
+            done(self._open(self.unopened.take(topic_partition)))
         except StorageError:
             self.unopened.fail(topic_partition)
             raise
@@ -142,23 +143,26 @@ class LogOpening:
 
     async def open_uncleanly(self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int) -> None:
         """Open a log that somebody else has written last: nothing is known of how it was left. Raises StorageError."""
-        self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=False)
+        loading = self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=False)
+        await done_in_slices(loading, SLICE_S)
         await self._sync_opened()
 
-    def _open(self, topic_partition: TopicPartition) -> None:
+    def _open(self, topic_partition: TopicPartition) -> Steps[None]:
         assert self._config_for_topic is not None
         assert self._leader_epoch_of is not None
         leader_epoch = self._leader_epoch_of(topic_partition)
         if leader_epoch is not None:
             config = self._config_for_topic(topic_partition.topic)
-            self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=self.was_clean)
+            yield from self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=self.was_clean)
 
-    def _load(self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int, is_clean: bool) -> None:
+    def _load(
+        self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int, is_clean: bool
+    ) -> Steps[None]:
         files = PartitionFiles(self._disk, f"{self._path}/{topic_partition}")
         now_ms = self._clock.now_ms()
         if is_clean and leader_epoch > OWN_LEADER_EPOCH and leader_epoch > files.read_epochs().latest:
             is_clean = False  # another node may have written here since this one's clean stop
-        loaded = LogLoader(
+        loaded = yield from LogLoader(
             files,
             config,
             is_clean=is_clean,

@@ -29,6 +29,7 @@ from broker.log.partition_files import INDEX_SUFFIXES, PartitionFiles
 from broker.log.producer_replay import replay, replay_batch, usable_transaction_index
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment, file_name
+from broker.log.steps import Steps
 from broker.log.swap import finish_swaps
 from broker.log.tail_check import checked_batches, find_valid_batch
 from broker.log.transaction_index import TransactionIndex
@@ -36,7 +37,8 @@ from protocol.record_batch import RecordBatch
 
 log = structlog.get_logger(__name__)
 
-COPY_BYTES = 4 * 1024 * 1024
+STEP_BYTES = 1024 * 1024
+STEP_BATCHES = 64
 GIVING_UP = (
     "The partition is offline. Stop the broker and restore the file, or give the records up by removing the "
     "partition's line from recovery-point-offset-checkpoint (and correcting the count in its second line)"
@@ -95,14 +97,14 @@ class LogLoader:
         self._was_cut = False
         self._offline_reason: str | None = None
 
-    def load(self) -> LoadedLog:
-        """Raises StorageError."""
+    def load(self) -> Steps[LoadedLog]:
+        """In steps of a millisecond or less, whatever there is to be read. Raises StorageError."""
         segments = self._open_segments()
         self._log_start_offset = max(self._log_start_offset, segments[0].base_offset)
         self._epochs = self._files.read_epochs()
         try:
             if not (self._is_clean and self._resume(segments)):
-                segments = self._recover(segments)
+                segments = yield from self._recover(segments)
         except DamagedLogError as error:
             self._refuse(str(error), path=self._files.directory)
         if self._offline_reason is None and segments[-1].next_offset < self._log_start_offset:
@@ -205,7 +207,7 @@ class LogLoader:
 
     # After an unclean stop
 
-    def _recover(self, segments: Sequence[Segment]) -> list[Segment]:
+    def _recover(self, segments: Sequence[Segment]) -> Steps[list[Segment]]:
         """Read every segment from the recovery point on again. Returns the segments that are left."""
         first = max(
             (slot for slot, segment in enumerate(segments) if segment.base_offset <= self._recovery_point), default=0
@@ -221,14 +223,14 @@ class LogLoader:
             if slot > first:
                 self._side_files.append(self._files.write_snapshot(segment.base_offset, self._producers.snapshot()))
             start_offset = max(segment.base_offset, recovered[-1].next_offset if recovered else 0)
-            end_position = self._read_again(segment, start_offset)
+            end_position = yield from self._read_again(segment, start_offset)
             recovered.append(segment)
             is_whole = end_position == segment.size_bytes
             if not is_whole and segment.next_offset < self._recovery_point:
                 self._refuse_damage(segment, end_position)
                 return list(segments)
             if not is_whole:
-                self._cut(segment, end_position, segments[slot + 1 :])
+                yield from self._cut(segment, end_position, segments[slot + 1 :])
             is_last = slot == len(segments) - 1 or not is_whole
             segment.write_indexes_anew(durable=not is_last)
             self._unsynced.append(segment.log)
@@ -243,13 +245,13 @@ class LogLoader:
             self._refuse_damage(recovered[-1], recovered[-1].size_bytes)
         return recovered
 
-    def _read_again(self, segment: Segment, start_offset: int) -> int:
+    def _read_again(self, segment: Segment, start_offset: int) -> Steps[int]:
         """Take in what a segment's log file holds; returns the position after its last valid batch."""
         segment.reset_indexes()
         aborted = TransactionIndex()
-        end_position = 0
+        end_position = step_end = 0
         producers, epochs, now_ms = self._producers, self._epochs, self._now_ms
-        for position, batch in checked_batches(segment.log, start_offset):
+        for count, (position, batch) in enumerate(checked_batches(segment.log, start_offset), 1):
             header = batch.header
             size_bytes = header.size_bytes
             segment.index_scanned(position, header.last_offset, size_bytes, header.max_timestamp_ms)
@@ -259,6 +261,9 @@ class LogLoader:
                 if entry is not None:
                     aborted.append(entry)
             end_position = position + size_bytes
+            if count % STEP_BATCHES == 0 or end_position >= step_end:
+                step_end = end_position + STEP_BYTES
+                yield
         segment.replace_transaction_index(aborted)
         return end_position
 
@@ -280,17 +285,17 @@ class LogLoader:
             reason=f"{reason}. Acknowledged records cannot be read. {GIVING_UP}",
         )
 
-    def _cut(self, segment: Segment, position: int, later: Sequence[Segment]) -> None:
+    def _cut(self, segment: Segment, position: int, later: Sequence[Segment]) -> Steps[None]:
         """Drop what stands at `position` and after it; keep it aside if there is a valid batch in it."""
         lost_bytes = segment.size_bytes - position + sum(dropped.size_bytes for dropped in later)
-        following = find_valid_batch(segment.log, position, segment.next_offset, max(self._epochs.latest, 0))
+        following = yield from find_valid_batch(segment.log, position, segment.next_offset, max(self._epochs.latest, 0))
         holds_batches = following is not None or any(
             next(iter(checked_batches(dropped.log, dropped.base_offset)), None) is not None for dropped in later
         )
         if holds_batches:
-            self._set_aside(segment, position)
+            yield from self._set_aside(segment, position)
             for dropped in later:
-                self._set_aside(dropped, 0)
+                yield from self._set_aside(dropped, 0)
             log.error(
                 "log_cut_before_valid_batches",
                 path=segment.path(".log"),
@@ -313,13 +318,14 @@ class LogLoader:
         segment.truncate(position)
         self._was_cut = True
 
-    def _set_aside(self, segment: Segment, position: int) -> None:
+    def _set_aside(self, segment: Segment, position: int) -> Steps[None]:
         self._disk.delete(self._lost_path(segment, position))
         aside = self._disk.open(self._lost_path(segment, position))
         while position < segment.size_bytes:
-            piece = segment.log.read(position, COPY_BYTES)
+            piece = segment.log.read(position, STEP_BYTES)
             aside.append(piece)
             position += len(piece)
+            yield
         self._side_files.append(aside)
 
     def _lost_path(self, segment: Segment, position: int) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from broker.disk import LogFile
 from broker.log.batch_scan import is_plausible
+from broker.log.steps import Steps
 from protocol.record_batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD_BYTES,
@@ -64,7 +65,7 @@ def checked_batches(file: LogFile, first_offset: int) -> Iterator[CheckedBatch]:
         first_offset = header.base_offset + header.last_offset_delta + 1
 
 
-def find_valid_batch(file: LogFile, position: int, first_offset: int, leader_epoch: int) -> CheckedBatch | None:
+def find_valid_batch(file: LogFile, position: int, first_offset: int, leader_epoch: int) -> Steps[CheckedBatch | None]:
     """The first whole, valid batch that begins after `position`, wherever that is; None when there is none.
 
     It is looked for by what is known to stand at fixed places of it: the leader epoch and the format's number.
@@ -81,6 +82,7 @@ def find_valid_batch(file: LogFile, position: int, first_offset: int, leader_epo
                 if batch is not None:
                     return batch
             found = chunk.find(pattern, found + 1)
+        yield
         # The pattern may lie across two chunks.
         chunk_position += len(chunk) - len(pattern) + 1 if len(chunk) == READ_BYTES else len(chunk)
     return None

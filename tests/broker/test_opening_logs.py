@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 import structlog
 
 from broker.clock import SystemClock
 from broker.config import Settings
 from broker.disk import LogFile, StorageError
 from broker.local_disk import LocalDisk
+from broker.log import log_opening, recovery
 from broker.log.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
 from broker.log.partition_log import AppendOrigin
 from broker.metadata.in_memory import InMemoryMetadataStore
@@ -278,4 +281,21 @@ async def test_recovered_records_are_on_the_disk_before_anybody_reads_them(tmp_p
     assert sum(path.endswith(".log") for path in synced) == 3
     assert broker.end_offsets() == [1, 2, 3]
     broker.topics._later._is_closing = True
+    await broker.stop()
+
+
+async def test_others_get_their_turn_while_a_log_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await Broker(tmp_path).with_orders()
+    for _ in range(30):
+        await broker.append(FIRST)
+    monkeypatch.setattr(log_opening, "SLICE_S", 0.0)
+    monkeypatch.setattr(recovery, "STEP_BATCHES", 1)
+    topics = await broker.restart(crash=True)
+    turn_count = 0
+    while topics.log(FIRST) is None:
+        await asyncio.sleep(0)
+        turn_count += 1
+    assert turn_count > 30
+    await topics.ensure_opened()
+    assert broker.end_offsets() == [31, 2, 3]
     await broker.stop()

@@ -7,7 +7,7 @@ A situation is recognised in what passed over the wire, in what brokers wrote an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
@@ -22,6 +22,7 @@ from tests.simulation.situations import (
     A_DUPLICATE_IS_ACKNOWLEDGED,
     A_GROUP_MOVES_ON_IN_A_TRANSACTION,
     A_LATER_SEGMENT_HAS_ABORTS,
+    A_LOG_IS_WANTED_BEFORE_IT_IS_OPEN,
     A_MARKER_IS_WRITTEN_AGAIN,
     A_PREPARED_TRANSACTION_IS_LOADED,
     A_PRODUCER_ID_IS_REPLACED,
@@ -30,6 +31,7 @@ from tests.simulation.situations import (
     A_ZOMBIE_IS_FENCED,
     AN_EPOCH_IS_EXHAUSTED,
     AN_ID_EXPIRES,
+    CLIENTS_COME_BEFORE_LOGS_ARE_OPEN,
 )
 from tests.simulation.trace import Exchange
 
@@ -86,6 +88,8 @@ SITUATIONS: Final = (
     A_SEGMENT_ROLLS,
     A_LATER_SEGMENT_HAS_ABORTS,
     A_SNAPSHOT_IS_READ,
+    CLIENTS_COME_BEFORE_LOGS_ARE_OPEN,
+    A_LOG_IS_WANTED_BEFORE_IT_IS_OPEN,
     *CLUSTER_SITUATIONS,
 )
 
@@ -107,8 +111,10 @@ class Lookout:
         world.disk_observers.append(self._disk_changed)
         evidence.on_appended.append(self._appended)
 
-    def logged(self, event: str) -> None:
+    def logged(self, event: str, fields: Mapping[str, Any]) -> None:
         """A broker has logged something."""
+        if event == "logs_opened" and fields.get("unopened"):
+            self._world.reached[CLIENTS_COME_BEFORE_LOGS_ARE_OPEN] += 1
         situation = _LOGGED.get(event)
         if situation is not None:
             self._world.reached[situation] += 1
@@ -123,6 +129,8 @@ class Lookout:
                 situation = _ANSWERS.get((api, ErrorCode(code)))
                 if situation is not None:
                     self._world.reached[situation] += 1
+                if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and len(self._world.brokers) == 1:
+                    self._world.reached[A_LOG_IS_WANTED_BEFORE_IT_IS_OPEN] += 1
             if api is ApiKey.PRODUCE and exchange.response is not None:
                 self._look_for_duplicates(exchange)
             if api is ApiKey.END_TXN and exchange.request.committed:

@@ -141,6 +141,8 @@ def _settings(chance: random.Random) -> dict[str, str]:
         settings["transaction.state.log.segment.bytes"] = str(chance.choice((600, 3_000)))
     if chance.random() < 0.3:
         settings["offsets.topic.segment.bytes"] = str(chance.choice((2_500, 6_000)))
+    if chance.random() < 0.4:
+        settings["fencepost.start.opening.logs.ms"] = "0"
     if chance.random() < 0.2:
         settings["transactional.id.expiration.ms"] = "4000"
         settings["transaction.remove.expired.transaction.cleanup.interval.ms"] = "1000"

@@ -15,6 +15,8 @@ AN_ID_EXPIRES: Final = "a transactional id is forgotten"
 A_SEGMENT_ROLLS: Final = "a segment is rolled"
 A_LATER_SEGMENT_HAS_ABORTS: Final = "a transaction is aborted in a rolled segment"
 A_SNAPSHOT_IS_READ: Final = "a broker starts from a snapshot of its producers"
+CLIENTS_COME_BEFORE_LOGS_ARE_OPEN: Final = "a broker serves clients before all its logs are open"
+A_LOG_IS_WANTED_BEFORE_IT_IS_OPEN: Final = "a client asks for a log that a start has left for later"
 A_PREPARED_TRANSACTION_IS_LOADED: Final = "a broker dies between Prepare and Complete"
 
 OTHERS_TAKE_OVER: Final = "other brokers take over from a dead one"

@@ -72,6 +72,7 @@ class Evidence:
         self._unsure: dict[Key, None] = {}
         self._start_counts: dict[int, int] = {}
         self._unserved: dict[int, None] = {}
+        self._unrecovered: dict[int, None] = {}
         self._waiting: list[Exchange] = []
         self._seen_entries = 0
         world.disk_observers.append(self._disk_changed)
@@ -121,11 +122,15 @@ class Evidence:
         return self._homes.get(topic_partition, node_id) != node_id
 
     def live_log(self, history: PartitionHistory) -> PartitionLog | None:
-        """The log that serves a history now; None while its broker is down or has given it up."""
+        """The log that serves a history now; None while its broker is down, has not opened it yet or has given it
+        up."""
         broker = self.world.brokers[history.node_id]
         if not broker.is_running:
             return None
-        partition_log = broker.node.services.topics.log(history.topic_partition)
+        topics = broker.node.services.topics
+        if topics.is_unopened(history.topic_partition):
+            return None  # to ask for it would open it
+        partition_log = topics.log(history.topic_partition)
         return None if partition_log is None or partition_log.is_offline else partition_log
 
     def live_logs(self) -> Iterator[tuple[PartitionHistory, PartitionLog]]:
@@ -133,6 +138,10 @@ class Evidence:
             partition_log = self.live_log(history)
             if partition_log is not None:
                 yield history, partition_log
+
+    def _has_unopened(self, broker: SimulatedBroker) -> bool:
+        """Whether a start has left logs that are not open yet; not those that could not be opened."""
+        return broker.node.services.topics.directory.unopened.has_next
 
     def is_compacted(self, topic: str) -> bool:
         """Whether the cleaner takes older records of a key out of a topic."""
@@ -168,6 +177,9 @@ class Evidence:
                 del self._unserved[node_id]
                 self.served_since_s[node_id] = self.now_s
                 self._take_answers()
+                self._unrecovered[node_id] = None
+            if node_id in self._unrecovered and not self._has_unopened(broker):
+                del self._unrecovered[node_id]
                 for tell in self.on_restarted:
                     tell(broker)
         self._take_answers()
@@ -230,6 +242,7 @@ class Evidence:
             return
         self._start_counts[broker.node_id] = broker.start_count
         self._unserved[broker.node_id] = None
+        self._unrecovered.pop(broker.node_id, None)
         self.served_since_s.pop(broker.node_id, None)
         self._take_answers()
         found = [match for path in broker.disk.paths() if (match := _LOG_FILE.fullmatch(path))]

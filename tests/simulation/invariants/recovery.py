@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -25,23 +26,30 @@ REMEMBERED_BATCHES = 5
 _NUMBERED = re.compile(r".*/(\d{20})\.(log|txnindex|snapshot)")
 
 
-class TransactionIndexes(Invariant):
+class _OfLiveLogs(Invariant):
+    """Holds for every log that is served: once it is recovered, and in the end."""
+
+    def restarted(self, broker: SimulatedBroker) -> Iterable[Violation]:
+        for history, partition_log in self.evidence.live_logs():
+            if history.node_id == broker.node_id:
+                yield from self.check(history, partition_log)
+
+    def settled(self) -> Iterable[Violation]:
+        for history, partition_log in self.evidence.live_logs():
+            yield from self.check(history, partition_log)
+
+    @abstractmethod
+    def check(self, history: PartitionHistory, partition_log: PartitionLog) -> Iterator[Violation]: ...
+
+
+class TransactionIndexes(_OfLiveLogs):
     """15. A .txnindex holds exactly the aborted, non-empty transactions whose marker lies in its segment; made anew
     from the log it has the same bytes.
     """
 
     number = 15
 
-    def restarted(self, broker: SimulatedBroker) -> Iterable[Violation]:
-        for history, _ in self.evidence.live_logs():
-            if history.node_id == broker.node_id:
-                yield from self._check(history)
-
-    def settled(self) -> Iterable[Violation]:
-        for history, _ in self.evidence.live_logs():
-            yield from self._check(history)
-
-    def _check(self, history: PartitionHistory) -> Iterator[Violation]:
+    def check(self, history: PartitionHistory, _: PartitionLog) -> Iterator[Violation]:
         files = partition_files(self.evidence.world.brokers[history.node_id], history)
         bases = sorted(files.get("log", {}))
         for base_offset, next_base_offset in zip(bases, [*bases[1:], 2**63], strict=True):
@@ -152,23 +160,14 @@ def replayed(batches: Iterable[StoredBatch], end_offset: int) -> dict[int, _Prod
     return producers
 
 
-class ReplayedProducers(Invariant):
+class ReplayedProducers(_OfLiveLogs):
     """16. Producer state after snapshot and replay equals that after a full replay (modulo the older of the five last
     batches), and every snapshot file equals a full replay up to its offset.
     """
 
     number = 16
 
-    def restarted(self, broker: SimulatedBroker) -> Iterable[Violation]:
-        for history, partition_log in self.evidence.live_logs():
-            if history.node_id == broker.node_id:
-                yield from self._check(history, partition_log)
-
-    def settled(self) -> Iterable[Violation]:
-        for history, partition_log in self.evidence.live_logs():
-            yield from self._check(history, partition_log)
-
-    def _check(self, history: PartitionHistory, partition_log: PartitionLog) -> Iterator[Violation]:
+    def check(self, history: PartitionHistory, partition_log: PartitionLog) -> Iterator[Violation]:
         live = {
             producer.producer_id: _Producer(
                 producer.producer_epoch,
@@ -250,23 +249,14 @@ def _decode_snapshot(content: bytes) -> dict[int, _Producer] | None:
     return producers
 
 
-class CompactionChangesNothing(Invariant):
+class CompactionChangesNothing(_OfLiveLogs):
     """22. Compaction leaves what read_committed consumers see of each key unchanged, and never drops a marker before
     the data of its transaction.
     """
 
     number = 22
 
-    def restarted(self, broker: SimulatedBroker) -> Iterable[Violation]:
-        for history, partition_log in self.evidence.live_logs():
-            if history.node_id == broker.node_id:
-                yield from self._check(history, partition_log)
-
-    def settled(self) -> Iterable[Violation]:
-        for history, partition_log in self.evidence.live_logs():
-            yield from self._check(history, partition_log)
-
-    def _check(self, history: PartitionHistory, partition_log: PartitionLog) -> Iterator[Violation]:
+    def check(self, history: PartitionHistory, partition_log: PartitionLog) -> Iterator[Violation]:
         if history.is_whole or not self.evidence.is_compacted(history.topic_partition.topic):
             return
         present = {batch.base_offset: batch for batch in history.present}

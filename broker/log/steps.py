@@ -1,0 +1,37 @@
+"""Work that takes long, done a little at a time: between two steps of it the event loop can do other things."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+Steps = Generator[None, None, T]
+"""Each `next` does a step; what comes of all of them is what the generator returns."""
+
+
+def done(steps: Steps[T]) -> T:
+    """Do all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+async def done_in_slices(steps: Steps[T], slice_s: float) -> T:
+    """Do all steps; after `slice_s` seconds of them others get their turn."""
+    loop = asyncio.get_running_loop()
+    slice_end_s = loop.time() + slice_s
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if loop.time() >= slice_end_s:
+            await asyncio.sleep(0)
+            slice_end_s = loop.time() + slice_s
