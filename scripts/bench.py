@@ -1,10 +1,14 @@
-"""Measures this broker.
+"""Measures this broker, side by side with Apache Kafka.
 
-    .venv/bin/python scripts/bench.py [--only NAME]... [--rounds N] [--json FILE]
+    .venv/bin/python scripts/bench.py [--headline | --rest | --only NAME...] [--rounds N] [--json FILE] [--plot DIRECTORY]
+    .venv/bin/python scripts/bench.py --alone ...            without Apache Kafka
+    .venv/bin/python scripts/bench.py --peer HOST:PORT ...   with any other broker that is running
     .venv/bin/python scripts/bench.py --list
+    .venv/bin/python scripts/bench.py --page                 docs/performance.md from docs/performance/results.json
 
-Each figure is measured in several rounds; medians and ranges are printed. `--small` runs everything through in seconds,
-to see that it works. What takes long to prepare is kept in .cache/bench for the next run.
+Each figure is measured in several rounds, in each on one broker after another; medians, ranges and ratios are printed.
+`--small` runs everything through in seconds, to see that it works. Apache Kafka comes from Maven Central into .cache;
+what takes long to prepare is kept in .cache/bench for the next run.
 """
 
 from __future__ import annotations

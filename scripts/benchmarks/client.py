@@ -16,6 +16,7 @@ from protocol.framing import request_frame
 from protocol.headers import response_header_version
 from protocol.messages import RESPONSES
 from protocol.messages.coordinators import FindCoordinatorRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -26,6 +27,7 @@ from scripts.benchmarks.figures import Broker
 
 CLIENT_ID = "fencepost-bench"
 IN_FLIGHT_COUNT = 64
+FETCH_WAIT_MS = 10_000
 RETRY_PAUSE_S = 0.001
 READ_COMMITTED, READ_UNCOMMITTED = 1, 0
 LATEST_TIMESTAMP = -1
@@ -196,6 +198,17 @@ def produce_request(
         acks=-1,
         timeout_ms=30_000,
         topic_data=[TopicProduceData(name=topic, partition_data=partitions)],
+    )
+
+
+def fetch_request(topic: str, offset: int, fetch_bytes: int) -> FetchRequest:
+    """One fetch of partition 0, without a session; it waits for long where there is nothing."""
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=fetch_bytes)
+    return FetchRequest(
+        max_wait_ms=FETCH_WAIT_MS,
+        min_bytes=1,
+        max_bytes=fetch_bytes,
+        topics=[FetchTopic(topic=topic, partitions=[partition])],
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -36,8 +37,9 @@ class ClientProcess:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._name = " ".join(command[-2:])
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  # closed with the process
         self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
         )
 
     def wait_until_ready(self) -> None:
@@ -71,6 +73,7 @@ class ClientProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
+        self._errors.close()
 
     def _line(self) -> str:
         assert self._process.stdout is not None
@@ -78,7 +81,10 @@ class ClientProcess:
 
     def _fail(self) -> None:
         self._process.kill()
-        _, errors = self._process.communicate()
+        self._process.communicate()
+        self._errors.seek(0)
+        errors = self._errors.read()
+        self._errors.close()
         raise ClientFailedError(f"{self._name}:\n{errors[-2_000:]}")
 
 

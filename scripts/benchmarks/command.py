@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from scripts.benchmarks import java_clients
 from scripts.benchmarks.broker_process import ROOT
 from scripts.benchmarks.fencepost import FencepostSubject, fencepost_in_page_cache
 from scripts.benchmarks.figures import Subject
@@ -40,8 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures = list(FIGURES.values())
     if options.only:
         figures = [FIGURES[name] for name in options.only]
-    elif options.headline:
-        figures = [figure for figure in figures if figure.is_headline]
+    elif options.headline or options.rest:
+        figures = [figure for figure in figures if figure.is_headline == options.headline]
+    if not java_clients.are_here():
+        for figure in figures:
+            if figure.needs_java:
+                console.print(f"{figure.name}: left out, its clients need java and javac on PATH", highlight=False)
+        figures = [figure for figure in figures if not figure.needs_java]
     results: list[Result] = []
     compared: list[Ratio] = []
     with Runner(
@@ -102,6 +108,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--only", action="append", choices=list(FIGURES), metavar="NAME", help="a figure; repeatable")
     chosen.add_argument("--headline", action="store_true", help="only the figures that matter most")
+    chosen.add_argument("--rest", action="store_true", help="all others")
     chosen.add_argument("--list", action="store_true", help="print the names of all figures and end")
     chosen.add_argument("--page", action="store_true", help="write docs/performance.md from the results beside it")
     parser.add_argument("--alone", action="store_true", help="without Apache Kafka, which needs Java and Maven")

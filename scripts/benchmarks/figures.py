@@ -136,6 +136,7 @@ class Figure:
     subjects:       the names of those that it is measured on, where they take part.
     needs_launches: whether it starts brokers of its own, so that one that only has an address is passed over.
     is_headline:    whether it belongs to the short table that is measured first.
+    needs_java:     whether its clients do.
     most_rounds:    for what takes so long that a few rounds must do.
     """
 
@@ -149,6 +150,7 @@ class Figure:
     subjects: tuple[str, ...] = (DURABLE,)
     needs_launches: bool = True
     is_headline: bool = False
+    needs_java: bool = False
     most_rounds: int = 1_000
 
     def is_about(self, subject: Subject) -> bool:

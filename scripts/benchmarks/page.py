@@ -49,7 +49,7 @@ METHOD = f"""## Method
 
 ```sh
 .venv/bin/python scripts/bench.py --headline --rounds 5 --json docs/performance/results.json
-.venv/bin/python scripts/bench.py --rounds 3 --json docs/performance/results.json
+.venv/bin/python scripts/bench.py --rest --rounds 3 --json docs/performance/results.json
 .venv/bin/python scripts/bench.py --page
 ```
 """

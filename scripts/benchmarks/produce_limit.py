@@ -20,7 +20,7 @@ from scripts.benchmarks.client import (
     produce_request,
     wait_until_answered,
 )
-from scripts.benchmarks.figures import Figure, Round, Sample, Target
+from scripts.benchmarks.figures import PAGE_CACHE, Figure, Round, Sample, Target
 
 TOPIC = "measured"
 RECORD_BYTES = 1_000
@@ -112,6 +112,7 @@ FIGURES = (
         measure=measure,
         sizes={"small_batch_bytes": 16_384, "large_batch_bytes": 1_000_000, "total_bytes": 2**30},
         small_sizes={"small_batch_bytes": 16_384, "large_batch_bytes": 100_000, "total_bytes": 2**20},
+        subjects=(PAGE_CACHE,),
         is_headline=True,
         targets=(Target("broker against limit", 0.8, is_lower_bound=True),),
     ),

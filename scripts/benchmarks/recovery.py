@@ -24,7 +24,7 @@ from scripts.benchmarks.client import (
     produce_request,
     wait_until_answered,
 )
-from scripts.benchmarks.figures import Figure, Round, Sample, Sizes, Target
+from scripts.benchmarks.figures import DURABLE, REFERENCE, Figure, Round, Sample, Sizes, Target
 from scripts.benchmarks.prepared import copy, prepared
 
 TOPIC = "measured"
@@ -110,7 +110,8 @@ def prepare(round_: Round, directory: Path) -> None:
                 round_.say(f"preparing: {number:,} of {total:,} batches")
     finally:
         broker.kill()
-    (data_directory / RECOVERY_POINT_FILE).unlink(missing_ok=True)
+    for path in data_directory.rglob(RECOVERY_POINT_FILE):
+        path.unlink()
     opened = {name: producer for name, producer in producers.items() if name.startswith("open")}
     (directory / OPEN_FILE).write_text(json.dumps(opened))
 
@@ -182,6 +183,7 @@ FIGURES = (
             "batch_bytes": 16_384,
         },
         targets=(Target("first Produce answered", 2.0),),
+        subjects=(DURABLE, REFERENCE),
     ),
     Figure(
         name="recovery-small-batches",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 
 from scripts.apache_kafka import KAFKA_VERSION
-from scripts.benchmarks.figures import Figure, RatioTarget, Sample, Target
+from scripts.benchmarks.figures import DURABLE, PAGE_CACHE, Figure, RatioTarget, Sample, Target
 
 if TYPE_CHECKING:
     from scripts.benchmarks.ratios import Ratio
@@ -53,7 +53,8 @@ def summarize(figure: Figure, subject: str, rounds: Iterable[Iterable[Sample]]) 
     for samples in rounds:
         for sample in samples:
             values.setdefault((sample.case, sample.quantity, sample.unit), []).append(sample.value)
-    targets = {target.quantity: target for target in figure.targets}
+    is_ours = subject in (DURABLE, PAGE_CACHE)
+    targets = {target.quantity: target for target in figure.targets} if is_ours else {}
     return [
         Result(figure.name, subject, case, quantity, unit, tuple(measured), targets.get(quantity))
         for (case, quantity, unit), measured in values.items()

@@ -68,6 +68,8 @@ class Runner:
         cache.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix="round-", dir=self._cache))
         prefix = f"{figure.name}, {subject.name}, round {number} of {rounds_count}"
+        if not self.progress.is_terminal:
+            self.progress.print(prefix, highlight=False, soft_wrap=True)
         try:
             with self.progress.status(prefix) as status:
                 sizes = figure.small_sizes if self._is_small else figure.sizes

@@ -6,14 +6,17 @@ from scripts.benchmarks import (
     coordinator_load,
     footprint,
     groups,
+    growth,
     latency,
     open_transactions,
     partitions,
     produce_limit,
     producer_ids,
     recovery,
+    spark_reading,
     throughput,
     transactions,
+    with_java,
 )
 from scripts.benchmarks.figures import Figure
 
@@ -22,10 +25,13 @@ FAMILIES = (
     throughput,
     latency,
     transactions,
+    with_java,
+    spark_reading,
     footprint,
+    growth,
+    recovery,
     # This broker alone:
     produce_limit,
-    recovery,
     coordinator_load,
     producer_ids,
     open_transactions,

@@ -11,14 +11,20 @@ from scripts.benchmarks.client import connect
 from scripts.benchmarks.command import main
 from scripts.benchmarks.fencepost import FencepostSubject
 from scripts.benchmarks.figures import REFERENCE
+from scripts.benchmarks.java_clients import are_here
 from scripts.benchmarks.table import FIGURES
 from scripts.benchmarks.warm_up import STEADY_COUNT, Work, warm_up
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.spark) if name == "spark" else name for name in FIGURES]
+)
 def test_the_figure_is_measured(name: str, tmp_path: Path) -> None:
+    if FIGURES[name].needs_java and not are_here():
+        pytest.skip("its clients need java and javac")
     output = tmp_path / "results.json"
     arguments = ["--small", "--alone", "--rounds", "1", "--only", name, "--cache", str(tmp_path / "cache")]
     assert main([*arguments, "--json", str(output), "--plot", str(tmp_path / "pictures")]) == 0

@@ -6,17 +6,16 @@ import time
 from collections.abc import Generator
 from typing import Any
 
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.record_batch import HEADER_BYTES, read_header
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import (
     Client,
     end_offsets,
+    fetch_request,
     insist,
     produce_request,
 )
 
-MAX_WAIT_MS = 10_000
 WARM_UP_RECORDS = 200
 
 
@@ -66,16 +65,6 @@ def one_at_a_time(*, host: str, port: int, topic: str, record_bytes: int, record
             "latencies_ms": [arrived * 1e3 for arrived, _ in both_s],
             "acks_ms": [acked * 1e3 for _, acked in both_s],
         }
-
-
-def fetch_request(topic: str, offset: int, fetch_bytes: int) -> FetchRequest:
-    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=fetch_bytes)
-    return FetchRequest(
-        max_wait_ms=MAX_WAIT_MS,
-        min_bytes=1,
-        max_bytes=fetch_bytes,
-        topics=[FetchTopic(topic=topic, partitions=[partition])],
-    )
 
 
 def _fetch(client: Client, topic: str, offset: int, fetch_bytes: int) -> memoryview:

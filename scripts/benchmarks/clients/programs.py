@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from scripts.benchmarks.clients import bare, librdkafka_latency, librdkafka_throughput, librdkafka_transactions
+from scripts.benchmarks.clients import bare, librdkafka_latency, librdkafka_throughput, librdkafka_transactions, spark
 
 Program = Generator[Any, None, None]
 
@@ -22,4 +22,5 @@ PROGRAMS: dict[str, Callable[..., Program]] = {
     "loops": librdkafka_transactions.loops,
     "bare-consume": bare.consume,
     "bare-one-at-a-time": bare.one_at_a_time,
+    "spark": spark.read,
 }
