@@ -12,6 +12,7 @@ import pytest
 from broker.connection import Connection, Reply
 from broker.handlers.api import CloseConnection
 from broker.receive_buffer import BufferPool
+from tests.simulation import loop as virtual_time
 
 
 @dataclass
@@ -371,35 +372,41 @@ async def test_a_connection_that_there_is_no_room_for_is_ended_at_once() -> None
     assert Client(has_room=False).transport.ended == "aborted"
 
 
-async def test_a_muted_client_is_answered_but_not_read_from_for_a_time() -> None:
-    client = Client()
-    client.send(b"request1")
-    client.connection.mute(0.02)
-    client.connection.mute(0.01)  # the longer one counts
-    assert not client.transport.accepts_input
-    client.send(b"request2", b"request3")
-    assert client.started == [b"request1"]
-    await asyncio.sleep(0.015)
-    assert client.started == [b"request1"]
-    await asyncio.sleep(0.02)
-    assert client.started == [b"request1", b"request2", b"request3"]
-    assert client.transport.accepts_input
+def test_a_muted_client_is_answered_but_not_read_from_for_a_time() -> None:
+    async def story() -> None:
+        client = Client()
+        client.send(b"request1")
+        client.connection.mute(20)
+        client.connection.mute(10)  # the longer one counts
+        assert not client.transport.accepts_input
+        client.send(b"request2", b"request3")
+        assert client.started == [b"request1"]
+        await asyncio.sleep(19)
+        assert client.started == [b"request1"]
+        await asyncio.sleep(2)
+        assert client.started == [b"request1", b"request2", b"request3"]
+        assert client.transport.accepts_input
+
+    virtual_time.run(story())
 
 
-async def test_what_a_client_sent_before_it_was_muted_in_the_same_piece_waits() -> None:
-    client = Client()
+def test_what_a_client_sent_before_it_was_muted_in_the_same_piece_waits() -> None:
+    async def story() -> None:
+        client = Client()
 
-    def answer(frame: memoryview) -> list[bytes]:
-        if bytes(frame) == b"request1":
-            client.connection.mute(0.01)
-        return [bytes(frame)]
+        def answer(frame: memoryview) -> list[bytes]:
+            if bytes(frame) == b"request1":
+                client.connection.mute(10)
+            return [bytes(frame)]
 
-    client.answer = answer
-    client.send(b"request1", b"request2")
-    assert client.started == [b"request1"]
-    assert client.received == b"request1"
-    await asyncio.sleep(0.03)
-    assert client.received == b"request1request2"
+        client.answer = answer
+        client.send(b"request1", b"request2")
+        assert client.started == [b"request1"]
+        assert client.received == b"request1"
+        await asyncio.sleep(11)
+        assert client.received == b"request1request2"
+
+    virtual_time.run(story())
 
 
 async def test_a_muted_client_may_leave() -> None:
