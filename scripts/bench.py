@@ -1,6 +1,6 @@
 """Measures this broker, side by side with Apache Kafka.
 
-    .venv/bin/python scripts/bench.py [--headline | --rest | --only NAME...] [--rounds N] [--json FILE] [--plot DIRECTORY]
+    .venv/bin/python scripts/bench.py [--headline | --rest | --only NAME] [--rounds N] [--json FILE] [--plot FOLDER]
     .venv/bin/python scripts/bench.py --alone ...            without Apache Kafka
     .venv/bin/python scripts/bench.py --peer HOST:PORT ...   with any other broker that is running
     .venv/bin/python scripts/bench.py --list

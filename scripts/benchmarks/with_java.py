@@ -1,0 +1,77 @@
+"""The same with Kafka's own Java clients: producers are idempotent, transactions of version 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scripts.benchmarks import java_clients
+from scripts.benchmarks.client_process import measured
+from scripts.benchmarks.figures import COMPARED, Figure, Round, Sample
+from scripts.benchmarks.measuring import rate, topic_of
+from scripts.benchmarks.transactions import PARTITIONS_COUNT, Case, transaction_samples
+
+RECORD_BYTES = 1_000
+BATCHES = ((16_384, "16 KB batches"), (1_000_000, "1 MB batches"))
+FETCH_BYTES = 2**20
+CASES = (Case(1, 1), Case(3, 1), Case(30, 1), Case(3, 50))
+
+
+def measure_tools(round_: Round) -> Iterator[Sample]:
+    broker = round_.running()
+    records = round_.sizes["records"]
+    for batch_bytes, case in BATCHES:
+        with topic_of(broker, f"java-{batch_bytes}-{round_.number}", 1) as topic:
+            round_.say(f"{case}: producing")
+            before_s = broker.cpu_s()
+            per_s = java_clients.producer_performance(
+                broker, topic, records=records, record_bytes=RECORD_BYTES, batch_bytes=batch_bytes
+            )
+            total_bytes = records * RECORD_BYTES
+            yield from rate(case, "produce", total_bytes, records / per_s, broker.cpu_s() - before_s)
+            round_.say(f"{case}: consuming")
+            before_s = broker.cpu_s()
+            per_s = java_clients.consumer_performance(broker, topic, records=records, fetch_bytes=FETCH_BYTES)
+            yield from rate(case, "consume", total_bytes, records / per_s, broker.cpu_s() - before_s)
+
+
+def measure_transactions(round_: Round) -> Iterator[Sample]:
+    broker = round_.running()
+    for case in CASES:
+        round_.say(str(case))
+        name = f"java-transactions-{case.per_transaction}-{case.producers}-{round_.number}"
+        with topic_of(broker, name, PARTITIONS_COUNT) as topic:
+            client = java_clients.transactions(
+                broker,
+                topic,
+                partitions=PARTITIONS_COUNT,
+                per_transaction=case.per_transaction,
+                producers=min(case.producers, round_.sizes["most_producers"]),
+                duration_ms=round_.sizes["duration_ms"],
+            )
+            result, cpu_s = measured(broker, client)
+        yield from transaction_samples(str(case), result["duration_s"], result["commits_ms"], cpu_s)
+
+
+FIGURES = (
+    Figure(
+        name="java-tools",
+        about="kafka-producer-perf-test and kafka-consumer-perf-test, 1 KB records, one partition, processor time with "
+        "the tool's start",
+        measure=measure_tools,
+        sizes={"records": 600_000},
+        small_sizes={"records": 1_000},
+        subjects=COMPARED,
+        needs_launches=False,
+        needs_java=True,
+    ),
+    Figure(
+        name="java-transactions",
+        about="version 2 (Kafka's Java client), a record of 100 B to each partition, one transaction after another",
+        measure=measure_transactions,
+        sizes={"duration_ms": 3_000, "most_producers": 50},
+        small_sizes={"duration_ms": 200, "most_producers": 2},
+        subjects=COMPARED,
+        needs_launches=False,
+        needs_java=True,
+    ),
+)
