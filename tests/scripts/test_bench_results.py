@@ -131,7 +131,7 @@ def test_peers_that_only_have_an_address_are_passed_over_where_brokers_are_start
     taking_part = [name for name, one in FIGURES.items() if one.is_about(peer)]  # type: ignore[arg-type]
     assert "produce" in taking_part
     assert not {"footprint", "recovery", "produce-against-limit"} & set(taking_part)
-    assert not FIGURES["groups"].is_about(NoSubject(REFERENCE))  # type: ignore[arg-type]
+    assert not FIGURES["partitions"].is_about(NoSubject(REFERENCE))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
