@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from kafka.admin import KafkaAdminClient
 
 from tests.support.broker_process import BrokerProcess
 
@@ -44,6 +46,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
         assert process.is_running, process.output
         assert "Traceback" not in process.output, process.output
+
+
+@pytest.fixture
+def kafka_python(broker: BrokerProcess) -> Iterator[KafkaAdminClient]:
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def confluent(broker: BrokerProcess) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ across restarts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +13,6 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewTopic,
     ResourceType,
 )
 from kafka.admin import AlterConfigOp, KafkaAdminClient
@@ -26,27 +25,9 @@ from protocol.messages.alter_configs import (
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
+from tests.support.admin_client import TIMEOUT_S, create
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import WireConnection
-
-TIMEOUT_S = 20
-
-
-@pytest.fixture
-def kafka_python(broker: BrokerProcess) -> Iterator[KafkaAdminClient]:
-    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def confluent(broker: BrokerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.bootstrap})
-
-
-def create(admin: AdminClient, topic: str, partitions: int = 1, **configs: str) -> None:
-    settings = {name.replace("_", "."): value for name, value in configs.items()}
-    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(TIMEOUT_S)
 
 
 def alter(

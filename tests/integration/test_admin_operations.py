@@ -4,7 +4,7 @@ confluent-kafka."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +14,6 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    NewTopic,
     OffsetSpec,
     ResourcePatternType,
     ResourceType,
@@ -32,27 +31,9 @@ from protocol.messages.client_quotas import (
     EntityData,
     OpData,
 )
+from tests.support.admin_client import TIMEOUT_S, create
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import WireConnection
-
-TIMEOUT_S = 20
-
-
-@pytest.fixture
-def kafka_python(broker: BrokerProcess) -> Iterator[KafkaAdminClient]:
-    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def confluent(broker: BrokerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.bootstrap})
-
-
-def create(admin: AdminClient, topic: str, partitions: int = 1, **configs: str) -> None:
-    settings = {name.replace("_", "."): value for name, value in configs.items()}
-    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(TIMEOUT_S)
 
 
 def produce(broker: BrokerProcess, topic: str, count: int) -> None:

@@ -8,10 +8,9 @@ from broker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
 from broker.topic_partition import TopicPartition
 from broker.transaction.state_machine import TransactionState
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.record_batch import iterate_batches, read_records
 from protocol.stored.transaction_state import decode_transaction_log_key, decode_transaction_log_value
-from tests.scenarios.runner.views import FETCH_BYTES, files, stored_batches, tell_batch
+from tests.scenarios.runner.views import fetch_once, files, stored_batches, tell_batch
 from tests.simulation.client import SimulatedClient
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.loop import START_MS
@@ -24,16 +23,7 @@ async def fetch(
 
     Raises Disconnected.
     """
-    partition = FetchPartition(
-        partition=topic_partition.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
-    )
-    request = FetchRequest(
-        max_wait_ms=0,
-        isolation_level=isolation,
-        topics=[FetchTopic(topic=topic_partition.topic, partitions=[partition])],
-    )
-    response = await client.send(address, request, 12)
-    found = response.responses[0].partitions[0]
+    found = await fetch_once(client, address, topic_partition, isolation=isolation, offset=offset)
     if found.error_code:
         return [ErrorCode(found.error_code).name]
     lines = [tell_batch(batch, topic_partition.topic) for batch in iterate_batches(found.records or b"")]

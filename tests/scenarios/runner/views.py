@@ -9,7 +9,7 @@ from broker.log.transaction_index import ENTRY, TransactionIndexEntry
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.transaction.state_machine import TransactionState
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.record import Record
 from protocol.record_batch import (
     RecordBatch,
@@ -47,6 +47,23 @@ class Reading(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
 
 
+async def fetch_once(
+    client: SimulatedClient, address: Any, topic_partition: TopicPartition, *, isolation: int, offset: int
+) -> PartitionData:
+    """What one Fetch of one partition brings, at once. Raises Disconnected."""
+    partition = FetchPartition(
+        partition=topic_partition.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
+    )
+    request = FetchRequest(
+        max_wait_ms=0,
+        isolation_level=isolation,
+        topics=[FetchTopic(topic=topic_partition.topic, partitions=[partition])],
+    )
+    response = await client.send(address, request, 12)
+    found: PartitionData = response.responses[0].partitions[0]
+    return found
+
+
 async def read(
     client: SimulatedClient, address: Any, topic_partition: TopicPartition, *, isolation: int, offset: int = 0
 ) -> Reading:
@@ -56,16 +73,7 @@ async def read(
     """
     delivered: list[Delivered] = []
     for _ in range(LONGEST_TIME_TO_READ):
-        partition = FetchPartition(
-            partition=topic_partition.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
-        )
-        request = FetchRequest(
-            max_wait_ms=0,
-            isolation_level=isolation,
-            topics=[FetchTopic(topic=topic_partition.topic, partitions=[partition])],
-        )
-        response = await client.send(address, request, 12)
-        found = response.responses[0].partitions[0]
+        found = await fetch_once(client, address, topic_partition, isolation=isolation, offset=offset)
         if found.error_code:
             return Reading(delivered, -1, -1, -1, ErrorCode(found.error_code))
         next_offset = offset
