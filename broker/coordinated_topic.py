@@ -25,6 +25,7 @@ class CoordinatedTopic:
 
     coordinator:     what it is called in the log.
     loaded:          called with a partition's index when that has been loaded, and counts as part of it.
+    resigned:        called with a partition's index when that has been given up.
     partition_count: 0 while there is no such topic.
     """
 
@@ -36,6 +37,7 @@ class CoordinatedTopic:
         *,
         coordinator: str,
         loaded: Callable[[int], Awaitable[None]] | None = None,
+        resigned: Callable[[int], None] | None = None,
     ) -> None:
         self.partition_count = 0
         self._name = name
@@ -43,6 +45,7 @@ class CoordinatedTopic:
         self._runtime = runtime
         self._coordinator = coordinator
         self._loaded = loaded
+        self._gave_up = resigned
         self._loading: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -54,16 +57,29 @@ class CoordinatedTopic:
         if topic is not None:
             self._load(topic)
 
+    def load_again(self, partition_log: PartitionLog) -> None:
+        """Give a partition up and load it from its log, as another leader would, in the epoch that the log has now."""
+        self._resigned(partition_log.topic_partition)
+        self._load_partition(partition_log)
+
+    def forget(self) -> None:
+        """Give all partitions up: the topic does not exist any more."""
+        for index in range(self.partition_count):
+            self._resign(index)
+        self.partition_count = 0
+        self._loading.clear()
+
     async def ensure_loaded(self) -> None:
         """Wait until every partition answers requests, or could not be loaded."""
         while self._loading:
             await asyncio.wait(self._loading)
 
     async def close(self) -> None:
-        """Follow the topic no more. The runtime stays as it is."""
-        self._topics.on_created.remove(self._created)
-        self._topics.on_led.remove(self._led)
-        self._topics.on_resigned.remove(self._resigned)
+        """Follow the topic no more, if it was followed. The runtime stays as it is."""
+        if self._created in self._topics.on_created:
+            self._topics.on_created.remove(self._created)
+            self._topics.on_led.remove(self._led)
+            self._topics.on_resigned.remove(self._resigned)
         loading = list(self._loading)
         for task in loading:
             task.cancel()
@@ -101,4 +117,9 @@ class CoordinatedTopic:
 
     def _resigned(self, topic_partition: TopicPartition) -> None:
         if topic_partition.topic == self._name:
-            self._runtime.resign(topic_partition.partition)
+            self._resign(topic_partition.partition)
+
+    def _resign(self, index: int) -> None:
+        self._runtime.resign(index)
+        if self._gave_up is not None:
+            self._gave_up(index)

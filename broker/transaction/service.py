@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
-import structlog
-
 from broker.clock import Clock
 from broker.config import Settings
+from broker.coordinated_topic import CoordinatedTopic
 from broker.coordinator import (
     CoordinatorPartition,
     CoordinatorRefusal,
@@ -23,7 +22,6 @@ from broker.coordinator import (
     partition_for_key,
 )
 from broker.disk import StorageError
-from broker.log.partition_log import PartitionLog
 from broker.metadata.image import TopicMetadata
 from broker.placement import SingleNodePlacement
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
@@ -42,8 +40,6 @@ from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.reelection import MAXIMUM_EPOCH, Reelection
 from broker.transaction.state_machine import TransactionVersion
 from protocol.errors import ErrorCode
-
-log = structlog.get_logger(__name__)
 
 Reply = TypeVar("Reply")
 Partition = CoordinatorPartition[TransactionShard]
@@ -85,14 +81,12 @@ class TransactionService:
             applied=self._complete_prepared,
             only_latest_count=True,
         )
-        self._partition_count = 0  # of `__transaction_state`; 0 while there is no such topic
-        self._loads: set[asyncio.Task[None]] = set()
+        self._state_topic = CoordinatedTopic(
+            TRANSACTION_STATE_TOPIC, topics, self._runtime, coordinator="transaction", resigned=self._resigned
+        )
         self._completions: dict[str, Completion] = {}
         self._reelection = Reelection(self._stand_again)
-        topics.on_created.append(self._topic_created)
         topics.on_deleted.append(self._topic_deleted)
-        topics.on_led.append(self._partition_led)
-        topics.on_resigned.append(self._partition_resigned)
 
     def take_over_level(self, transaction_version: int) -> None:
         """The cluster feature has another level; what is open goes on as it was begun."""
@@ -105,14 +99,11 @@ class TransactionService:
         finished as soon as its partition is loaded.
         """
         await self._producer_ids.start()
-        metadata = self._topics.metadata.get(TRANSACTION_STATE_TOPIC)
-        if metadata is not None and self._partition_count == 0:
-            self._topic_created(metadata)
+        self._state_topic.start()
 
     async def ensure_loaded(self) -> None:
         """Wait until every partition answers requests, or could not be loaded."""
-        while self._loads:
-            await asyncio.wait(self._loads)
+        await self._state_topic.ensure_loaded()
 
     async def close(self) -> None:
         """Stop. Prepared transactions that are not complete are finished after the next start."""
@@ -120,59 +111,34 @@ class TransactionService:
         for completion in list(self._completions.values()):
             await completion.cancel()
         self._completions.clear()
+        await self._state_topic.close()
         await self._runtime.close()
         await self._producer_ids.close()
 
     @property
     def is_available(self) -> bool:
         """Whether `__transaction_state` exists; it is created for the first producer that needs it."""
-        return self._partition_count > 0
+        return self._state_topic.partition_count > 0
 
     async def ensure_available(self) -> None:
         """Create `__transaction_state` if it does not exist, and wait until all its partitions have been loaded.
 
         Raises StorageError.
         """
-        if self._partition_count == 0:
+        if not self.is_available:
             await self._topics.ensure_internal(TRANSACTION_STATE_TOPIC)
         await self.ensure_loaded()
 
-    def _topic_created(self, metadata: TopicMetadata) -> None:
-        if metadata.name != TRANSACTION_STATE_TOPIC:
-            return
-        self._partition_count = metadata.partition_count
-        for index in range(metadata.partition_count):
-            partition_log = self._topics.log(TopicPartition(TRANSACTION_STATE_TOPIC, index))
-            if partition_log is not None:
-                self._load(partition_log)
+    def _topic_deleted(self, metadata: TopicMetadata) -> None:
+        if metadata.name == TRANSACTION_STATE_TOPIC:
+            self._state_topic.forget()
 
-    def _load(self, partition_log: PartitionLog) -> None:
-        index = partition_log.topic_partition.partition
-        load = self._runtime.load(index, partition_log, coordinator_epoch=partition_log.leader_epoch)
-        self._loads.add(load)
-        load.add_done_callback(self._loads.discard)
-
-    def _partition_led(self, partition_log: PartitionLog) -> None:
-        if partition_log.topic_partition.topic == TRANSACTION_STATE_TOPIC and self._partition_count > 0:
-            self._load(partition_log)
-
-    def _partition_resigned(self, topic_partition: TopicPartition) -> None:
+    def _resigned(self, index: int) -> None:
         """Whoever leads the partition next finds in its log what is to be done: no marker leaves from here any more."""
-        if topic_partition.topic != TRANSACTION_STATE_TOPIC:
-            return
-        self._runtime.resign(topic_partition.partition)
         for transactional_id, completion in list(self._completions.items()):
-            if completion.partition_index == topic_partition.partition:
+            if completion.partition_index == index:
                 completion.give_up()
                 del self._completions[transactional_id]
-
-    def _topic_deleted(self, metadata: TopicMetadata) -> None:
-        if metadata.name != TRANSACTION_STATE_TOPIC:
-            return
-        for index in range(self._partition_count):
-            self._runtime.resign(index)
-        self._partition_count = 0
-        self._loads.clear()
 
     def _make_shard(self, index: int) -> TransactionShard:
         return TransactionShard(limits=self._limits, take_producer_id=self._producer_ids.take)
@@ -320,9 +286,9 @@ class TransactionService:
         return metadata is not None and metadata.state.is_prepared
 
     def _index(self, transactional_id: str) -> int:
-        if self._partition_count == 0:
+        if not self.is_available:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
-        return partition_for_key(transactional_id, self._partition_count)
+        return partition_for_key(transactional_id, self._state_topic.partition_count)
 
     # Views for administrators
 
@@ -371,9 +337,8 @@ class TransactionService:
     def _stand_again(self, coordinator_partition: TopicPartition, step: int) -> None:
         partition_log = self._topics.log(coordinator_partition)
         if partition_log is not None:
-            self._partition_resigned(coordinator_partition)
             partition_log.leader_epoch = min(partition_log.leader_epoch + step, MAXIMUM_EPOCH)
-            self._load(partition_log)
+            self._state_topic.load_again(partition_log)
 
 
 def _version_of(level: int) -> TransactionVersion:
