@@ -172,10 +172,11 @@ class ApacheKafka:
     def _settings(self) -> dict[str, str]:
         controller_port = free_port()
         advertised_port = self.advertised_port or self.port
+        node_id = self.properties.get("node.id", "1")
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "node.id": node_id,
+            "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{advertised_port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",

@@ -89,6 +89,25 @@ def build_kafka_python_2(client: Client) -> Sequence[str]:
     return [str(python), "-m", "tests.compat.kafka_python"]
 
 
+def build_kafka_python_tests(client: Client) -> Sequence[str]:
+    """The program that runs the tests of kafka-python's source distribution, which source.txt pins."""
+    sources = client.cache / "sources"
+    pinned = client.folder / "source.txt"
+
+    def build(cache: Path) -> None:
+        shutil.rmtree(cache / "downloaded", ignore_errors=True)
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+        exactly = ["--no-deps", "--no-binary", "kafka-python", "--require-hashes", "--requirement", str(pinned)]
+        fetch([*pip, *exactly, "--dest", str(cache / "downloaded")], cwd=cache)
+        (archive,) = (cache / "downloaded").iterdir()
+        shutil.rmtree(sources, ignore_errors=True)
+        sources.mkdir()
+        call(["tar", "-xzf", str(archive), "--strip-components=1", "-C", str(sources)], cwd=cache)
+
+    build_once(client, [pinned], build)
+    return [sys.executable, "-m", "tests.compat.kafka_python_tests", str(sources)]
+
+
 def build_kcat(client: Client) -> Sequence[str]:
     """A package of this checkout, with the kcat that is on PATH or else one from the packages of a Debian or Ubuntu.
 
