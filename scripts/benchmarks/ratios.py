@@ -10,10 +10,10 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
-from scripts.benchmarks.figures import DURABLE, PAGE_CACHE, REFERENCE, Figure, RatioTarget
-from scripts.benchmarks.results import Result, readable, target_text
+from scripts.benchmarks.figures import DURABLE, PAGE_CACHE, REFERENCE, Figure, RatioTarget, Target
+from scripts.benchmarks.results import Result, readable
 
-QUANTITY_WIDTH = 32
+QUANTITY_WIDTH = 26
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,6 @@ def comparison_table(figure: Figure, results: Sequence[Result], found: Sequence[
             table.add_column(subject, justify="right")
         for subject, reference in pairs:
             table.add_column(f"{subject} / {reference}", justify="right")
-        table.add_column("target")
         mine = [result for result in results if result.case == case]
         for quantity, unit in dict.fromkeys((result.quantity, result.unit) for result in mine):
             measured = {result.subject: result for result in mine if result.quantity == quantity}
@@ -86,13 +85,11 @@ def comparison_table(figure: Figure, results: Sequence[Result], found: Sequence[
                 for ratio in found
                 if (ratio.case, ratio.quantity) == (case, quantity)
             }
-            targets = [*map(target_text, measured.values()), *map(ratio_target_text, compared.values())]
             table.add_row(
                 quantity,
                 unit,
-                *(spread(measured[subject].values) if subject in measured else "" for subject in subjects),
-                *(spread(compared[pair].values) if pair in compared else "" for pair in pairs),
-                "\n".join(filter(None, targets)),
+                *(result_cell(measured.get(subject)) for subject in subjects),
+                *(ratio_cell(compared.get(pair)) for pair in pairs),
             )
         tables.append(table)
     return Group(f"[bold]{figure.name}[/bold]: {figure.about}", *tables)
@@ -104,13 +101,20 @@ def spread(values: Sequence[float]) -> str:
     return median if len(values) == 1 else f"{median} ({readable(min(values))} to {readable(max(values))})"
 
 
-def ratio_target_text(ratio: Ratio) -> str:
-    return ", ".join(
-        f"[{'green' if ratio.verdict == 'met' else 'red'}]{ratio.subject} / {ratio.reference} {bound_text(target)}: "
-        f"{ratio.verdict}[/]"
-        for target in ratio.targets
-    )
+def result_cell(result: Result | None) -> str:
+    """Median and range, and what it was to be; nothing where it was not measured."""
+    if result is None:
+        return ""
+    wanted = "" if result.target is None else f"\n{verdict_text(result.target, result.median)}"
+    return spread(result.values) + wanted
 
 
-def bound_text(target: RatioTarget) -> str:
-    return f"{'at least' if target.is_lower_bound else 'at most'} {readable(target.bound)}"
+def ratio_cell(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return ""
+    return "\n".join([spread(ratio.values), *(verdict_text(target, ratio.median) for target in ratio.targets)])
+
+
+def verdict_text(target: Target | RatioTarget, median: float) -> str:
+    colour, verdict = ("green", "met") if target.is_met(median) else ("red", "missed")
+    return f"[{colour}]{'≥' if target.is_lower_bound else '≤'} {readable(target.bound)} {verdict}[/{colour}]"

@@ -61,14 +61,6 @@ def summarize(figure: Figure, subject: str, rounds: Iterable[Iterable[Sample]]) 
     ]
 
 
-def target_text(result: Result) -> str:
-    if result.target is None:
-        return ""
-    colour = "green" if result.verdict == "met" else "red"
-    relation = "at least" if result.target.is_lower_bound else "at most"
-    return f"[{colour}]{relation} {readable(result.target.bound)}: {result.verdict}[/{colour}]"
-
-
 def readable(value: float) -> str:
     """Three digits that mean something, thousands apart."""
     if abs(value) >= 100:
