@@ -137,10 +137,8 @@ class GroupCoordinatorShard:
         effects = Effects(now_ms)
         if isinstance(group, ConsumerGroup) and group.members:
             return effects.decision(self._classic_members.join(group, request, joiner, effects))
-        if isinstance(group, ShareGroup):
-            return Decision(refuse_join(ErrorCode.GROUP_ID_NOT_FOUND, member_id))
-        if isinstance(group, StreamsGroup) and group.members:
-            return Decision(refuse_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
+        if isinstance(group, ShareGroup) or (isinstance(group, StreamsGroup) and group.members):
+            return Decision(refuse_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         if not isinstance(group, ClassicGroup):
             if member_id:
                 return Decision(refuse_join(ErrorCode.UNKNOWN_MEMBER_ID, member_id))

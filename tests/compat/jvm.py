@@ -43,6 +43,7 @@ def java_program(*artifacts: tuple[str, str], sources: Sequence[Path] = ()) -> C
     """A build that compiles a client's folder, the classes all JVM programs share and further `sources`.
 
     artifacts: Kafka's artifacts that they are compiled against, each with its version.
+    sources:   folders, or single files.
     The program is the class Main.
     """
 
@@ -51,7 +52,9 @@ def java_program(*artifacts: tuple[str, str], sources: Sequence[Path] = ()) -> C
         folders = [client.folder, JVM_CHECKS, *sources]
 
         def compile_all(cache: Path) -> None:
-            sources = [str(path) for folder in folders for path in sorted(folder.glob("*.java"))]
+            sources = [
+                str(path) for place in folders for path in (sorted(place.glob("*.java")) if place.is_dir() else [place])
+            ]
             # The same source is compiled against old and new versions: what one deprecates, the other only has.
             warnings = ["-Xlint:all,-serial,-processing,-classfile,-path,-cast,-deprecation,-removal", "-Werror"]
             call(["javac", *warnings, "-d", str(cache / "classes"), "-cp", jars, *sources], cwd=client.folder)
@@ -71,8 +74,17 @@ JVM_CLIENTS: tuple[Client, ...] = (
     Client(
         "streams",
         tools=TOOLS,
-        build=java_program(("kafka-streams", "4.3.0")),
-        broker_settings={"group.min.session.timeout.ms": "1000"},
+        build=java_program(
+            ("kafka-streams", "4.3.0"), ("kafka-tools", "4.3.0"), sources=[CLIENTS_FOLDER / "tools" / "Tool.java"]
+        ),
+        broker_settings={
+            "group.min.session.timeout.ms": "1000",
+            "group.streams.min.session.timeout.ms": "1000",
+            "group.streams.session.timeout.ms": "4000",
+            "group.streams.min.heartbeat.interval.ms": "100",
+            "group.streams.heartbeat.interval.ms": "300",
+            "group.streams.initial.rebalance.delay.ms": "500",
+        },
     ),
     Client("spark", tools=("java",), build=spark_program),
 )

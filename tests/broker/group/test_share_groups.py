@@ -183,7 +183,7 @@ def test_a_share_group_is_no_group_of_another_kind() -> None:
     shares = Shares()
     shares.join("m", ["orders"])
     harness = shares.harness
-    assert harness.join("g").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert harness.join("g").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert harness.heartbeat("m", 2) is ErrorCode.UNKNOWN_MEMBER_ID
     assert harness.sync("m", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert harness.commit(5) is ErrorCode.GROUP_ID_NOT_FOUND

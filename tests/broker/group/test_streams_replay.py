@@ -6,14 +6,16 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.group.consumer_group import MemberState
 from broker.group.effects import StreamsTimes
 from broker.group.streams_group import StreamsGroup
 from protocol.errors import ErrorCode
-from tests.support.streams_group import CHANGELOG, REPARTITION, ModelMember, StreamsWorld, config
+from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
+from tests.protocol.message_strategies import SHORT, Case, messages
+from tests.support.streams_group import CHANGELOG, REPARTITION, SENDER, ModelMember, StreamsWorld, config
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 
@@ -123,4 +125,27 @@ class StreamsGroupMachine(RuleBasedStateMachine):
 
 
 TestStreamsGroups = StreamsGroupMachine.TestCase
-TestStreamsGroups.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
+TestStreamsGroups.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+
+
+HEARTBEATS = messages(Case(StreamsGroupHeartbeatRequest, 0))
+
+
+@settings(SHORT, max_examples=25)
+@given(requests=st.lists(st.tuples(HEARTBEATS, st.sampled_from([-1, 0, 0, 1, 2, 3])), max_size=6))
+def test_whatever_is_asked_is_answered(requests: list[tuple[StreamsGroupHeartbeatRequest, int]]) -> None:
+    world = StreamsWorld(words=2)
+    for request, epoch in requests:
+        request.group_id, request.member_id, request.member_epoch = "g", "m", epoch
+        request.instance_id = request.task_offsets = request.task_end_offsets = request.warmup_tasks = None
+        topology = request.topology
+        if topology is not None:
+            topology.epoch = abs(topology.epoch)
+            for subtopology in topology.subtopologies:
+                subtopology.source_topics, subtopology.source_topic_regex = ["words"], []
+                for topic in subtopology.state_changelog_topics:
+                    topic.partitions = 0
+        world.run(world.shard.streams.heartbeat(request, SENDER, world.now_ms))
+        world.shard.streams.describe("g")
+        world.advance(50_000 if epoch == 3 else 10)
+        assert world.shard._groups.keys() == world.replayed().shard._groups.keys()

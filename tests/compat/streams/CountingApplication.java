@@ -15,7 +15,7 @@ import org.apache.kafka.streams.state.KeyValueStore;
 /**
  * Counts equal values exactly once, in a RocksDB store, and writes every count that a value reaches.
  *
- * <p>It is a process of its own, so that it can be killed: BOOTSTRAP APPLICATION SOURCE TARGET STATE-FOLDER.
+ * <p>It is a process of its own, so that it can be killed: BOOTSTRAP APPLICATION SOURCE TARGET STATE-FOLDER PROTOCOL.
  */
 final class CountingApplication {
     private CountingApplication() {}
@@ -33,9 +33,12 @@ final class CountingApplication {
         settings.put("auto.offset.reset", "earliest");
         settings.put("default.key.serde", Serdes.StringSerde.class);
         settings.put("default.value.serde", Serdes.StringSerde.class);
-        // Whoever was killed is missed soon.
-        settings.put("session.timeout.ms", 4_000);
-        settings.put("heartbeat.interval.ms", 500);
+        settings.put("group.protocol", arguments[5]);
+        if (arguments[5].equals("classic")) {
+            // Whoever was killed is missed soon. Streams groups have settings of their own for that.
+            settings.put("session.timeout.ms", 4_000);
+            settings.put("heartbeat.interval.ms", 500);
+        }
         settings.put("producer.transaction.timeout.ms", 3_000);
         settings.put("reconnect.backoff.max.ms", 200);
         settings.put("metadata.max.age.ms", 1_000);

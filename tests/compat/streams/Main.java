@@ -21,19 +21,26 @@ final class Main {
     private Main() {}
 
     public static void main(String[] arguments) throws InterruptedException {
-        new Checks()
-                .add("counts", Main::counts)
-                .add("counts-through-kills-of-the-application", Main::applicationKilled)
-                .add("counts-after-state-was-lost", Main::stateLost)
-                .add("counts-with-two-instances", Main::twoInstances)
-                .add("counts-through-kill-of-the-broker", check -> brokerEnds(check, "kill"))
-                .add("counts-through-termination-of-the-broker", check -> brokerEnds(check, "terminate"))
-                .main(arguments);
+        Checks checks = new Checks();
+        addTo(checks, "", "classic");
+        addTo(checks, "-streams-protocol", "streams");
+        StreamsGroups.addTo(checks);
+        checks.main(arguments);
+    }
+
+    private static void addTo(Checks checks, String suffix, String protocol) {
+        checks.add("counts" + suffix, check -> counts(check, protocol))
+                .add("counts-through-kills-of-the-application" + suffix, check -> applicationKilled(check, protocol))
+                .add("counts-after-state-was-lost" + suffix, check -> stateLost(check, protocol))
+                .add("counts-with-two-instances" + suffix, check -> twoInstances(check, protocol))
+                .add("counts-through-kill-of-the-broker" + suffix, check -> brokerEnds(check, protocol, "kill"))
+                .add("counts-through-termination-of-the-broker" + suffix, check -> brokerEnds(check, protocol, "terminate"));
     }
 
     /** The topics and the state of one application, the processes that run it, and what was given to it. */
-    private static final class Application implements AutoCloseable {
+    static final class Application implements AutoCloseable {
         private final Check check;
+        private String protocol;
         private final String source;
         private final String target;
         private final Path state = Files.createTempDirectory("fencepost-streams-");
@@ -41,8 +48,10 @@ final class Main {
         private final KafkaProducer<String, String> producer;
         private int sent;
 
-        Application(Check check) throws Exception {
+        /** protocol: that of its group, "classic" or "streams". */
+        Application(Check check, String protocol) throws Exception {
             this.check = check;
+            this.protocol = protocol;
             source = Clients.createTopic(check, "source", PARTITIONS);
             target = Clients.createTopic(check, "target", PARTITIONS);
             producer = Clients.producer(check, "linger.ms", 5, "reconnect.backoff.max.ms", 200);
@@ -52,12 +61,21 @@ final class Main {
         Process start(String instance) throws IOException {
             Process process = new ProcessBuilder("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp",
                     System.getProperty("java.class.path"), "CountingApplication", check.bootstrap, check.name("application"),
-                    source, target, state.resolve(instance).toString())
+                    source, target, state.resolve(instance).toString(), protocol)
                     .redirectOutput(ProcessBuilder.Redirect.DISCARD)
                     .redirectError(ProcessBuilder.Redirect.DISCARD)
                     .start();
             processes.add(process);
             return process;
+        }
+
+        /** Of processes that are started from now on. */
+        void setProtocol(String protocol) {
+            this.protocol = protocol;
+        }
+
+        String source() {
+            return source;
         }
 
         void send(int count) {
@@ -109,8 +127,8 @@ final class Main {
         }
     }
 
-    static void counts(Check check) throws Exception {
-        try (var application = new Application(check)) {
+    static void counts(Check check, String protocol) throws Exception {
+        try (var application = new Application(check, protocol)) {
             application.send(2_000);
             Process process = application.start("one");
             application.checkCounts();
@@ -130,8 +148,8 @@ final class Main {
         }
     }
 
-    static void applicationKilled(Check check) throws Exception {
-        try (var application = new Application(check)) {
+    static void applicationKilled(Check check, String protocol) throws Exception {
+        try (var application = new Application(check, protocol)) {
             Process process = application.start("one");
             for (int round = 0; round < 3; round++) {
                 application.send(800);
@@ -145,8 +163,8 @@ final class Main {
     }
 
     /** The state is read back from the changelog. */
-    static void stateLost(Check check) throws Exception {
-        try (var application = new Application(check)) {
+    static void stateLost(Check check, String protocol) throws Exception {
+        try (var application = new Application(check, protocol)) {
             application.send(1_000);
             Process process = application.start("one");
             application.awaitCounts(1);
@@ -159,8 +177,8 @@ final class Main {
     }
 
     /** Two processes share the work; what one of them had when it was killed goes to the other. */
-    static void twoInstances(Check check) throws Exception {
-        try (var application = new Application(check)) {
+    static void twoInstances(Check check, String protocol) throws Exception {
+        try (var application = new Application(check, protocol)) {
             application.start("one");
             Process second = application.start("two");
             application.send(1_000);
@@ -172,8 +190,8 @@ final class Main {
         }
     }
 
-    static void brokerEnds(Check check, String how) throws Exception {
-        try (var application = new Application(check)) {
+    static void brokerEnds(Check check, String protocol, String how) throws Exception {
+        try (var application = new Application(check, protocol)) {
             application.start("one");
             for (int round = 0; round < 2; round++) {
                 application.send(1_000);
