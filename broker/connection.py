@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from broker.handlers.api import CloseConnection
 from broker.receive_buffer import Receiver
+from protocol.primitives import DecodeError
 
 if TYPE_CHECKING:
     from broker.dispatch import Dispatcher
     from broker.receive_buffer import BufferPool
 
-LENGTH_BYTES = 4
 MINIMUM_FRAME_BYTES = 8  # api key, api version, correlation id
 
 Reply = Sequence[bytes | bytearray | memoryview] | None
@@ -98,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_consuming = False  # inside _start_frames: replies are sent after it, together
         self._is_behind = False  # frames wait for the loop's next turn
         self._is_draining = False
+        self._is_held = True  # see _weigh_holds
         self._stalled_bytes = 0
         self._stall_timer: asyncio.TimerHandle | None = None
         self._close_callbacks: dict[Callable[[], None], None] = {}
@@ -135,11 +136,13 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._unmute_timer.cancel()
         self._unmute_timer = self._loop.call_at(until_s, self._unmute)
+        self._weigh_holds()
         self._pause_or_resume_reading()
 
     def drain(self) -> None:
         """Read no further requests; close when everything in flight is answered."""
         self._is_draining = True
+        self._weigh_holds()
         self._pause_or_resume_reading()
         if not self._in_flight:
             self.close()
@@ -148,11 +151,13 @@ class Connection(asyncio.BufferedProtocol):
         """Close after what has been handed to the transport is sent."""
         if self._transport is not None:
             self._transport.close()
+            self._weigh_holds()
 
     def abort(self) -> None:
         """Close at once."""
         if self._transport is not None:
             self._transport.abort()
+            self._weigh_holds()
 
     # asyncio.BufferedProtocol
 
@@ -167,6 +172,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=self._limits.fencepost_connection_write_buffer_bytes)
         if not self._owner.connection_opened(self):
             transport.abort()
+        self._weigh_holds()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._receiver.writable()
@@ -184,12 +190,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True
+        self._weigh_holds()
         self._pause_or_resume_reading()
         if self._transport is not None and self._stall_timer is None:
             self._watch_for_stall(self._transport)
 
     def resume_writing(self) -> None:
         self._is_writing_paused = False
+        self._weigh_holds()
         self.last_activity_s = self._loop.time()
         if self._stall_timer is not None:
             self._stall_timer.cancel()
@@ -198,6 +206,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._weigh_holds()
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
@@ -239,34 +248,31 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start_frames(self) -> bool:
         """Start frames until there is no whole one (False) or a bound is reached (True). Raises CloseConnection."""
-        receiver = self._receiver
+        maximum_bytes = self._limits.socket_request_max_bytes
         for _ in range(self._max_in_flight):
             if not self._may_start():
                 return True
-            available_bytes = receiver.available_bytes
-            if available_bytes < LENGTH_BYTES:
+            try:
+                frame = self._receiver.take_frame(MINIMUM_FRAME_BYTES, maximum_bytes)
+            except DecodeError as error:
+                raise CloseConnection(str(error)) from None
+            if frame is None:
                 return False
-            frame_bytes = int.from_bytes(receiver.peek(LENGTH_BYTES), "big", signed=True)
-            if not MINIMUM_FRAME_BYTES <= frame_bytes <= self._limits.socket_request_max_bytes:
-                raise CloseConnection(
-                    f"a frame of {frame_bytes} bytes was announced; "
-                    f"{MINIMUM_FRAME_BYTES} to {self._limits.socket_request_max_bytes} are accepted"
-                )
-            if available_bytes < LENGTH_BYTES + frame_bytes:
-                receiver.expect(LENGTH_BYTES + frame_bytes)
-                return False
-            receiver.take(LENGTH_BYTES)
-            self._start(receiver.take(frame_bytes))
+            self._start(frame)
         return True
 
     def _may_start(self) -> bool:
-        return (
-            len(self._in_flight) < self._max_in_flight
-            and not self._is_writing_paused
-            and not self._is_draining
-            and self._unmute_timer is None
-            and self._transport is not None
-            and not self._transport.is_closing()
+        return not self._is_held and len(self._in_flight) < self._max_in_flight
+
+    def _weigh_holds(self) -> None:
+        """To be called when anything changes that keeps all requests from being started, however few are in flight."""
+        transport = self._transport
+        self._is_held = (
+            transport is None
+            or self._is_writing_paused
+            or self._is_draining
+            or self._unmute_timer is not None
+            or transport.is_closing()
         )
 
     def _start(self, frame: memoryview) -> None:
@@ -323,6 +329,12 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing() or not in_flight or not in_flight[0].is_done:
             return
+        if len(in_flight) == 1 and not self._is_writing_paused:
+            reply = in_flight.popleft().reply
+            if reply is not None:
+                transport.writelines(reply)
+            self.last_activity_s = self._loop.time()
+            return
         limit_bytes = self._limits.fencepost_connection_write_buffer_bytes
         while in_flight and in_flight[0].is_done and not self._is_writing_paused:
             chunks: list[Any] = []
@@ -338,6 +350,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _unmute(self) -> None:
         self._unmute_timer = None
+        self._weigh_holds()
         self.last_activity_s = self._loop.time()
         self._advance()
 
@@ -370,7 +383,7 @@ class Connection(asyncio.BufferedProtocol):
             self._watch_for_stall(transport)
             return
         self._owner.connection_refused(self, "the client does not read its replies")
-        transport.abort()
+        self.abort()
 
     def _refuse(self, reason: str) -> None:
         transport = self._transport
@@ -379,4 +392,4 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.connection_refused(self, reason)
         # What was answered before still goes out; Kafka closes in the same way.
         self._send_ready()
-        transport.close()
+        self.close()

@@ -8,6 +8,8 @@ connection that has something to say, while it is still in the processor's cache
 
 from __future__ import annotations
 
+from protocol.framing import LENGTH_BYTES, find_frame
+
 SMALL_CAPACITY_BYTES = 128 * 1024
 LARGE_CAPACITY_BYTES = 4 * 1024 * 1024
 MINIMUM_READ_BYTES = 16 * 1024
@@ -89,10 +91,6 @@ class Receiver:
         self._end = 0
         self._wanted_bytes = 0  # from _start on, for the frame that is arriving
 
-    @property
-    def available_bytes(self) -> int:
-        return self._end - self._start
-
     def writable(self) -> memoryview:
         """Where to read to; never empty."""
         buffer = self.buffer
@@ -105,22 +103,24 @@ class Receiver:
     def received(self, byte_count: int) -> None:
         self._end += byte_count
 
-    def peek(self, byte_count: int) -> memoryview:
-        """The next bytes, not consumed; at most what is available."""
-        assert self.buffer is not None
-        return self.buffer.view[self._start : self._start + byte_count]
+    def take_frame(self, minimum_bytes: int, maximum_bytes: int) -> memoryview | None:
+        """Consume the next frame, without the length before it; None while it has not arrived as a whole.
 
-    def take(self, byte_count: int) -> memoryview:
-        """Consume the next bytes. The slice is good until the buffer it lies in is released and reused."""
-        assert self.buffer is not None
-        start = self._start
-        self._start = end = start + byte_count
+        The slice is good until the buffer it lies in is released and reused. What is missing will fit as it arrives.
+        Raises DecodeError for a length outside the bounds, both inclusive.
+        """
+        buffer = self.buffer
+        if buffer is None:
+            return None
+        found = find_frame(buffer.view, self._start, self._end, maximum_bytes, minimum_bytes)
+        if found is None:
+            if self._end - self._start >= LENGTH_BYTES:
+                announced_bytes = int.from_bytes(buffer.view[self._start : self._start + LENGTH_BYTES], "big")
+                self._wanted_bytes = LENGTH_BYTES + announced_bytes
+            return None
+        start, self._start = found
         self._wanted_bytes = 0
-        return self.buffer.view[start:end]
-
-    def expect(self, byte_count: int) -> None:
-        """Make sure that so many bytes from the first unconsumed one on will fit, as they arrive."""
-        self._wanted_bytes = byte_count
+        return buffer.view[start : self._start]
 
     def hold(self) -> ReceiveBuffer:
         """Keep the frame that was taken last as it is until the returned buffer is given to `release`."""

@@ -16,21 +16,25 @@ _LENGTH = Struct(">i")
 
 LENGTH_BYTES = _LENGTH.size
 
+_response_header_versions: dict[tuple[type[Any], int], int] = {}
 
-def find_frame(buffer: Buffer, position: int, end: int, maximum_bytes: int) -> tuple[int, int] | None:
+
+def find_frame(
+    buffer: Buffer, position: int, end: int, maximum_bytes: int, minimum_bytes: int = 0
+) -> tuple[int, int] | None:
     """The frame that begins at `position` in a buffer filled up to `end`: where its contents start and where they end.
 
     None as long as it has not arrived as a whole.
-    Raises DecodeError for a length that is negative or above `maximum_bytes`: what follows can not be trusted, and the
-    connection has to be closed.
+    Raises DecodeError for a length below `minimum_bytes` or above `maximum_bytes`: what follows can not be trusted, and
+    the connection has to be closed.
     """
     start = position + LENGTH_BYTES
     if start > end:
         return None
     length: int = _LENGTH.unpack_from(buffer, position)[0]
-    if not 0 <= length <= maximum_bytes:
+    if not minimum_bytes <= length <= maximum_bytes:
         raise DecodeError(
-            f"a frame of {length} bytes, where 0 to {maximum_bytes} are allowed",
+            f"a frame of {length} bytes, where {minimum_bytes} to {maximum_bytes} are allowed",
             position=position,
             expected="frame length",
         )
@@ -40,10 +44,16 @@ def find_frame(buffer: Buffer, position: int, end: int, maximum_bytes: int) -> t
 
 def response_frame(correlation_id: int, response: Any, version: int) -> list[Buffer]:
     """A reply as the chunks to send one after another: length, header and message; records are not copied."""
+    message_type = type(response)
+    header_version = _response_header_versions.get((message_type, version))
+    if header_version is None:
+        header_version = response_header_version(message_type.api_key, version)
+        _response_header_versions[message_type, version] = header_version
     out = bytearray(LENGTH_BYTES)
-    out += encode_response_header(correlation_id, response_header_version(response.api_key, version))
+    out += encode_response_header(correlation_id, header_version)
     chunks = encode_chunks(response, version, out)
-    _LENGTH.pack_into(out, 0, sum(map(len, chunks)) - LENGTH_BYTES)
+    size_bytes = len(out) if len(chunks) == 1 else sum(map(len, chunks))
+    _LENGTH.pack_into(out, 0, size_bytes - LENGTH_BYTES)
     return chunks
 
 

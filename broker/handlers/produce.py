@@ -80,6 +80,10 @@ def _refused(partition: int, error: ErrorCode, message: str | None = None) -> Pa
     )
 
 
+_UNANSWERED = _refused(-1, ErrorCode.UNKNOWN_SERVER_ERROR)
+"""Holds the place of an answer until the batch is in the log, or refused."""
+
+
 @api(ProduceRequest, ProduceResponse, versions="3-13", failed=produce_failed, advertised_minimum=0)
 def handle_produce(
     context: RequestContext, request: ProduceRequest
@@ -239,7 +243,7 @@ class _Production:
             self._writes.append(write)
             if batch.is_transactional:
                 self._transactional.append(write)
-            answers.append(_refused(partition.index, ErrorCode.UNKNOWN_SERVER_ERROR))
+            answers.append(_UNANSWERED)
 
     def _refuse(self, partition: int, error: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
         if self._first_error is ErrorCode.NONE:

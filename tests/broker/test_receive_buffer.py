@@ -20,13 +20,8 @@ def feed(receiver: Receiver, content: bytes) -> int:
 
 def read_frames(receiver: Receiver) -> list[memoryview]:
     frames = []
-    while receiver.available_bytes >= 4:
-        length = int.from_bytes(receiver.peek(4), "big")
-        if receiver.available_bytes < 4 + length:
-            receiver.expect(4 + length)
-            break
-        receiver.take(4)
-        frames.append(receiver.take(length))
+    while (taken := receiver.take_frame(0, 2**31 - 1)) is not None:
+        frames.append(taken)
     return frames
 
 
