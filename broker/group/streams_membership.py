@@ -34,8 +34,16 @@ from broker.group.streams_records import (
     target_value,
     topology_value,
 )
-from broker.group.streams_requests import reported_tasks, told_topology, updated_member
-from broker.group.streams_tasks import NO_TASKS, TaskAssignment, TaskRole, task_ids
+from broker.group.streams_requests import (
+    check_epoch,
+    check_tasks,
+    differs,
+    reported_tasks,
+    told_topology,
+    unknown_member,
+    updated_member,
+)
+from broker.group.streams_tasks import NO_TASKS, TaskAssignment, task_ids
 from broker.group.streams_topology import (
     ConfiguredTopology,
     InternalTopic,
@@ -112,7 +120,7 @@ class StreamsMembership:
             return refuse(ErrorCode.STREAMS_INVALID_TOPOLOGY, configured.reason)
         assert draft.group.topology is not None
         if configured.is_ready:
-            refusal = _check_tasks(reported, configured)
+            refusal = check_tasks(reported, configured)
             if refusal is not None:
                 return refuse(*refusal)
         self._update_epoch(draft, configured, has_changed=has_changed)
@@ -130,15 +138,15 @@ class StreamsMembership:
         if request.shutdown_application:
             _shut_down(draft, member_id)
         problems = _problems(draft.group, settled, configured, delay)
-        is_settled = not problems and settled.is_reconciled_to(draft.group.group_epoch)
+        is_waiting = delay is not None or configured.to_create or not settled.is_reconciled_to(draft.group.group_epoch)
         response = StreamsGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=settled.member_epoch,
-            heartbeat_interval_ms=self._heartbeat_interval_ms(draft.group, effects.now_ms, is_settled=is_settled),
+            heartbeat_interval_ms=self._heartbeat_interval_ms(draft.group, effects.now_ms, is_settled=not is_waiting),
             status=[StreamsGroupHeartbeatStatus(status, detail) for status, detail in problems],
         )
         is_news = request.member_epoch == JOIN_EPOCH or settled.assigned != member.assigned
-        if is_news or _differs(settled, reported):
+        if is_news or differs(settled, reported):
             response.active_tasks = task_ids(settled.assigned.active)
             response.standby_tasks = task_ids(settled.assigned.standby)
             response.warmup_tasks = task_ids(settled.assigned.warmup)
@@ -177,7 +185,7 @@ class StreamsMembership:
         """A member leaves. Refuses: UNKNOWN_MEMBER_ID."""
         member = group.members.get(request.member_id)
         if member is None:
-            return refuse(*_unknown(request.member_id, group))
+            return refuse(*unknown_member(request.member_id, group))
         draft = StreamsDraft(group, effects)
         if request.shutdown_application:
             _shut_down(draft, request.member_id)
@@ -197,9 +205,9 @@ class StreamsMembership:
         reported: TaskAssignment | None,
     ) -> Refusal | None:
         if known is not None:
-            return _check_epoch(known, request.member_epoch, reported)
+            return check_epoch(known, request.member_epoch, reported)
         if request.member_epoch != JOIN_EPOCH:
-            return _unknown(request.member_id, group)
+            return unknown_member(request.member_id, group)
         max_size = self._config.streams_max_size
         if len(group.members) >= max_size:
             reason = f"The streams group has reached its maximum capacity of {max_size} members."
@@ -420,58 +428,3 @@ def _problems(
         )
         problems.append(Problem(Status.SHUTDOWN_APPLICATION, detail))
     return problems
-
-
-def _unknown(member_id: str, group: StreamsGroup) -> Refusal:
-    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
-
-
-def _check_epoch(member: StreamsMember, epoch: int, reported: TaskAssignment | None) -> Refusal | None:
-    """FENCED_MEMBER_EPOCH for any epoch but the member's own, or the one before when the last answer was lost."""
-    if epoch in (JOIN_EPOCH, member.member_epoch):
-        return None
-    if epoch == member.previous_member_epoch and epoch < member.member_epoch and _has_only(member, reported):
-        return None
-    relation = "greater" if epoch > member.member_epoch else "smaller"
-    return Refusal(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The streams group member has a {relation} member epoch ({epoch}) than the one known by the group coordinator "
-        f"({member.member_epoch}). The member must abandon all its partitions and rejoin.",
-    )
-
-
-def _has_only(member: StreamsMember, reported: TaskAssignment | None) -> bool:
-    """Whether a member says that it has nothing but what it may run."""
-    return reported is not None and all(
-        numbers.issubset(member.assigned.of(role).get(subtopology_id, ()))
-        for role in TaskRole
-        for subtopology_id, numbers in reported.of(role).items()
-    )
-
-
-def _differs(member: StreamsMember, reported: TaskAssignment | None) -> bool:
-    """Whether a member says that it has others than the tasks that it may run: it did not get the last answer, or has
-    not done yet what that says. Kafka does not tell it again.
-    """
-    return reported is not None and any(
-        {name: frozenset(numbers) for name, numbers in member.assigned.of(role).items()} != reported.of(role)
-        for role in TaskRole
-    )
-
-
-def _check_tasks(reported: TaskAssignment | None, configured: ConfiguredTopology) -> Refusal | None:
-    """INVALID_REQUEST for tasks that the topology does not have."""
-    for role in TaskRole:
-        for subtopology_id, numbers in (reported or NO_TASKS).of(role).items():
-            subtopology = configured.subtopologies.get(subtopology_id)
-            if subtopology is None:
-                reason = f"Subtopology {subtopology_id} does not exist in the topology."
-                return Refusal(ErrorCode.INVALID_REQUEST, reason)
-            for number in sorted(numbers):
-                if not 0 <= number < subtopology.task_count:
-                    reason = (
-                        f"Task {number} for subtopology {subtopology_id} is invalid. Number of tasks for this "
-                        f"subtopology: {subtopology.task_count}"
-                    )
-                    return Refusal(ErrorCode.INVALID_REQUEST, reason)
-    return None

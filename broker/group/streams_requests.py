@@ -1,6 +1,7 @@
-"""What is wrong with a StreamsGroupHeartbeat whatever the group is like, and what it says of its member. Pure.
+"""What a StreamsGroupHeartbeat says of its member, and what is wrong with it: in itself, and for what is known. Pure.
 
-Source: KIP-1071; Kafka's GroupCoordinatorService (throwIfStreamsGroupHeartbeatRequestIsInvalid and its like).
+Source: KIP-1071; Kafka's GroupCoordinatorService (throwIfStreamsGroupHeartbeatRequestIsInvalid and its like) and
+GroupMetadataManager (throwIfStreamsGroupMemberEpochIsInvalid, throwIfRequestContainsInvalidTasks).
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from dataclasses import replace
 
 from broker.group.consumer_group import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH
 from broker.group.consumer_membership import Refusal, Sender
-from broker.group.streams_group import Endpoint, StreamsMember
-from broker.group.streams_tasks import TaskAssignment, tasks_from
-from broker.group.streams_topology import Topology, source_names
+from broker.group.streams_group import Endpoint, StreamsGroup, StreamsMember
+from broker.group.streams_tasks import NO_TASKS, TaskAssignment, TaskRole, tasks_from
+from broker.group.streams_topology import ConfiguredTopology, Topology, source_names
 from protocol.errors import ErrorCode
 from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatTopology
+
+# In itself
 
 
 def check_request(request: StreamsGroupHeartbeatRequest) -> Refusal | None:
@@ -107,6 +110,9 @@ def check_topic_names(
     return None if reason is None else Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
 
 
+# What it says
+
+
 def reported_tasks(request: StreamsGroupHeartbeatRequest) -> TaskAssignment | None:
     """The tasks that the member says it has; None when it does not say."""
     if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
@@ -137,3 +143,61 @@ def updated_member(member: StreamsMember, request: StreamsGroupHeartbeatRequest,
         user_endpoint=member.user_endpoint if endpoint is None else Endpoint(endpoint.host, endpoint.port),
         client_tags=member.client_tags if tags is None else {tag.key: tag.value for tag in tags},
     )
+
+
+# For what is known
+
+
+def unknown_member(member_id: str, group: StreamsGroup) -> Refusal:
+    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+
+
+def check_epoch(member: StreamsMember, epoch: int, reported: TaskAssignment | None) -> Refusal | None:
+    """FENCED_MEMBER_EPOCH for any epoch but the member's own, or the one before when the last answer was lost."""
+    if epoch in (JOIN_EPOCH, member.member_epoch):
+        return None
+    if epoch == member.previous_member_epoch and epoch < member.member_epoch and _has_only(member, reported):
+        return None
+    relation = "greater" if epoch > member.member_epoch else "smaller"
+    return Refusal(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The streams group member has a {relation} member epoch ({epoch}) than the one known by the group coordinator "
+        f"({member.member_epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _has_only(member: StreamsMember, reported: TaskAssignment | None) -> bool:
+    """Whether a member says that it has nothing but what it may run."""
+    return reported is not None and all(
+        numbers.issubset(member.assigned.of(role).get(subtopology_id, ()))
+        for role in TaskRole
+        for subtopology_id, numbers in reported.of(role).items()
+    )
+
+
+def differs(member: StreamsMember, reported: TaskAssignment | None) -> bool:
+    """Whether a member says that it has others than the tasks that it may run: it did not get the last answer, or has
+    not done yet what that says. Kafka does not tell it again.
+    """
+    return reported is not None and any(
+        {name: frozenset(numbers) for name, numbers in member.assigned.of(role).items()} != reported.of(role)
+        for role in TaskRole
+    )
+
+
+def check_tasks(reported: TaskAssignment | None, configured: ConfiguredTopology) -> Refusal | None:
+    """INVALID_REQUEST for tasks that the topology does not have."""
+    for role in TaskRole:
+        for subtopology_id, numbers in (reported or NO_TASKS).of(role).items():
+            subtopology = configured.subtopologies.get(subtopology_id)
+            if subtopology is None:
+                reason = f"Subtopology {subtopology_id} does not exist in the topology."
+                return Refusal(ErrorCode.INVALID_REQUEST, reason)
+            for number in sorted(numbers):
+                if not 0 <= number < subtopology.task_count:
+                    reason = (
+                        f"Task {number} for subtopology {subtopology_id} is invalid. Number of tasks for this "
+                        f"subtopology: {subtopology.task_count}"
+                    )
+                    return Refusal(ErrorCode.INVALID_REQUEST, reason)
+    return None
