@@ -20,6 +20,7 @@ from protocol.messages.group_offsets import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from protocol.messages.share_groups import ShareGroupHeartbeatRequest
 from protocol.messages.streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
@@ -256,6 +257,11 @@ def other_kinds(exchange: Exchange, topic: str) -> None:
     group.join("of other kinds", "member")
     joins = JoinGroupRequest(group.group_id, 10_000, 10_000, "", protocol_type="consumer", protocols=protocols("range"))
     exchange.ask("joined by a classic member", joins, 4)
+    share = exchange.name("share")
+    exchange.find_coordinator(share, GROUP)
+    exchange.call(ShareGroupHeartbeatRequest(share, "member", JOIN, subscribed_topic_names=[topic]), 1)
+    joins.group_id = share
+    exchange.ask("a share group joined by a classic member", joins, 4)
     exchange.ask("a classic heartbeat", HeartbeatRequest(group.group_id, 1, "member"), 4)
     exchange.ask("described as a classic group", DescribeGroupsRequest([group.group_id]), 6)
     classic = Group(exchange, "classic", topic)
