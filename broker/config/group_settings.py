@@ -16,8 +16,8 @@ from broker.config.settings import ConfigSource, ConfigSynonym, Settings
 from broker.config.topic_settings import ConfigValue, invalid_value
 
 _DURATION = re.compile(
-    r"by_duration:P(?=\d|T\d)(?:(?P<days>\d+)D)?"
-    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+    r"by_duration:(?i:(?P<sign>[-+]?)P(?=[-+\d]|T[-+\d])(?:(?P<days>[-+]?\d+)D)?"
+    r"(?:T(?=[-+\d])(?:(?P<hours>[-+]?\d+)H)?(?:(?P<minutes>[-+]?\d+)M)?(?:(?P<seconds>[-+]?\d+(?:[.,]\d{0,9})?)S)?)?)"
 )
 _UNITS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 EARLIEST = "earliest"
@@ -25,11 +25,15 @@ LATEST = "latest"
 
 
 def duration_ms(reset: str) -> int | None:
-    """How far back `by_duration:P1DT2H30M` reaches; None for anything that is not such a duration."""
+    """How far back `by_duration:P1DT2H30M` reaches, as Java's Duration.parse reads it; None for anything that is not
+    such a duration, and for one into the future."""
     match = _DURATION.fullmatch(reset)
     if match is None:
         return None
-    return int(sum(float(match[unit] or 0) * unit_ms for unit, unit_ms in _UNITS_MS.items()))
+    found_ms = sum(float((match[unit] or "0").replace(",", ".")) * unit_ms for unit, unit_ms in _UNITS_MS.items())
+    if match["sign"] == "-":
+        found_ms = -found_ms
+    return None if found_ms < 0 else int(found_ms)
 
 
 _RESETS = Bounds(
@@ -92,6 +96,14 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
             "group.consumer.session.timeout.ms",
             "group.consumer.min.session.timeout.ms",
             "group.consumer.max.session.timeout.ms",
+        ),
+        _row(
+            "share.assignment.interval.ms",
+            "How long the group keeps an assignment at least.",
+            "group.share.assignment.interval.ms",
+            "group.share.min.assignment.interval.ms",
+            "group.share.max.assignment.interval.ms",
+            at_least(0),
         ),
         GroupSetting(
             Setting(

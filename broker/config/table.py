@@ -598,7 +598,16 @@ class ShareGroupSettings:
         has_effect=False,
     )
     group_share_assignment_interval_ms: int = declare(
-        INT, 1_000, "How long a share group keeps an assignment at least.", between(0, 15_000)
+        INT,
+        1_000,
+        "How long a share group keeps an assignment at least. Group config: `share.assignment.interval.ms`.",
+        between(0, 15_000),
+    )
+    group_share_min_assignment_interval_ms: int = declare(
+        INT, 0, "The least that a group may set as `share.assignment.interval.ms`.", at_least(0)
+    )
+    group_share_max_assignment_interval_ms: int = declare(
+        INT, 15_000, "The most that a group may set as `share.assignment.interval.ms`.", at_least(0)
     )
     group_share_initialize_retry_interval_ms: int = declare(
         INT, 30_000, "After what time the state of share partitions that was not made is made again.", at_least(1)

@@ -27,10 +27,14 @@ class ConsumerTimes(NamedTuple):
 
 
 class ShareTimes(NamedTuple):
-    """What the members of one share group go by; a group may have settings of its own."""
+    """What one share group goes by; a group may have settings of its own.
 
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
+    assignment_interval_ms: how long a target assignment is kept at least.
+    """
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
 
 
 class StreamsTimes(NamedTuple):
@@ -49,7 +53,7 @@ class StreamsTimes(NamedTuple):
 
 
 DEFAULT_CONSUMER_TIMES = ConsumerTimes()
-DEFAULT_SHARE_TIMES = ShareTimes(45_000, 5_000)
+DEFAULT_SHARE_TIMES = ShareTimes()
 DEFAULT_STREAMS_TIMES = StreamsTimes()
 
 
@@ -70,7 +74,6 @@ class GroupConfig:
     consumer_migration_policy: str = "bidirectional"
     share_times: Callable[[str], ShareTimes] = lambda _: DEFAULT_SHARE_TIMES
     share_max_size: int = 200
-    share_assignment_interval_ms: int = 1_000
     share_initialize_retry_interval_ms: int = 30_000
     streams_times: Callable[[str], StreamsTimes] = lambda _: DEFAULT_STREAMS_TIMES
     streams_max_size: int = 2_147_483_647

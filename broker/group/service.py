@@ -95,7 +95,6 @@ class GroupService:
             consumer_migration_policy=settings.group_consumer_migration_policy,
             share_times=_share_times(group_configs, settings),
             share_max_size=settings.group_share_max_size,
-            share_assignment_interval_ms=settings.group_share_assignment_interval_ms,
             share_initialize_retry_interval_ms=settings.group_share_initialize_retry_interval_ms,
             streams_times=_streams_times(group_configs, settings),
             streams_max_size=settings.group_streams_max_size,
@@ -447,11 +446,16 @@ def _consumer_times(group_configs: GroupConfigs | None, settings: Settings) -> C
 
 def _share_times(group_configs: GroupConfigs | None, settings: Settings) -> Callable[[str], ShareTimes]:
     if group_configs is None:
-        times = ShareTimes(settings.group_share_session_timeout_ms, settings.group_share_heartbeat_interval_ms)
+        times = ShareTimes(
+            settings.group_share_session_timeout_ms,
+            settings.group_share_heartbeat_interval_ms,
+            settings.group_share_assignment_interval_ms,
+        )
         return lambda _: times
     return lambda group_id: ShareTimes(
         group_configs.value(group_id, "share.session.timeout.ms"),
         group_configs.value(group_id, "share.heartbeat.interval.ms"),
+        group_configs.value(group_id, "share.assignment.interval.ms"),
     )
 
 

@@ -181,7 +181,7 @@ class ShareMembership:
     def _update_target(self, draft: ShareDraft) -> None:
         """Share out for the group's epoch, unless it was done already, or too recently."""
         group, now_ms = draft.group, draft.effects.now_ms
-        interval_ms = self._config.share_assignment_interval_ms
+        interval_ms = self._config.share_times(group.group_id).assignment_interval_ms
         if group.assignment_epoch >= group.group_epoch or (
             group.assignment_timestamp_ms and now_ms < group.assignment_timestamp_ms + interval_ms
         ):

@@ -74,7 +74,6 @@ DECLARED: tuple[Declared, ...] = (
     Declared("loggers", "configs", "describe: all loggers"),
     Declared("threads", "configs", "bounds of all brokers: *.threads*", "*", (REFUSED_CHANGE,)),
     Declared("threads", "configs", "bounds of all brokers: num.replica.fetchers", "*", (REFUSED_CHANGE,)),
-    Declared("group-configs", "configs", "describe: a group", "results.group.configs.share.assignment.interval.ms"),
     Declared("client-metrics", "configs", "describe: client metrics"),
     Declared("never-answered", "configs", "replace: a topic twice"),
     Declared("never-answered", "share_groups", "offsets: an unknown partition"),

@@ -18,29 +18,37 @@ UNKNOWN, TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 0, 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 NUMBERS = tuple(
     """
-    -9223372036854775809 -2147483649 -131073 -131072 -3 -2 -1 0 1 2 3 4 9 10 11 13 14 17 18 22 23 1023 1024
-    1048575 1048576 2147483647 2147483648 9223372036854775807 9223372036854775808 -0.1 0.5 1.0 1.1 +1 1_000 0x10 1e3
+    -9223372036854775809 -2147483649 -131073 -131072 -3 -2 -1 0 1 2 3 4 9 10 17 18 22 23 1023 1024
+    1048575 1048576 2147483647 2147483648 9223372036854775807 9223372036854775808 0.5 1.0 1.1 +1 1_000 1e3 many
     """.split()  # noqa: SIM905  # read and kept in order more easily than quoted
 )
 WORDS = tuple(
     """
-    yes true False none delete delete,delete compact, ,delete GZIP gzip 0:1 0:1,2:3 0:1, 0:1,* * *,* CreateTime
+    yes true False none delete delete,delete compact, ,delete GZIP gzip 0:1 0:1,2:3 0:1, 0:1,* * *,* CreateTime 1
+    earliest latest by_duration:PT1H by_duration:P1DT2H by_duration:-PT1H by_duration:P by_duration:pt1h read_committed
+    READ_COMMITTED
     """.split()  # noqa: SIM905  # as above
 )
-DYNAMIC_BROKER_SETTINGS = tuple(
+TYPES_OF_NUMBERS = (3, 4, 5, 6)
+DYNAMIC_BROKER_WORDS = tuple(
     """
-    background.threads compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+    compression.type log.cleanup.policy log.message.timestamp.type log.preallocate max.connections.per.ip.overrides
+    transaction.partition.verification.enable unclean.leader.election.enable
+    """.split()  # noqa: SIM905  # as above
+)
+DYNAMIC_BROKER_NUMBERS = tuple(
+    """
+    background.threads compression.gzip.level compression.lz4.level compression.zstd.level
     follower.replication.throttled.rate leader.replication.throttled.rate log.cleaner.backoff.ms
     log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms log.cleaner.io.buffer.load.factor
     log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.max.compaction.lag.ms
-    log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleaner.threads log.cleanup.policy
+    log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleaner.threads
     log.flush.interval.messages log.flush.interval.ms log.index.interval.bytes log.index.size.max.bytes
-    log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.type log.preallocate
+    log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms
     log.retention.bytes log.retention.ms log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms
-    max.connection.creation.rate max.connections max.connections.per.ip max.connections.per.ip.overrides
+    max.connection.creation.rate max.connections max.connections.per.ip
     message.max.bytes min.insync.replicas num.io.threads num.network.threads num.recovery.threads.per.data.dir
     num.replica.fetchers producer.id.expiration.ms replica.alter.log.dirs.io.max.bytes.per.second
-    transaction.partition.verification.enable unclean.leader.election.enable
     """.split()  # noqa: SIM905  # as above
 )
 BROKER_SETTINGS = [
@@ -280,19 +288,22 @@ def bounds(exchange: Exchange) -> None:
     topic = exchange.create_topic("bounded")
     version = exchange.versions(IncrementalAlterConfigsRequest)[-1]
 
-    def ask(whose: str, kind: int, name: str, setting: str) -> None:
+    def ask(whose: str, kind: int, name: str, setting: str, values: tuple[str, ...]) -> None:
         refused = {}
-        for value in ("", *NUMBERS, *WORDS):
+        for value in ("", *values):
             change = IncrementalAlterConfigsResource(kind, name, [IncrementalAlterableConfig(setting, SET, value)])
             reply = exchange.call(IncrementalAlterConfigsRequest([change], validate_only=True), version)
             refused[value] = reply.responses[0].error_code
         exchange.note(f"bounds of {whose}: {setting}", version, refused)
 
-    reply = exchange.call(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, topic)]), 4)
-    for setting in sorted(config.name for config in reply.results[0].configs):
-        ask("a topic", TOPIC, topic, setting)
-    for setting in DYNAMIC_BROKER_SETTINGS:
-        ask("all brokers", BROKER, "", setting)
+    for whose, kind, name in (("a topic", TOPIC, topic), ("a group", GROUP, "bounded")):
+        reply = exchange.call(DescribeConfigsRequest([DescribeConfigsResource(kind, name)]), 4)
+        for config in sorted(reply.results[0].configs, key=lambda config: config.name):
+            ask(whose, kind, name, config.name, NUMBERS if config.config_type in TYPES_OF_NUMBERS else WORDS)
+    for setting in DYNAMIC_BROKER_NUMBERS:
+        ask("all brokers", BROKER, "", setting, NUMBERS)
+    for setting in DYNAMIC_BROKER_WORDS:
+        ask("all brokers", BROKER, "", setting, WORDS)
     for setting in ("max.connections", "max.connection.creation.rate"):
-        ask("a listener of a broker", BROKER, "1", f"listener.name.plaintext.{setting}")
-        ask("a listener of all brokers", BROKER, "", f"listener.name.plaintext.{setting}")
+        ask("a listener of a broker", BROKER, "1", f"listener.name.plaintext.{setting}", NUMBERS)
+        ask("a listener of all brokers", BROKER, "", f"listener.name.plaintext.{setting}", NUMBERS)

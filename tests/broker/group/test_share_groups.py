@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.group.consumer_membership import Refusal, Sender
-from broker.group.effects import GroupConfig
+from broker.group.effects import GroupConfig, ShareTimes
 from broker.group.share_assignor import assign
 from broker.group.share_group import ShareGroup
 from broker.group.share_groups import Deletion
@@ -103,6 +103,19 @@ def test_a_share_out_waits_for_the_one_before() -> None:
     shares.harness.advance(1_000)
     assert shares.assigned(shares.heartbeat("b", joined.response.member_epoch)) == {ORDERS_ID: [1]}
     assert shares.assigned(shares.heartbeat("a", epoch)) == {ORDERS_ID: [0]}
+
+
+def test_a_group_may_keep_its_assignments_for_a_time_of_its_own() -> None:
+    times = {"g": ShareTimes(assignment_interval_ms=5_000)}
+    shares = Shares(GroupConfig(share_times=lambda group_id: times.get(group_id, ShareTimes())))
+    epoch = shares.join("a", ["orders"])
+    shares.harness.advance(5_000)
+    assert shares.assigned(shares.heartbeat("a", epoch)) == {ORDERS_ID: [0, 1]}
+    joined = shares.heartbeat("b", 0, ["orders"])
+    shares.harness.advance(4_999)
+    assert shares.assigned(shares.heartbeat("b", joined.response.member_epoch)) is None
+    shares.harness.advance(1)
+    assert shares.assigned(shares.heartbeat("b", joined.response.member_epoch)) == {ORDERS_ID: [1]}
 
 
 def test_a_topic_that_grows_is_read_once_the_new_partitions_have_state() -> None:
