@@ -26,6 +26,7 @@ log = structlog.get_logger(__name__)
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_POSITION = 2**31 - 1
 NO_TIMESTAMP = -1
+SMALL_READ_BYTES = 64 * 1024
 _WALK = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
 _LENGTH_OVERHEAD = 12
 _SMALLEST_LENGTH = HEADER_BYTES - _LENGTH_OVERHEAD
@@ -183,8 +184,13 @@ class Segment:
         index = self.offset_index
         size_bytes = self.log.size_bytes
         first_position = chunk_position = index.position_before(offset - self.base_offset)
-        wanted_bytes = max(max_bytes, 0) + self._index_interval_bytes + _WALK.size
-        chunk = self.log.read(chunk_position, min(wanted_bytes, size_bytes - chunk_position))
+        walk_bytes = self._index_interval_bytes + _WALK.size
+        wanted_bytes = max(max_bytes, 0) + walk_bytes
+        # A small read takes the way to the batch along; a large one begins at the batch, or half of it might be the
+        # way.
+        is_small = wanted_bytes <= SMALL_READ_BYTES
+        step_bytes = wanted_bytes if is_small else walk_bytes
+        chunk = self.log.read(chunk_position, min(step_bytes, size_bytes - chunk_position))
         # Walk to the batch that holds the offset.
         start = 0
         least_offset = self.base_offset
@@ -196,7 +202,7 @@ class Segment:
                     return None
                 if chunk_position + _WALK.size > size_bytes:
                     raise self._damaged(chunk_position, least_offset)
-                chunk = self.log.read(chunk_position, min(wanted_bytes, size_bytes - chunk_position))
+                chunk = self.log.read(chunk_position, min(step_bytes, size_bytes - chunk_position))
             base_offset, length, last_offset_delta = _WALK.unpack_from(chunk, start)
             last_offset = base_offset + last_offset_delta
             if (
@@ -226,11 +232,12 @@ class Segment:
                 chunk = self.log.read(chunk_position, first_bytes)
             end = start + first_bytes
             return SegmentRead(chunk[start:end], chunk_position + end)
-        if start + first_bytes > len(chunk) or start > len(chunk) // 2:
-            # The way to the batch took most of what was read: large batches, few entries in the index.
-            chunk_position += start
+        batch_position = chunk_position + start
+        is_partial = chunk_position + len(chunk) < min(size_bytes, batch_position + max_bytes)
+        if is_partial and (not is_small or start + first_bytes > len(chunk) or start > len(chunk) // 2):
+            chunk_position = batch_position
             start = 0
-            chunk = self.log.read(chunk_position, min(wanted_bytes, size_bytes - chunk_position))
+            chunk = self.log.read(chunk_position, min(max_bytes, size_bytes - chunk_position))
         # Jump near the end by the index, then walk to the last whole batch.
         limit = min(start + max_bytes, len(chunk))
         near_end = index.batch_at_or_before(chunk_position + limit)
