@@ -20,6 +20,8 @@ import uvloop
 from crc32c import crc32c
 
 BUFFER_BYTES = 4 * 1024 * 1024
+LEAST_ROOM_BYTES = 256 * 1024
+"""As much as the event loop reads at a time."""
 LENGTH_BYTES = 4
 CORRELATION_ID_POSITION = 8  # in the frame, its length included
 CHECKED_FROM = 85
@@ -33,7 +35,7 @@ class LeastServer(asyncio.BufferedProtocol):
     def __init__(self, file_descriptor: int) -> None:
         self._file_descriptor = file_descriptor
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
-        self._end = 0
+        self._start = self._end = 0  # what has arrived and is not written
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -43,7 +45,7 @@ class LeastServer(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
-        start, end, buffer = 0, self._end, self._buffer
+        start, end, buffer = self._start, self._end, self._buffer
         batches, replies = [], []
         while end - start >= LENGTH_BYTES:
             following = start + LENGTH_BYTES + int.from_bytes(buffer[start : start + LENGTH_BYTES], "big")
@@ -58,8 +60,12 @@ class LeastServer(asyncio.BufferedProtocol):
         if batches:
             os.writev(self._file_descriptor, batches)
             self._transport.writelines(replies)
+        if start == end:
+            start = self._end = 0
+        elif BUFFER_BYTES - end < LEAST_ROOM_BYTES:
             buffer[: end - start] = bytes(buffer[start:end])  # what has arrived of the next frame
-            self._end = end - start
+            start, self._end = 0, end - start
+        self._start = start
 
 
 async def serve(host: str, port: int, path: Path) -> None:

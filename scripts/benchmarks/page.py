@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -96,26 +95,33 @@ def _machines(figures: Mapping[str, Any]) -> Iterator[str]:
     """What the figures were measured on; one table for all that were measured on the same."""
     yield "## Machine and versions\n"
     groups: dict[str, list[str]] = {}
+    warm: dict[str, None] = {}
     for name in FIGURES:
         if name in figures:
             figure = figures[name]
             facts = {"measured on": figure["date"], **figure["machine"]}
             facts.pop("load_average", None)
-            for subject, passes in figure["warm_after_passes"].items():
-                facts[f"{NAMES.get(subject, subject)} was warm after"] = f"{passes} passes"
             text = _table(("", ""), [(key.replace("_", " "), str(value)) for key, value in facts.items()])
             groups.setdefault(text, []).append(name)
+            for subject, passes in figure["warm_after_passes"].items():
+                warm.setdefault(f"{NAMES.get(subject, subject)} after {passes}")
     for text, names in groups.items():
         if len(groups) > 1:
             yield f"{', '.join(f'`{name}`' for name in names)}:\n"
         yield text
+    if warm:
+        yield f"Passes until the brokers were warm: {', '.join(warm)}.\n"
 
 
 def _figure(name: str, figure: Mapping[str, Any]) -> Iterator[str]:
     rounds = figure["rounds"]
     yield f"## {name}\n"
     about = FIGURES[name].about
-    yield f"{about[0].upper()}{about[1:]}. {rounds} round{'s' if rounds > 1 else ''}, machine load {_load(figure)}.\n"
+    yield f"{about[0].upper()}{about[1:]}. {rounds} round{'s' if rounds > 1 else ''}.\n"
+    load, cores = figure["machine"]["load_average"], figure["machine"]["cores"]
+    if load > cores + 1:
+        company = f"{load:.0f} processes wanted {cores} cores"
+        yield f"**The machine was busy with other things ({company}):** times are long, ranges wide.\n"
     yield f"![{name}]({PICTURES_FOLDER}/{name}.svg)\n"
     results, ratios = figure["results"], figure["ratios"]
     subjects = list(dict.fromkeys(result["subject"] for result in results))
@@ -132,11 +138,6 @@ def _figure(name: str, figure: Mapping[str, Any]) -> Iterator[str]:
         cells += [_spread(compared.get((case, quantity, *pair))) for pair in pairs]
         rows.append(cells)
     yield _table(heads, rows)
-
-
-def _load(figure: Mapping[str, Any]) -> str:
-    load = figure["machine"].get("load_average", math.nan)
-    return f"{load:.1f} at the end"
 
 
 def _spread(result: Mapping[str, Any] | None) -> str:

@@ -122,7 +122,7 @@ def test_the_page_tells_what_is_missed() -> None:
     text = page(as_json(results, ratios(measured, results), passes={REFERENCE: 9}))
     assert "0 of 1 aims are met" in text
     assert "| footprint |  | idle memory | Fencepost, page cache / Kafka | 0.5 | ≤ 0.08 | **missed** |" in text
-    assert "| Kafka was warm after | 9 passes |" in text
+    assert "Passes until the brokers were warm: Kafka after 9." in text
     assert "| idle memory | MiB | 10 | 10 | 20 | 0.5 | 0.5 |" in text
 
 
