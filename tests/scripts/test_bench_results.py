@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from scripts.benchmarks.client_process import ClientFailedError, client
 from scripts.benchmarks.command import main
 from scripts.benchmarks.figures import (
     COMPARED,
@@ -22,6 +23,7 @@ from scripts.benchmarks.figures import (
 )
 from scripts.benchmarks.measuring import percentile
 from scripts.benchmarks.page import page
+from scripts.benchmarks.pictures import draw_pictures
 from scripts.benchmarks.prepared import copy, prepared
 from scripts.benchmarks.ratios import comparison_table, ratios
 from scripts.benchmarks.results import as_json, merged, readable, summarize
@@ -209,3 +211,33 @@ def test_every_figure_of_every_family_has_a_name_of_its_own(capsys: pytest.Captu
 
 def test_numbers_are_readable() -> None:
     assert [readable(value) for value in (123456.7, 12.345, 0.012345)] == ["123,457", "12.3", "0.0123"]
+
+
+def test_the_same_results_draw_the_same_picture(tmp_path: Path) -> None:
+    results = [
+        result
+        for subject, value in ((DURABLE, 3.0), (REFERENCE, 2.0))
+        for result in summarize(
+            figure(), subject, [[Sample("time", value, "s", "cold")], [Sample("time", 1, "s", "cold")]]
+        )
+    ]
+    content = as_json(results, [], passes={})
+    for name in ("first", "second"):
+        draw_pictures(tmp_path / name, content)
+    first, second = (tmp_path / name / "speed.svg" for name in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()
+    assert "time, s" in first.read_text()
+
+
+def test_a_client_that_fails_is_told_of_with_its_last_words() -> None:
+    with pytest.raises(ClientFailedError, match="KeyError: 'nothing-that-is-there'"):
+        client("nothing-that-is-there")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--rounds", "0"], ["--peer", "9092"], ["--only", "nothing"], ["--rest", "--page"]]
+)
+def test_what_cannot_be_asked_for_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert arguments[0] in capsys.readouterr().err
