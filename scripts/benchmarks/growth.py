@@ -212,7 +212,7 @@ def _figure(name: str, about: str, grow: Grow, what: str, sizes: Sizes, small_si
             Target(f"broker CPU per {request} grows", FLAT) for request in ("produce", "fetch", "transaction")
         ),
         subjects=COMPARED if name != "log" else (PAGE_CACHE, REFERENCE),
-        most_rounds=3 if name != "log" else 1,
+        most_rounds=2 if name != "log" else 1,
     )
 
 
