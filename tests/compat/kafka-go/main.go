@@ -29,6 +29,7 @@ func main() {
 		{Name: "transaction-by-hand", Run: transactionByHand},
 		{Name: "crash-while-producing", Run: crashWhileProducing},
 		{Name: "stop-while-producing", Run: stopWhileProducing},
+		{Name: "many-clients", Run: manyClients},
 		{Name: "crash-while-consuming", Run: crashWhileConsuming},
 	})
 }

@@ -33,6 +33,7 @@ BOTH_RELEASES = [
     crashes.crash_while_producing,
     crashes.stop_while_producing,
     crashes.crash_while_consuming,
+    crashes.many_clients,
 ]
 # In release 2.3 a transactional producer does not come back to a broker that was restarted, nor to Apache Kafka.
 RELEASE_3 = [

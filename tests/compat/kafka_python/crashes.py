@@ -90,5 +90,23 @@ def crash_while_consuming(check: Check) -> None:
     together([member.leave for member in members])
 
 
+def many_clients(check: Check) -> None:
+    """100 producers and the 100 members of one group work at once, a partition each."""
+    pairs, each = 100, 10
+    topic, group = create_topic(check, "topic", pairs), check.name("group")
+    members = [Member(check, group, [topic]) for _ in range(pairs)]
+
+    def fill(partition: int) -> None:
+        offsets = write(check, topic, [f"{partition}:{number}" for number in range(each)], partition)
+        check.equal("offsets", offsets, list(range(each)))
+
+    together([lambda partition=partition: fill(partition) for partition in range(pairs)])  # type: ignore[misc]
+    check.until("every member holds one partition", lambda: all(len(member.held) == 1 for member in members))
+    written = {f"{partition}:{number}" for partition in range(pairs) for number in range(each)}
+    # A record that was read just before its partition went to another member may be read twice; none is left out.
+    check.until("all is read", lambda: _values(members) == written)
+    together([member.leave for member in members])
+
+
 def _values(members: list[Member]) -> set[str]:
     return {value for member in members for value in member.values}

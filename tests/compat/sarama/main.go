@@ -41,6 +41,7 @@ func main() {
 		{Name: "crash-in-transaction", Run: crashInTransaction},
 		{Name: "crash-while-consuming", Run: crashWhileConsuming},
 		{Name: "stop-while-producing", Run: stopWhileProducing},
+		{Name: "many-clients", Run: manyClients},
 	})
 }
 

@@ -1,4 +1,5 @@
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.stream.IntStream;
 
@@ -11,6 +12,8 @@ final class RecordTools {
                 .add("console-consumer-isolation", RecordTools::isolation)
                 .add("verifiable-clients", check -> verifiable(check, "classic"))
                 .add("verifiable-clients-consumer-protocol", check -> verifiable(check, "consumer"))
+                .add("verifiable-clients-through-kill", check -> verifiableThrough(check, "kill"))
+                .add("verifiable-clients-through-termination", check -> verifiableThrough(check, "terminate"))
                 .add("performance", RecordTools::performance)
                 .add("end-to-end-latency", RecordTools::latency)
                 .add("transactional-copier", RecordTools::copier)
@@ -77,6 +80,37 @@ final class RecordTools {
         List<Long> lags = new ArrayList<>();
         GroupTools.described(check, check.name("group")).forEach(row -> lags.add(Long.parseLong(row.get(5))));
         check.equal("lags", lags, List.of(0L));
+    }
+
+    /** A producer and two members of a group go on while the broker is restarted; then one of the members leaves. */
+    static void verifiableThrough(Check check, String how) throws Exception {
+        String topic = Clients.createTopic(check, "topic", 2);
+        String[] consumer = {"--bootstrap-server", "BOOTSTRAP", "--topic", topic, "--group-id", check.name("group"),
+                "--group-protocol", "classic", "--verbose", "--reset-policy", "earliest"};
+        String[] producer = {"--bootstrap-server", "BOOTSTRAP", "--topic", topic, "--acks", "-1", "--throughput", "100",
+                "--max-messages", "1500"};
+        try (var first = new RunningTool(check, "VerifiableConsumer", consumer);
+                var second = new RunningTool(check, "VerifiableConsumer", consumer);
+                var writer = new RunningTool(check, "VerifiableProducer", producer)) {
+            check.until("both members have read", () ->
+                    !first.events("record_data").isEmpty() && !second.events("record_data").isEmpty());
+            check.restart(how);
+            // It sends no record again: what it wrote while the broker was away may be refused.
+            check.until("all is written", () -> !writer.isRunning());
+            var acknowledged = writer.numbers("producer_send_success");
+            check.isTrue("most of it is acknowledged: " + acknowledged.size(), acknowledged.size() > 500);
+            check.until("what was acknowledged is read", () -> {
+                var read = new HashSet<>(first.numbers("record_data"));
+                read.addAll(second.numbers("record_data"));
+                return read.containsAll(acknowledged);
+            });
+            first.terminate(check);
+            check.until("the other member has both partitions", () -> {
+                var assigned = second.events("partitions_assigned");
+                String last = assigned.get(assigned.size() - 1);
+                return last.contains("\"partition\":0") && last.contains("\"partition\":1");
+            });
+        }
     }
 
     static void performance(Check check) throws Exception {

@@ -85,12 +85,7 @@ record Tool(int exitCode, List<String> lines, List<String> errors) {
 
     /** The lines of a tool that ends in ways of its own (shutdown hooks, System.exit) and so needs its own process. */
     static List<String> processOutput(Check check, String name, String... arguments) throws Exception {
-        List<String> command = new ArrayList<>(List.of("java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-                "-cp", System.getProperty("java.class.path"), "org.apache.kafka.tools." + name));
-        for (String argument : arguments) {
-            command.add(argument.replace("BOOTSTRAP", check.bootstrap));
-        }
-        Process process = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.DISCARD).start();
+        Process process = new ProcessBuilder(command(check, name, arguments)).redirectError(ProcessBuilder.Redirect.DISCARD).start();
         try {
             String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
             check.equal(name + " ended with", process.waitFor(), 0);
@@ -98,6 +93,16 @@ record Tool(int exitCode, List<String> lines, List<String> errors) {
         } finally {
             process.destroyForcibly();
         }
+    }
+
+    /** The command line that runs a tool in a process of its own. */
+    static List<String> command(Check check, String name, String... arguments) {
+        List<String> command = new ArrayList<>(List.of("java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+                "-cp", System.getProperty("java.class.path"), "org.apache.kafka.tools." + name));
+        for (String argument : arguments) {
+            command.add(argument.replace("BOOTSTRAP", check.bootstrap));
+        }
+        return command;
     }
 
     /** Everything it printed, on both streams. */

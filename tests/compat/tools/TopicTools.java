@@ -14,6 +14,8 @@ final class TopicTools {
                 .add("configs-of-brokers", TopicTools::configsOfBrokers)
                 .add("configs-of-clients", TopicTools::configsOfClients)
                 .add("configs-of-users", TopicTools::configsOfUsers)
+                .add("configs-of-loggers", TopicTools::configsOfLoggers)
+                .add("configs-of-addresses", TopicTools::configsOfAddresses)
                 .add("get-offsets", TopicTools::getOffsets)
                 .add("delete-records", TopicTools::deleteRecords);
     }
@@ -138,6 +140,32 @@ final class TopicTools {
         configs(check, "--alter", "--entity-type", "users", "--entity-name", user, "--delete-config", "SCRAM-SHA-256");
         check.until("it is gone", () -> configs(check, "--describe", "--entity-type", "users", "--entity-name", user).stream()
                 .noneMatch(line -> line.contains("SCRAM-SHA-256")));
+    }
+
+    static void configsOfLoggers(Check check) throws Exception {
+        String[] loggers = {"--entity-type", "broker-loggers", "--entity-name", "1"};
+        List<String> before = configs(check, with(loggers, "--describe"));
+        check.isTrue("the root: " + before, before.stream().anyMatch(line -> line.strip().startsWith("root=")));
+        check.equal("alter", configs(check, with(loggers, "--alter", "--add-config", "root=WARN")),
+                List.of("Completed updating config for broker-logger 1."));
+        check.isTrue("it is set", configs(check, with(loggers, "--describe")).stream()
+                .anyMatch(line -> line.strip().startsWith("root=WARN ")));
+        Tool refused = Tool.run(check, CONFIGS, with(new String[] {"--bootstrap-server", "BOOTSTRAP"},
+                with(loggers, "--alter", "--add-config", "no.such.logger=WARN")));
+        check.equal("an unknown logger", refused.exitCode(), 1);
+        String level = before.stream().map(String::strip).filter(line -> line.startsWith("root=")).findFirst().get()
+                .split("[= ]")[1];
+        configs(check, with(loggers, "--alter", "--add-config", "root=" + level));
+    }
+
+    static void configsOfAddresses(Check check) throws Exception {
+        String[] address = {"--entity-type", "ips", "--entity-name", "10.11.12.13"};
+        check.equal("alter", configs(check, with(address, "--alter", "--add-config", "connection_creation_rate=20")),
+                List.of("Completed updating config for ip 10.11.12.13."));
+        check.until("it is there", () -> configs(check, with(address, "--describe"))
+                .equals(List.of("Quota configs for ip '10.11.12.13' are connection_creation_rate=20.0")));
+        configs(check, with(address, "--alter", "--delete-config", "connection_creation_rate"));
+        check.until("it is gone", () -> configs(check, with(address, "--describe")).isEmpty());
     }
 
     static void getOffsets(Check check) throws Exception {

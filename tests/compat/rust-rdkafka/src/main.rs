@@ -44,6 +44,7 @@ fn main() {
         ("stop-while-producing", |check| produce_through(check, "terminate")),
         ("crash-in-transaction", crash_in_transaction),
         ("crash-while-consuming", crash_while_consuming),
+        ("many-clients", many_clients),
     ]);
 }
 
@@ -507,4 +508,49 @@ fn crash_while_consuming(check: &Check) {
     // What was read but not yet committed when the broker went may come again; nothing is left out.
     check.wait("all is read", || (distinct() == 120).then_some(()));
     member.leave();
+}
+
+/// 100 idempotent producers and the 100 members of one group work at once, a partition each.
+fn many_clients(check: &Check) {
+    const PAIRS: usize = 100;
+    const EACH: usize = 10;
+    let (topic, group) = (create_topic(check, "topic", PAIRS as i32), check.name("group"));
+    let members: Vec<_> = (0..PAIRS)
+        .map(|_| Member::join(check, &group, &topic, &CLASSIC))
+        .collect();
+    let values = |partition: usize| (0..EACH).map(move |number| format!("{partition}:{number}"));
+    std::thread::scope(|scope| {
+        let producing: Vec<_> = (0..PAIRS)
+            .map(|partition| {
+                let topic = &topic;
+                scope.spawn(move || {
+                    let producer = TestProducer::new(check, &[("enable.idempotence", "true")]);
+                    let offsets = producer
+                        .write(topic, partition as i32, &values(partition).collect::<Vec<_>>())
+                        .expect("acknowledgements");
+                    check.equal("offsets", offsets, (0..EACH as i64).collect());
+                })
+            })
+            .collect();
+        for producer in producing {
+            if let Err(reason) = producer.join() {
+                std::panic::resume_unwind(reason);
+            }
+        }
+    });
+    check.wait("every member holds one partition", || {
+        members.iter().all(|member| member.held() == 1).then_some(())
+    });
+    let written: HashSet<_> = (0..PAIRS).flat_map(values).collect();
+    // A record that was read just before its partition went to another member may be read twice; none is left out.
+    check.wait("all is read", || {
+        let read: HashSet<_> = members.iter().flat_map(Member::values).collect();
+        (read == written).then_some(())
+    });
+    for member in &members {
+        member.leaving.store(true, Ordering::Relaxed);
+    }
+    for member in members {
+        member.leave();
+    }
 }
