@@ -25,7 +25,7 @@ IGNORED_NAMES = frozenset(
     connection.failed.authentication.delay.ms connections.max.reauth.ms
     control.plane.listener.name early.start.listeners fetch.purgatory.purge.interval.requests group.coordinator.threads
     group.coordinator.append.linger.ms group.coordinator.rebalance.protocols group.share.assignor.offload.enable
-    group.share.persister.class.name
+    group.share.persister.class.name group.streams.assignor.offload.enable
     initial.broker.registration.timeout.ms
     log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
     log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
