@@ -45,6 +45,7 @@ WRITTEN_BATCH_BYTES = 900_000
 FLAT = 1.25
 """How much dearer a request may be at the largest step: what differs between two rounds on a quiet machine."""
 
+WARM_UP_TIMES = 5
 SHORTEST_CPU_S = 0.01
 """What the kernel counts processor time in."""
 
@@ -128,7 +129,7 @@ def measure(round_: Round, grow: Grow, what: str) -> Iterator[Sample]:
     bench = Bench(round_)
     try:
         round_.say("warming")
-        bench.costs(2 * count)
+        bench.costs(WARM_UP_TIMES * count)
         first: Mapping[str, Cost] = {}
         for size in sizes:
             case = f"{size:,} {what}"
