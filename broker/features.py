@@ -21,6 +21,7 @@ log = structlog.get_logger(__name__)
 KEY = "features"
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
+METADATA_VERSION = "metadata.version"
 SHARE_VERSION = "share.version"
 STREAMS_VERSION = "streams.version"
 
@@ -34,6 +35,9 @@ class LevelRange(NamedTuple):
 
 SUPPORTED: Mapping[str, LevelRange] = {
     GROUP_VERSION: LevelRange(0, 1),  # 1: the consumer group protocol (KIP-848)
+    # 30: Apache Kafka 4.3. There is no log of metadata that could have another level; consoles ask for this one to know
+    # which version of Kafka they talk to.
+    METADATA_VERSION: LevelRange(30, 30),
     SHARE_VERSION: LevelRange(0, 1),  # 1: share groups (KIP-932)
     STREAMS_VERSION: LevelRange(0, 1),  # 1: the streams rebalance protocol (KIP-1071)
     TRANSACTION_VERSION: LevelRange(0, 2),  # 2: an epoch for every transaction (KIP-890)

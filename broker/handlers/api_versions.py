@@ -47,12 +47,12 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
     features = context.services.features
     return ApiVersionsResponse(
         api_keys=advertised_versions(with_unstable=context.services.settings.unstable_api_versions_enable),
-        # Older Java clients refuse a supported feature that starts at 0 (KAFKA-17492).
         supported_features=[
-            SupportedFeatureKey(name, supported.minimum, supported.maximum) for name, supported in SUPPORTED.items()
-        ]
-        if version >= FIRST_VERSION_WITH_FEATURES_FROM_ZERO
-        else [],
+            SupportedFeatureKey(name, supported.minimum, supported.maximum)
+            for name, supported in SUPPORTED.items()
+            # Older Java clients refuse a supported feature that starts at 0 (KAFKA-17492).
+            if supported.minimum > 0 or version >= FIRST_VERSION_WITH_FEATURES_FROM_ZERO
+        ],
         finalized_features_epoch=features.epoch,
         finalized_features=[
             FinalizedFeatureKey(name, level, level) for name, level in features.levels.items() if level > 0

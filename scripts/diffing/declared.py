@@ -40,10 +40,9 @@ class Declared(NamedTuple):
 DECLARED: tuple[Declared, ...] = (
     Declared("apis", "protocol", "*", "api_keys.24.max_version"),
     Declared("apis", "protocol", "*", "api_keys.8[3-7]"),
-    Declared("features", "protocol", "*", "supported_features"),
     Declared("features", "protocol", "*", "*_features.eligible.leader.replicas.version"),
     Declared("features", "protocol", "*", "*_features.kraft.version"),
-    Declared("features", "protocol", "*", "*_features.metadata.version"),
+    Declared("features", "protocol", "*", "supported_features.metadata.version.min_version"),
     Declared("api-versions-of-the-future", "protocol", "the same with an unreadable body"),
     Declared("api-versions-of-the-future", "protocol", "api versions of the future, header only"),
     Declared("strict-decoding", "protocol", "a client id that is not UTF-8"),

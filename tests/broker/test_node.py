@@ -104,6 +104,7 @@ async def test_a_node_answers_api_versions_and_metadata(tmp_path: Path) -> None:
         assert ranges[24] == (0, 3), "higher versions are for brokers only"
         assert {f.name: f.max_version_level for f in versions.finalized_features} == {
             "group.version": 1,
+            "metadata.version": 30,
             "share.version": 1,
             "streams.version": 1,
             "transaction.version": 2,
@@ -118,7 +119,12 @@ async def test_a_node_answers_api_versions_and_metadata(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "supported"),
-    [(0, []), (2, []), (3, []), (4, ["group.version", "share.version", "streams.version", "transaction.version"])],
+    [
+        (0, []),
+        (2, []),
+        (3, ["metadata.version"]),
+        (4, ["group.version", "metadata.version", "share.version", "streams.version", "transaction.version"]),
+    ],
 )
 async def test_features_that_start_at_0_are_shown_from_api_versions_4_on(
     tmp_path: Path, version: int, supported: list[str]
@@ -140,7 +146,7 @@ async def test_level_0_of_a_feature_is_not_shown(tmp_path: Path) -> None:
     async with running(tmp_path, fencepost_transaction_version=0) as node, connected(node) as client:
         response = await client.call(ApiVersionsRequest("test", "1.0"), ApiVersionsResponse, 4)
         shown = [feature.name for feature in response.finalized_features]
-        assert shown == ["group.version", "share.version", "streams.version"]
+        assert shown == ["group.version", "metadata.version", "share.version", "streams.version"]
 
 
 @pytest.mark.parametrize(

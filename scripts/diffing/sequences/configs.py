@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from protocol.messages.alter_configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -12,7 +14,7 @@ from protocol.messages.alter_configs import (
     ListConfigResourcesRequest,
 )
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
-from scripts.diffing.exchange import Exchange
+from scripts.diffing.exchange import ATTEMPTS, PAUSE_S, Exchange
 
 UNKNOWN, TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 0, 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -270,10 +272,20 @@ def increments(exchange: Exchange) -> None:
 
 
 def lists(exchange: Exchange) -> None:
+    group = exchange.name("listed")
+    timeout = IncrementalAlterableConfig("consumer.session.timeout.ms", SET, "50000")
+    exchange.call(IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(GROUP, group, [timeout])]), 1)
+    version = exchange.versions(ListConfigResourcesRequest)[-1]
+    for _ in range(ATTEMPTS):
+        reply = exchange.call(ListConfigResourcesRequest([GROUP]), version)
+        found = [resource.resource_type for resource in reply.config_resources if resource.resource_name == group]
+        if found:
+            break
+        time.sleep(PAUSE_S)
+    exchange.note("list: a group with a config of its own", version, found)
     for version in exchange.versions(ListConfigResourcesRequest):
         for situation, kinds in {
             "client metrics": [CLIENT_METRICS],
-            "groups": [GROUP],
             "brokers": [BROKER],
             "loggers": [LOGGER],
             "an unknown kind": [77],

@@ -48,9 +48,9 @@ async def update(
 async def shown(broker: HandlerBroker) -> tuple[int, dict[str, int]]:
     """The epoch and the levels that clients see."""
     response = await broker.call(ApiVersionsRequest("test", "1"), 4)
-    return response.finalized_features_epoch, {
-        feature.name: feature.max_version_level for feature in response.finalized_features
-    }
+    levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
+    assert levels.pop("metadata.version") == 30, "there is no other"
+    return response.finalized_features_epoch, levels
 
 
 async def test_a_level_changes_for_clients_at_once(broker: HandlerBroker) -> None:
@@ -105,6 +105,7 @@ async def test_validate_only_changes_nothing(broker: HandlerBroker) -> None:
         (("transaction.version", -1, UPGRADE), "A feature version cannot be less than 0."),
         (("transaction.version", 1, 0), "The controller does not support the given upgrade type."),
         (("transaction.version", 1, UPGRADE), "Can't downgrade the version of this feature without setting the "),
+        (("metadata.version", 29, SAFE_DOWNGRADE), f"Local controller {NODE_ID} only supports versions 30-30"),
         (("nothing", 1, UPGRADE), f"Local controller {NODE_ID} does not support this feature."),
         (("nothing", 0, SAFE_DOWNGRADE), "Feature nothing not found."),
     ],
