@@ -11,6 +11,7 @@ import java.util.stream.Collectors;
 /** A tool in a process of its own that goes on while a check does, and the lines it has written so far. */
 final class RunningTool implements AutoCloseable {
     private static final Pattern VALUE = Pattern.compile("\"value\":\"(\\d+)\"");
+    private static final Pattern PARTITION = Pattern.compile("\"partition\":");
 
     private final Process process;
     private final List<String> lines = new CopyOnWriteArrayList<>();
@@ -40,6 +41,12 @@ final class RunningTool implements AutoCloseable {
     Set<Integer> numbers(String name) {
         return events(name).stream().map(VALUE::matcher).filter(Matcher::find)
                 .map(found -> Integer.parseInt(found.group(1))).collect(Collectors.toSet());
+    }
+
+    /** How many partitions a consumer was assigned when it last was. */
+    long held() {
+        List<String> assigned = events("partitions_assigned");
+        return assigned.isEmpty() ? 0 : PARTITION.matcher(assigned.get(assigned.size() - 1)).results().count();
     }
 
     boolean isRunning() {
