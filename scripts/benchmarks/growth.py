@@ -6,6 +6,7 @@ does little else. The last quantities of a figure divide the largest step by the
 
 from __future__ import annotations
 
+import os
 import socket
 import statistics
 import time
@@ -46,6 +47,8 @@ FLAT = 1.25
 """How much dearer a request may be at the largest step: what differs between two rounds on a quiet machine."""
 
 WARM_UP_TIMES = 5
+SETTLING_INTERVAL_S, LONGEST_SETTLING_S = 0.5, 20.0
+IDLE_CPU_SHARE = 0.05
 SHORTEST_CPU_S = 0.01
 """What the kernel counts processor time in."""
 
@@ -85,6 +88,16 @@ class Bench:
         for connection in self.sockets:
             connection.close()
         self.broker.kill()
+
+    def settle(self) -> None:
+        """Wait until what growing has left behind is done: dirty pages, and work for later."""
+        os.sync()
+        deadline_s = time.monotonic() + LONGEST_SETTLING_S
+        while time.monotonic() < deadline_s:
+            before_s = self.broker.cpu_s()
+            time.sleep(SETTLING_INTERVAL_S)
+            if self.broker.cpu_s() - before_s <= IDLE_CPU_SHARE * SETTLING_INTERVAL_S:
+                return
 
     def costs(self, count: int) -> Mapping[str, Cost]:
         """Of a produce, a fetch and a transaction in one partition (three requests), one after another."""
@@ -135,6 +148,8 @@ def measure(round_: Round, grow: Grow, what: str) -> Iterator[Sample]:
             case = f"{size:,} {what}"
             round_.say(f"growing to {case}")
             grow(bench, size)
+            round_.say(f"settling with {case}")
+            bench.settle()
             round_.say(f"measuring with {case}")
             costs = bench.costs(count)
             first = first or costs
