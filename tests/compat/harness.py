@@ -250,14 +250,21 @@ def run(
 
 @contextmanager
 def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """A program that does not outlive the block."""
+    """A program that does not outlive the block, nor does what it started."""
     program = subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         yield program
     finally:
-        program.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
         with suppress(BrokenPipeError):
             program.communicate()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,6 +60,28 @@ def test_a_check_without_a_report_has_failed_and_tells_what_the_program_wrote(tm
     assert "ended with 3" in missing.detail
     assert "last words" in missing.detail
     assert "chatter of a library" in missing.detail
+
+
+def test_what_a_program_started_ends_with_it(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import json, subprocess\n"
+        "child = subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+        "print(json.dumps({'check': 'starts', 'outcome': 'passed', 'facts': {'child': child.pid}}))\n"
+    )
+    child = run(client_of(program), FakeTarget(), checks=["starts"])["starts"].facts["child"]
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and _is_alive(child):
+        time.sleep(0.01)
+    assert not _is_alive(child)
+
+
+def _is_alive(process_id: int) -> bool:
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
 
 
 def test_a_client_without_its_tools_is_not_here(tmp_path: Path) -> None:

@@ -87,8 +87,9 @@ final class RecordTools {
         String topic = Clients.createTopic(check, "topic", 2);
         String[] consumer = {"--bootstrap-server", "BOOTSTRAP", "--topic", topic, "--group-id", check.name("group"),
                 "--group-protocol", "classic", "--verbose", "--reset-policy", "earliest"};
+        // Records without keys may all go to one partition: it is changed only after so many bytes.
         String[] producer = {"--bootstrap-server", "BOOTSTRAP", "--topic", topic, "--acks", "-1", "--throughput", "100",
-                "--max-messages", "1500"};
+                "--max-messages", "1500", "--repeating-keys", "20"};
         try (var first = new RunningTool(check, "VerifiableConsumer", consumer);
                 var second = new RunningTool(check, "VerifiableConsumer", consumer)) {
             check.until("both members hold a partition", () -> first.held() == 1 && second.held() == 1);
