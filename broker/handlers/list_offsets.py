@@ -6,7 +6,7 @@ Kafka's KafkaApis.handleListOffsetRequest and UnifiedLog.fetchOffsetByTimestamp.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from broker.disk import StorageError
 from broker.handlers.api import RequestContext, Services, api
@@ -85,18 +85,23 @@ def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) ->
     counts = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
+    # A topic that is named twice is answered once, and one without partitions not at all.
+    wanted: defaultdict[str, dict[int, ListOffsetsPartition]] = defaultdict(dict)
+    for topic in request.topics:
+        for partition in topic.partitions:
+            wanted[topic.name][partition.partition_index] = partition
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
-                name=topic.name,
+                name=name,
                 partitions=[
-                    _look_up(context.services, topic.name, partition, isolation, version)
-                    if counts[topic.name, partition.partition_index] == 1
-                    else _failed(partition.partition_index, ErrorCode.INVALID_REQUEST)
-                    for partition in {wanted.partition_index: wanted for wanted in topic.partitions}.values()
+                    _look_up(context.services, name, partition, isolation, version)
+                    if counts[name, index] == 1
+                    else _failed(index, ErrorCode.INVALID_REQUEST)
+                    for index, partition in partitions.items()
                 ],
             )
-            for topic in request.topics
+            for name, partitions in wanted.items()
         ]
     )
 

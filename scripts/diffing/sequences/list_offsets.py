@@ -73,6 +73,10 @@ def run(exchange: Exchange) -> None:
         exchange.ask("two partitions", ListOffsetsRequest(-1, 0, [ListOffsetsTopic(filled, latest)]), version)
         twice = ListOffsetsTopic(filled, [ListOffsetsPartition(timestamp=-1), ListOffsetsPartition(timestamp=-2)])
         exchange.ask("a partition twice", ListOffsetsRequest(-1, 0, [twice]), version)
+        empty, first, second = (ListOffsetsTopic(filled, part) for part in ([], latest[:1], latest[1:]))
+        exchange.ask("a topic without partitions", ListOffsetsRequest(-1, 0, [empty]), version)
+        exchange.ask("a topic twice", ListOffsetsRequest(-1, 0, [first, second]), version)
+        exchange.ask("a topic twice, with one partition", ListOffsetsRequest(-1, 0, [first, first]), version)
 
 
 def open_transaction(exchange: Exchange) -> str:

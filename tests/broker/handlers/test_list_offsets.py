@@ -154,6 +154,17 @@ async def test_partition_asked_for_twice_is_refused_once(broker: HandlerBroker) 
     ]
 
 
+async def test_a_topic_asked_for_twice_is_answered_once_and_one_without_partitions_not_at_all(
+    broker: HandlerBroker,
+) -> None:
+    request = list_offsets((0, LATEST))
+    request.topics += [*list_offsets((1, LATEST)).topics, ListOffsetsTopic(name="others", partitions=[])]
+    response = await broker.call(request)
+    assert [(topic.name, [found.partition_index for found in topic.partitions]) for topic in response.topics] == [
+        ("orders", [0, 1])
+    ]
+
+
 async def test_unknown_partition_does_not_hold_up_the_others(broker: HandlerBroker) -> None:
     response = await broker.call(list_offsets((9, LATEST), (0, LATEST)))
     assert [found.error_code for found in response.topics[0].partitions] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
