@@ -176,11 +176,13 @@ def insist(reply: Any) -> Any:
 
 
 def create_topic(client: Client, name: str, partition_count: int, configs: dict[str, str] | None = None) -> None:
-    """Create a topic and wait until its partitions have a leader."""
+    """Create a topic and wait until the leaders of its partitions answer."""
     settings = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
     topic = CreatableTopic(name=name, num_partitions=partition_count, replication_factor=1, configs=settings)
     insist(client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000)))
     wait_until_answered(client, MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
+    # Apache Kafka names leaders before they have opened their logs.
+    wait_until_answered(client, offsets_request(name, partition_count, READ_UNCOMMITTED))
 
 
 def delete_topic(client: Client, name: str) -> None:
@@ -256,12 +258,16 @@ def init_each(client: Client, transactional_ids: Iterable[str | None], timeout_m
 
 def end_offsets(client: Client, topic: str, partition_count: int, isolation_level: int) -> list[int]:
     """Last stable offsets or high watermarks, by partition."""
+    reply = insist(client.call(offsets_request(topic, partition_count, isolation_level)))
+    return [partition.offset for partition in sorted(reply.topics[0].partitions, key=lambda one: one.partition_index)]
+
+
+def offsets_request(topic: str, partition_count: int, isolation_level: int) -> ListOffsetsRequest:
+    """Where each partition ends."""
     partitions = [
         ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP)
         for partition in range(partition_count)
     ]
-    request = ListOffsetsRequest(
+    return ListOffsetsRequest(
         replica_id=-1, isolation_level=isolation_level, topics=[ListOffsetsTopic(name=topic, partitions=partitions)]
     )
-    reply = insist(client.call(request))
-    return [partition.offset for partition in sorted(reply.topics[0].partitions, key=lambda one: one.partition_index)]
