@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 from rich.console import Console
 
 from scripts.benchmarks import java_clients
 from scripts.benchmarks.broker_process import ROOT
+from scripts.benchmarks.client import RefusedError
+from scripts.benchmarks.client_process import ClientFailedError
 from scripts.benchmarks.fencepost import FencepostSubject, fencepost_in_page_cache
-from scripts.benchmarks.figures import Subject
+from scripts.benchmarks.figures import BrokerEndedError, Subject
 from scripts.benchmarks.kafka import KafkaSubject
 from scripts.benchmarks.peer import PeerSubject
 from scripts.benchmarks.ratios import Ratio, comparison_table, ratios
@@ -22,12 +26,14 @@ from scripts.benchmarks.runner import Runner
 from scripts.benchmarks.table import FIGURES
 
 DEFAULT_ROUNDS = 3
+FAILURES = (ClientFailedError, RefusedError, BrokerEndedError, OSError, subprocess.SubprocessError, psutil.Error)
+"""What brokers and clients may do to a figure; anything else is a mistake in it."""
 FILE_WIDTH = 160
 RESULTS_PATH = ROOT / "docs" / "performance" / "results.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 1 where a target was missed."""
+    """Returns the exit code: 1 where a target was missed, 2 where a figure could not be measured."""
     options = _options(arguments)
     console = Console()
     if not console.is_terminal:
@@ -48,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if figure.needs_java:
                 console.print(f"{figure.name}: left out, its clients need java and javac on PATH", highlight=False)
         figures = [figure for figure in figures if not figure.needs_java]
+    failed: list[str] = []
     results: list[Result] = []
     compared: list[Ratio] = []
     with Runner(
@@ -59,7 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ) as runner:
         warn_of_company(runner.progress)
         for figure in figures:
-            measured = runner.run(figure)
+            try:
+                measured = runner.run(figure)
+            except FAILURES as failure:  # hours of measuring do not end with one figure
+                failed.append(figure.name)
+                console.print(f"{figure.name}: {type(failure).__name__}: {failure}", style="red", markup=False)
+                continue
             figure_ratios = ratios(figure, measured)
             console.print(comparison_table(figure, measured, figure_ratios))
             results += measured
@@ -71,6 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.plot is not None:
                 draw(options.plot, results)
     is_missed = "missed" in {one.verdict for one in results} | {one.verdict for one in compared}
+    if failed:
+        console.print(f"not measured: {', '.join(failed)}", style="red", markup=False)
+        return 2
     return 0 if options.small or not is_missed else 1
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from scripts.benchmarks.client import RefusedError
 from scripts.benchmarks.client_process import ClientFailedError, client
 from scripts.benchmarks.command import main
 from scripts.benchmarks.figures import (
@@ -241,3 +242,22 @@ def test_what_cannot_be_asked_for_is_told(arguments: list[str], capsys: pytest.C
     with pytest.raises(SystemExit):
         main(arguments)
     assert arguments[0] in capsys.readouterr().err
+
+
+def test_a_figure_that_cannot_be_measured_does_not_end_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: Round) -> list[Sample]:
+        raise RefusedError("NOT_LEADER_OR_FOLLOWER")
+
+    figures = {
+        "fails": Figure("fails", "", fail, {}, {}),
+        "works": Figure("works", "", lambda _: [Sample("time", 1, "s")], {}, {}),
+    }
+    monkeypatch.setattr("scripts.benchmarks.command.FIGURES", figures)
+    output = tmp_path / "results.json"
+    assert main(["--alone", "--rounds", "1", "--cache", str(tmp_path), "--json", str(output)]) == 2
+    told = capsys.readouterr().out
+    assert "fails: RefusedError: NOT_LEADER_OR_FOLLOWER" in told
+    assert "not measured: fails" in told
+    assert list(json.loads(output.read_text())["figures"]) == ["works"]
