@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -19,6 +20,7 @@ from scripts.benchmarks.client_process import ClientFailedError
 from scripts.benchmarks.fencepost import FencepostSubject, fencepost_in_page_cache
 from scripts.benchmarks.figures import BrokerEndedError, Subject
 from scripts.benchmarks.kafka import KafkaSubject
+from scripts.benchmarks.memory import FilledMemory
 from scripts.benchmarks.peer import PeerSubject
 from scripts.benchmarks.ratios import Ratio, comparison_table, ratios
 from scripts.benchmarks.results import Result, as_json, merged
@@ -57,15 +59,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed: list[str] = []
     results: list[Result] = []
     compared: list[Ratio] = []
-    with Runner(
-        subjects(options),
-        rounds_count=options.rounds,
-        is_small=options.small,
-        cache=options.cache,
-        progress=Console(stderr=True),
-    ) as runner:
+    with (
+        Runner(
+            subjects(options),
+            rounds_count=options.rounds,
+            is_small=options.small,
+            cache=options.cache,
+            progress=Console(stderr=True),
+        ) as runner,
+        ExitStack() as at_the_end,
+    ):
         warn_of_company(runner.progress)
+        memory = None
+        if options.fill_memory:
+            options.cache.mkdir(parents=True, exist_ok=True)
+            memory = at_the_end.enter_context(FilledMemory(options.cache))
         for figure in figures:
+            if memory is not None:
+                filled_bytes = memory.fill()
+                runner.progress.print(f"[dim]memory: {filled_bytes / 1024**3:.1f} GiB filled[/dim]", highlight=False)
             try:
                 measured = runner.run(figure)
             except FAILURES as failure:  # hours of measuring do not end with one figure
@@ -135,6 +147,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--json", type=Path, metavar="FILE", help="write all results; other figures that are in the file stay there"
     )
     parser.add_argument("--plot", type=Path, metavar="DIRECTORY", help="draw a picture of each figure")
+    parser.add_argument(
+        "--fill-memory", action="store_true", help="in a virtual machine: use memory that its host has given already"
+    )
     parser.add_argument("--small", action="store_true", help="small sizes, to see that everything works")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "bench", metavar="DIRECTORY")
     options = parser.parse_args(arguments)
