@@ -88,8 +88,7 @@ _UNANSWERED = _refused(-1, ErrorCode.UNKNOWN_SERVER_ERROR)
 def handle_produce(
     context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
-    """Append each partition's batch, and answer as `acks` says: never (0), at once (1), or when all of it is on disk
-    (-1).
+    """Append each partition's batch, and answer when all of it is on disk (`acks` 1 and -1), or never (0).
 
     Only a batch that opens a transaction on its partition waits, for the transaction coordinator to confirm it, before
     it is appended; requests of one producer that wait like that keep their order. Versions 0 to 2 are advertised but
@@ -163,7 +162,7 @@ class _Write:
         self.answers = answers
         self.position = len(answers)
         self.guard: VerificationGuard | None = None
-        self.durable_offset = 0  # acks=-1 waits until the log is durable up to here, exclusive
+        self.durable_offset = 0  # the answer waits until the log is durable up to here, exclusive
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -392,16 +391,17 @@ class _Production:
         self._writes = []
 
     def answer(self) -> ProduceResponse | Awaitable[ProduceResponse] | None:
-        """The reply as `acks` asks for it. Raises CloseConnection for an error with acks=0."""
+        """The reply as `acks` asks for it. Raises CloseConnection for an error with acks=0.
+
+        The leader is the only replica, so its word and that of all of them come at the same moment: when the batch can
+        be read.
+        """
         if self._request.acks == ACKS_NONE:
             if self._first_error is not ErrorCode.NONE:
                 raise CloseConnection(f"Produce with acks=0 was refused: {self._first_error.name}")
             return None
-        if self._request.acks == ACKS_ALL:
-            volatile = [write for write in self._appended if write.log.high_watermark < write.durable_offset]
-            if volatile:
-                return self._answer_when_durable(volatile)
-        return self._response
+        volatile = [write for write in self._appended if write.log.high_watermark < write.durable_offset]
+        return self._answer_when_durable(volatile) if volatile else self._response
 
     async def _answer_when_durable(self, volatile: list[_Write]) -> ProduceResponse:
         for write in volatile:

@@ -14,13 +14,11 @@ from tests.compat.builds import (
 from tests.compat.harness import Client
 from tests.compat.jvm import JVM_CLIENTS
 
-# As the brokers that these tests start for themselves: sessions of three seconds are less than brokers usually take,
-# and what release 2.3 has sent with its default of acks=1 is to be seen as soon as it is acknowledged.
+# As the brokers that these tests start for themselves: sessions of three seconds are less than brokers usually take.
 KAFKA_PYTHON_TESTS_BROKER = {
     "node.id": "0",
     "num.partitions": "4",
     "group.min.session.timeout.ms": "1000",
-    "log.flush.interval.messages": "9223372036854775807",
 }
 
 CLIENTS = {

@@ -163,10 +163,12 @@ async def test_acks_all_is_answered_at_once_where_the_page_cache_is_enough(tmp_p
         assert isinstance(broker.start(produce((0, batch())), BY_NAME), ProduceResponse)
 
 
-async def test_acks_leader_is_answered_at_once(broker: HandlerBroker) -> None:
-    response = broker.start(produce((0, batch()), acks=1), BY_NAME)
-    assert isinstance(response, ProduceResponse)
-    assert errors(response) == {0: 0}
+async def test_acks_leader_is_answered_when_the_batch_can_be_read(broker: HandlerBroker) -> None:
+    outcome = broker.start(produce((0, batch()), acks=1), BY_NAME)
+    assert not isinstance(outcome, ProduceResponse)
+    assert broker.log("orders").high_watermark == 0
+    assert errors(await finished(outcome)) == {0: 0}
+    assert broker.log("orders").high_watermark == 1
 
 
 async def test_acks_none_is_not_answered(broker: HandlerBroker) -> None:

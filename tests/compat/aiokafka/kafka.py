@@ -24,8 +24,8 @@ UNCOMMITTED = "read_uncommitted"
 
 @asynccontextmanager
 async def producing(check: Check, **more: object) -> AsyncIterator[Any]:
-    """A producer whose records can be read as soon as they are acknowledged; by itself aiokafka asks for acks=1."""
-    producer = AIOKafkaProducer(bootstrap_servers=check.bootstrap, **{"acks": "all", **more})
+    """A producer with the client's own `acks`, which is 1 unless it is idempotent."""
+    producer = AIOKafkaProducer(bootstrap_servers=check.bootstrap, **more)
     await producer.start()
     try:
         yield producer
