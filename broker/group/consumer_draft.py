@@ -1,8 +1,4 @@
-"""A group as it will be once the records of a decision are applied. Pure.
-
-A decision about a group takes several steps, each of which goes by what the one before led to. Every record is taken in
-by the draft through the very function that applies it later, so the draft is what the group will be.
-"""
+"""A consumer group as it will be once the records of a decision are applied. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +6,15 @@ from typing import Any
 
 from broker.group.consumer_group import ConsumerGroup
 from broker.group.consumer_records import write
-from broker.group.effects import Effects
+from broker.group.draft import GroupDraft
+from broker.shard import CoordinatorRecord
 from protocol.stored.consumer_groups import ConsumerGroupKey
 
 
-class Draft:
-    """`original` is the group as it is; `group` the same until the first record is written, then a copy."""
+class Draft(GroupDraft[ConsumerGroup, ConsumerGroupKey]):
+    """The draft of a consumer group."""
 
-    __slots__ = ("effects", "group", "original")
+    __slots__ = ()
 
-    def __init__(self, group: ConsumerGroup, effects: Effects) -> None:
-        self.original = group
-        self.group = group
-        self.effects = effects
-
-    def write(self, key: ConsumerGroupKey, value: Any | None) -> None:
-        """Add a record to the decision. value: None for a tombstone."""
-        if self.group is self.original:
-            self.group = self.original.copy()
-        self.effects.records.append(write(self.group, key, value))
+    def _take_in(self, key: ConsumerGroupKey, value: Any | None) -> CoordinatorRecord:
+        return write(self.group, key, value)

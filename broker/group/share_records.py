@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker.group.consumer_group import LEAVE_EPOCH, TARGET_DELETED_EPOCH, Assignment
-from broker.group.effects import Effects
+from broker.group.draft import GroupDraft
 from broker.group.share_group import ShareGroup, ShareMember, ShareStatePartitions, StatePartitions, StateTopics
 from broker.shard import CoordinatorRecord
 from protocol.stored.share_groups import (
@@ -33,26 +33,15 @@ from protocol.stored.share_groups import (
 )
 
 
-class ShareDraft:
-    """A group as it will be once the records of a decision are applied.
+class ShareDraft(GroupDraft[ShareGroup, ShareGroupKey]):
+    """The draft of a share group."""
 
-    `original` is the group as it is; `group` the same until the first record is written, then a copy.
-    """
+    __slots__ = ()
 
-    __slots__ = ("effects", "group", "original")
-
-    def __init__(self, group: ShareGroup, effects: Effects) -> None:
-        self.original = group
-        self.group = group
-        self.effects = effects
-
-    def write(self, key: ShareGroupKey, value: Any | None) -> None:
-        """Add a record to the decision. value: None for a tombstone."""
-        if self.group is self.original:
-            self.group = self.original.copy()
+    def _take_in(self, key: ShareGroupKey, value: Any | None) -> CoordinatorRecord:
         apply(self.group, key, value, self.effects.now_ms)
         encoded = None if value is None else encode_share_group_value(value)
-        self.effects.records.append(CoordinatorRecord(encode_share_group_key(key), encoded))
+        return CoordinatorRecord(encode_share_group_key(key), encoded)
 
 
 # Values

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker.group.consumer_group import LEAVE_EPOCH, TARGET_DELETED_EPOCH, MemberState
-from broker.group.effects import Effects
+from broker.group.draft import GroupDraft
 from broker.group.streams_group import Endpoint, StreamsGroup, StreamsMember
 from broker.group.streams_tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TasksSince, task_ids, tasks_from
 from broker.group.streams_topology import Topology
@@ -34,26 +34,15 @@ from protocol.stored.streams_groups import (
 from protocol.streams_topology import StreamsEndpoint, StreamsKeyValue
 
 
-class StreamsDraft:
-    """A group as it will be once the records of a decision are applied.
+class StreamsDraft(GroupDraft[StreamsGroup, StreamsGroupKey]):
+    """The draft of a streams group."""
 
-    `original` is the group as it is; `group` the same until the first record is written, then a copy.
-    """
+    __slots__ = ()
 
-    __slots__ = ("effects", "group", "original")
-
-    def __init__(self, group: StreamsGroup, effects: Effects) -> None:
-        self.original = group
-        self.group = group
-        self.effects = effects
-
-    def write(self, key: StreamsGroupKey, value: Any | None) -> None:
-        """Add a record to the decision. value: None for a tombstone."""
-        if self.group is self.original:
-            self.group = self.original.copy()
+    def _take_in(self, key: StreamsGroupKey, value: Any | None) -> CoordinatorRecord:
         apply(self.group, key, value)
         encoded = None if value is None else encode_streams_group_value(value)
-        self.effects.records.append(CoordinatorRecord(encode_streams_group_key(key), encoded))
+        return CoordinatorRecord(encode_streams_group_key(key), encoded)
 
 
 # Values

@@ -1,0 +1,44 @@
+"""A group as it will be once the records of a decision are applied. Pure.
+
+A decision about a group takes several steps, each of which goes by what the one before led to. Every record is taken in
+by the draft through the very function that applies it later, so the draft is what the group will be.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from broker.group.effects import Effects
+from broker.shard import CoordinatorRecord
+
+
+class Copyable(Protocol):
+    """A group that can be copied, so that the copy can change on its own."""
+
+    def copy(self) -> Self: ...
+
+
+GroupT = TypeVar("GroupT", bound=Copyable)
+KeyT = TypeVar("KeyT")
+
+
+class GroupDraft(ABC, Generic[GroupT, KeyT]):
+    """`original` is the group as it is; `group` the same until the first record is written, then a copy."""
+
+    __slots__ = ("effects", "group", "original")
+
+    def __init__(self, group: GroupT, effects: Effects) -> None:
+        self.original = group
+        self.group = group
+        self.effects = effects
+
+    def write(self, key: KeyT, value: Any | None) -> None:
+        """Add a record to the decision. value: None for a tombstone."""
+        if self.group is self.original:
+            self.group = self.original.copy()
+        self.effects.records.append(self._take_in(key, value))
+
+    @abstractmethod
+    def _take_in(self, key: KeyT, value: Any | None) -> CoordinatorRecord:
+        """Apply a record to `group`, which is a copy by now; returns it as it is stored."""
