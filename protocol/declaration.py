@@ -269,13 +269,24 @@ def _make_class(declared: Class) -> tuple[Class, dict[str, FieldOptions], dict[s
     names = tuple(annotations)
     namespace["__slots__"] = names
     namespace["__match_args__"] = names
-    namespace["__init__"] = _make_constructor(declared, options)
+    namespace["__init__"] = _constructor_on_first_use(declared, options)
     namespace["__eq__"] = _make_equality(names)
     namespace["__hash__"] = None
     namespace["__repr__"] = _make_repr(options)
     python_class = type(declared)(declared.__name__, declared.__bases__, namespace)
     python_class.__qualname__ = declared.__qualname__
     return python_class, options, annotations
+
+
+def _constructor_on_first_use(declared: Any, options: dict[str, FieldOptions]) -> Any:
+    """A constructor that compiles the one that replaces it: most of several hundred classes are never instantiated."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807  # it becomes a method
+        constructor = _make_constructor(declared, options)
+        struct_schema_of(type(self)).python_class.__init__ = constructor  # what this one stood for
+        constructor(self, *args, **kwargs)
+
+    return __init__
 
 
 def _make_constructor(declared: Any, options: dict[str, FieldOptions]) -> Any:

@@ -132,6 +132,7 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTION_THRESHOLDS)
+    gc.enable()
     _print_ready(node, loaded.settings)
     loading = asyncio.create_task(_freeze_when_loaded(node))
     try:

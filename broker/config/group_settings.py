@@ -15,7 +15,7 @@ from broker.config.setting import Bounds, Setting, SettingType, at_least, one_of
 from broker.config.settings import ConfigSource, ConfigSynonym, Settings
 from broker.config.topic_settings import ConfigValue, invalid_value
 
-_DURATION = re.compile(
+_DURATION = (
     r"by_duration:(?i:(?P<sign>[-+]?)P(?=[-+\d]|T[-+\d])(?:(?P<days>[-+]?\d+)D)?"
     r"(?:T(?=[-+\d])(?:(?P<hours>[-+]?\d+)H)?(?:(?P<minutes>[-+]?\d+)M)?(?:(?P<seconds>[-+]?\d+(?:[.,]\d{0,9})?)S)?)?)"
 )
@@ -27,7 +27,7 @@ LATEST = "latest"
 def duration_ms(reset: str) -> int | None:
     """How far back `by_duration:P1DT2H30M` reaches, as Java's Duration.parse reads it; None for anything that is not
     such a duration, and for one into the future."""
-    match = _DURATION.fullmatch(reset)
+    match = re.fullmatch(_DURATION, reset)
     if match is None:
         return None
     found_ms = sum(float((match[unit] or "0").replace(",", ".")) * unit_ms for unit, unit_ms in _UNITS_MS.items())

@@ -2,7 +2,7 @@
 
 An attribute is a row: its name is Kafka's with dots for underscores, its value the typed default. The command line,
 properties files, the environment, DescribeConfigs and docs/configuration.md all read this table. Names that start with
-`fencepost.` are our own.
+`fencepost.` are our own. Only `Settings`, which inherits all groups, is ever made: the groups need no methods.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class ServerSettings:
     """Node, data directory and logging"""
 
@@ -73,7 +73,7 @@ class ServerSettings:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class ConnectionSettings:
     """Listeners and connections"""
 
@@ -165,7 +165,7 @@ class ConnectionSettings:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class TopicSettings:
     """Topics, requests and limits"""
 
@@ -221,7 +221,7 @@ class TopicSettings:
 _COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class LogSettings:
     """The log, defaults for all topics"""
 
@@ -329,7 +329,7 @@ class LogSettings:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class TransactionSettings:
     """Transactions"""
 
@@ -401,7 +401,7 @@ class TransactionSettings:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class GroupSettings:
     """Consumer groups and offsets"""
 
@@ -498,7 +498,7 @@ class GroupSettings:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class StreamsGroupSettings:
     """Streams groups"""
 
@@ -561,7 +561,7 @@ class StreamsGroupSettings:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class ShareGroupSettings:
     """Share groups"""
 
