@@ -33,6 +33,7 @@ from broker.group.share_groups import ShareGroups
 from broker.group.streams_groups import StreamsGroups
 from broker.group.streams_service import StreamsGroupService
 from broker.group_configs import GroupConfigs
+from broker.log.flusher import Patience
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from broker.topics import Topics
@@ -100,7 +101,10 @@ class GroupService:
             streams_max_size=settings.group_streams_max_size,
         )
         self._runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
-            "group", make_shard=lambda _: GroupCoordinatorShard(config, topics.metadata), clock=clock
+            "group",
+            make_shard=lambda _: GroupCoordinatorShard(config, topics.metadata),
+            clock=clock,
+            patience=Patience.GATHERING,
         )
         # A crash between the deletion of a topic and that of its offsets leaves them behind.
         self._offsets_topic = CoordinatedTopic(

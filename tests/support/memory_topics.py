@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from broker.disk import StorageError
+from broker.log.flusher import Patience
 from broker.log.partition_log import PartitionLog
 from broker.log.results import AppendOrigin, AppendResult, Isolation, LogRead, MarkerObserver
 from broker.metadata.image import MetadataImage, TopicMetadata
@@ -61,7 +62,7 @@ class MemoryLog:
         origin: AppendOrigin,
         now_ms: int,
         guard: object | None = None,
-        is_awaited: bool = True,
+        patience: Patience = Patience.NONE,
     ) -> AppendResult:
         self.guards.append(guard)
         return self._append(bytearray(batch))
