@@ -13,31 +13,31 @@ from itertools import islice
 import structlog
 
 from broker.deadlines import Deadlines
-from broker.group.classic import ClassicEvent, ClassicGroup, ClassicState
-from broker.group.classic_membership import ClassicMembership, Joiner
-from broker.group.classic_rebalance import ClassicRebalance, refuse_join, refuse_sync
-from broker.group.classic_records import apply_group, group_tombstone
-from broker.group.consumer_classic_members import ClassicMembersOfConsumerGroups
-from broker.group.consumer_description import described_consumer_group
-from broker.group.consumer_group import JOIN_EPOCH, ConsumerGroup
-from broker.group.consumer_membership import ConsumerMembership, Refusal, Sender, refuse
-from broker.group.consumer_migration import can_become_classic, downgrade, upgraded
-from broker.group.consumer_rebalance import ConsumerRebalance
-from broker.group.consumer_records import apply as apply_consumer_record
-from broker.group.consumer_records import decode_value, group_tombstones
-from broker.group.consumer_subscriptions import TopicCatalogue
+from broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicState
+from broker.group.classic.membership import ClassicMembership, Joiner
+from broker.group.classic.rebalance import ClassicRebalance, refuse_join, refuse_sync
+from broker.group.classic.records import apply_group, group_tombstone
+from broker.group.consumer.classic_members import ClassicMembersOfConsumerGroups
+from broker.group.consumer.description import described_consumer_group
+from broker.group.consumer.group import JOIN_EPOCH, ConsumerGroup
+from broker.group.consumer.membership import ConsumerMembership, Refusal, Sender, refuse
+from broker.group.consumer.migration import can_become_classic, downgrade, upgraded
+from broker.group.consumer.rebalance import ConsumerRebalance
+from broker.group.consumer.records import apply as apply_consumer_record
+from broker.group.consumer.records import decode_value, group_tombstones
+from broker.group.consumer.subscriptions import TopicCatalogue
 from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
-from broker.group.expiry import expired_offsets
 from broker.group.kinds import Group
-from broker.group.offset_decisions import MAX_RECORDS_PER_DECISION, OffsetDecisions
-from broker.group.offset_records import decode_key, decode_offset, offset_tombstone
-from broker.group.offsets import OffsetStore
-from broker.group.share_group import ShareGroup
-from broker.group.share_groups import ShareGroups
-from broker.group.share_records import group_tombstones as share_group_tombstones
-from broker.group.streams_group import StreamsGroup
-from broker.group.streams_groups import StreamsGroups
-from broker.group.streams_records import group_tombstones as streams_group_tombstones
+from broker.group.offsets.committed import OffsetStore
+from broker.group.offsets.decisions import MAX_RECORDS_PER_DECISION, OffsetDecisions
+from broker.group.offsets.expiry import expired_offsets
+from broker.group.offsets.records import decode_key, decode_offset, offset_tombstone
+from broker.group.share.group import ShareGroup
+from broker.group.share.groups import ShareGroups
+from broker.group.share.records import group_tombstones as share_group_tombstones
+from broker.group.streams.group import StreamsGroup
+from broker.group.streams.groups import StreamsGroups
+from broker.group.streams.records import group_tombstones as streams_group_tombstones
 from broker.shard import CoordinatorRecord, Decision, RecordOrigin
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from broker.group.classic import ClassicGroup
-from broker.group.consumer_group import ConsumerGroup
-from broker.group.share_group import ShareGroup
-from broker.group.streams_group import StreamsGroup
+from broker.group.classic.group import ClassicGroup
+from broker.group.consumer.group import ConsumerGroup
+from broker.group.share.group import ShareGroup
+from broker.group.streams.group import StreamsGroup
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup

@@ -23,15 +23,15 @@ from broker.coordinator import (
     Reply,
     partition_for_key,
 )
-from broker.group.classic_membership import Joiner
-from broker.group.classic_rebalance import refuse_join, refuse_sync
-from broker.group.consumer_membership import Refusal, Sender
+from broker.group.classic.membership import Joiner
+from broker.group.classic.rebalance import refuse_join, refuse_sync
+from broker.group.consumer.membership import Refusal, Sender
 from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import ConsumerTimes, GroupConfig, ShareTimes, StreamsTimes
-from broker.group.offset_commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
-from broker.group.share_groups import ShareGroups
-from broker.group.streams_groups import StreamsGroups
-from broker.group.streams_service import StreamsGroupService
+from broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
+from broker.group.share.groups import ShareGroups
+from broker.group.streams.groups import StreamsGroups
+from broker.group.streams.service import StreamsGroupService
 from broker.group_configs import GroupConfigs
 from broker.log.flusher import Patience
 from broker.metadata.image import TopicMetadata

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.group.consumer_membership import Refusal
+from broker.group.consumer.membership import Refusal
 from broker.handlers.api import RequestContext, api
 from broker.handlers.authorized_operations import AclOperation
 from protocol.errors import ErrorCode

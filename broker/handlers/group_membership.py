@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.group.classic_rebalance import refuse_join, refuse_sync
+from broker.group.classic.rebalance import refuse_join, refuse_sync
 from broker.handlers.api import RequestContext, api
 from protocol.errors import ErrorCode
 from protocol.messages.group_membership import (

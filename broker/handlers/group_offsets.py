@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Protocol
 
-from broker.group.offset_commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
+from broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from broker.handlers.api import RequestContext, api
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import TopicPartition

@@ -5,7 +5,7 @@ Source: KIP-932, KIP-1226 (lag); Kafka's KafkaApis and GroupCoordinatorService.
 
 from __future__ import annotations
 
-from broker.group.consumer_membership import Refusal
+from broker.group.consumer.membership import Refusal
 from broker.handlers.api import RequestContext, Services, api
 from broker.handlers.share_groups import are_share_groups_on
 from broker.share.service import ShareOffset

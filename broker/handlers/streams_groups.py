@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.features import STREAMS_VERSION
-from broker.group.streams_requests import check_topic_names
+from broker.group.streams.requests import check_topic_names
 from broker.handlers.api import RequestContext, api
 from broker.handlers.group_admin import GROUP_OPERATIONS
 from broker.topic_partition import INTERNAL_TOPICS

@@ -16,11 +16,11 @@ import structlog
 from broker.clock import Clock
 from broker.config import Settings
 from broker.coordinator import CoordinatorRefusal
-from broker.group.consumer_membership import Refusal as GroupRefusal
-from broker.group.consumer_membership import Sender
+from broker.group.consumer.membership import Refusal as GroupRefusal
+from broker.group.consumer.membership import Sender
 from broker.group.service import GroupService
-from broker.group.share_groups import Deletion
-from broker.group.share_membership import StateToInitialize
+from broker.group.share.groups import Deletion
+from broker.group.share.membership import StateToInitialize
 from broker.group_configs import GroupConfigs
 from broker.share.coordinator import UNKNOWN_COUNT, UNKNOWN_OFFSET, SharePartitionKey
 from broker.share.led_partitions import LedSharePartitions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from broker.group.consumer_group import ConsumerGroup, ConsumerGroupState
-from broker.group.consumer_membership import Sender
+from broker.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from broker.group.consumer.membership import Sender
 from broker.group.effects import ConsumerTimes, GroupConfig
 from broker.metadata.image import MetadataImage, TopicMetadata
 from protocol.consumer_protocol import (

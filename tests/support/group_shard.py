@@ -7,11 +7,11 @@ from itertools import count
 from typing import Any, TypeVar
 
 from broker.coordinator import Decision, Parked, RecordOrigin
-from broker.group.classic import ClassicGroup, ClassicState
-from broker.group.classic_membership import Joiner
+from broker.group.classic.group import ClassicGroup, ClassicState
+from broker.group.classic.membership import Joiner
 from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import DeadlineKind, GroupConfig
-from broker.group.offset_commits import Committer, OffsetToCommit
+from broker.group.offsets.commits import Committer, OffsetToCommit
 from broker.metadata.image import MetadataImage
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.group.consumer_membership import Sender
+from broker.group.consumer.membership import Sender
 from broker.group.effects import GroupConfig, StreamsTimes
-from broker.group.streams_group import StreamsGroup
-from broker.group.streams_membership import StreamsHeartbeat
+from broker.group.streams.group import StreamsGroup
+from broker.group.streams.membership import StreamsHeartbeat
 from broker.metadata.image import TopicMetadata
 from protocol.errors import ErrorCode
 from protocol.messages.streams_groups import (

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.group.classic import ClassicGroup, ClassicState
+from broker.group.classic.group import ClassicGroup, ClassicState
 from broker.group.effects import DeadlineKey, DeadlineKind, GroupConfig
-from broker.group.offset_commits import Committer
-from broker.group.offset_records import OffsetAndMetadata, decode_offset
+from broker.group.offsets.commits import Committer
+from broker.group.offsets.records import OffsetAndMetadata, decode_offset
 from broker.topic_partition import TopicPartition
 from protocol.messages.group_membership import JoinGroupResponse
 from protocol.stored.consumer_offsets import decode_offset_commit_key

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.coordinator import partition_for_key
-from broker.group.consumer_membership import Refusal
-from broker.group.offset_commits import Committer, OffsetToCommit
+from broker.group.consumer.membership import Refusal
+from broker.group.offsets.commits import Committer, OffsetToCommit
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.group_admin import DescribedGroup

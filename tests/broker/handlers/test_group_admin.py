@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.group.offset_commits import Committer, OffsetToCommit
+from broker.group.offsets.commits import Committer, OffsetToCommit
 from broker.handlers.group_admin import GROUP_OPERATIONS
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode

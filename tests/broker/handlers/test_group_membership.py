@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.group.classic import ClassicGroup
+from broker.group.classic.group import ClassicGroup
 from protocol.errors import ErrorCode
 from protocol.messages.group_admin import DescribedGroup
 from protocol.messages.group_membership import (

@@ -10,7 +10,7 @@ import pytest
 
 from broker.disk import StorageError
 from broker.features import FeatureUpdate
-from broker.group.streams_topology import Status
+from broker.group.streams.topology import Status
 from broker.handlers.group_admin import GROUP_OPERATIONS
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_groups import ConsumerGroupDescribeRequest

@@ -9,7 +9,7 @@ import pytest
 
 from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import GroupConfig
-from broker.group.offset_records import OffsetAndMetadata, offset_record, offset_tombstone
+from broker.group.offsets.records import OffsetAndMetadata, offset_record, offset_tombstone
 from broker.log.results import AppendOrigin
 from broker.metadata.image import MetadataImage
 from broker.shard import CoordinatorRecord, RecordOrigin, Shard

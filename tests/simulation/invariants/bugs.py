@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from broker.coordinator import CoordinatorRuntime
-from broker.group.offsets import OffsetStore
+from broker.group.offsets.committed import OffsetStore
 from broker.handlers import produce_verification
 from broker.handlers.produce import _Production
 from broker.log import partition_files, producer_replay, producer_snapshot

@@ -1,0 +1,329 @@
+"""The classic group: its states as one table, its members, and the choice of protocol and leader. Pure.
+
+Source: KIP-62, KIP-345 (static members), KIP-394 (member ids), KIP-814 (skip assignment); Kafka's ClassicGroup and
+        ClassicGroupMember.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from broker.group.consumer.protocol import subscribed_topics
+from protocol.errors import ErrorCode
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+class ClassicState(Enum):
+    """The value is the name that DescribeGroups and ListGroups show."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class ClassicEvent(Enum):
+    """What can happen to a classic group once the member behind it, if any, is known to belong to it."""
+
+    MEMBER_ADDED = "a new member joins"
+    MEMBER_CHANGED = "a member joins again with other protocols, or leads a stable group and joins again"
+    MEMBER_RETURNED = "a member joins again as it was"
+    MEMBER_REPLACED = "a new process takes over a static member"
+    MEMBER_REMOVED = "a member leaves or its session ends"
+    JOIN_COMPLETED = "every member has joined, or the time to do so is over"
+    EMPTIED = "the generation without members is in the log"
+    SYNC = "a member asks for its assignment"
+    ASSIGNED = "the leader's assignment is in the log"
+    SYNC_EXPIRED = "members did not ask for their assignment in time"
+    HEARTBEAT = "a member shows that it is alive"
+    COMMIT_AS_MEMBER = "a member of this generation commits offsets"
+    COMMIT_AS_STRANGER = "offsets are committed without naming a member"
+    COMMIT_IN_TRANSACTION = "offsets are committed in a transaction"
+    DELETE_OFFSETS = "an administrator deletes offsets"
+    DELETE_CONSUMED_OFFSETS = "an administrator deletes offsets of a group of consumers"
+    DELETE_GROUP = "an administrator deletes the group"
+    EXPIRED = "no offset of the group is left"
+
+
+class Outcome(Enum):
+    """What an event leads to when it neither moves the group to another state nor is refused."""
+
+    WAIT = "the answer comes when the others have asked too"
+    ANSWER = "the current generation is the answer"
+    ACCEPT = "done, the state stays"
+    IGNORE = "nothing to do in this state"
+
+
+Cell = ClassicState | ErrorCode | Outcome
+
+_EMPTY, _STABLE, _DEAD = ClassicState.EMPTY, ClassicState.STABLE, ClassicState.DEAD
+_PREPARING, _COMPLETING = ClassicState.PREPARING_REBALANCE, ClassicState.COMPLETING_REBALANCE
+_WAIT, _ANSWER, _ACCEPT, _IGNORE = Outcome.WAIT, Outcome.ANSWER, Outcome.ACCEPT, Outcome.IGNORE
+_STRANGER = ErrorCode.UNKNOWN_MEMBER_ID
+_REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
+_GONE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+_NOT_EMPTY = ErrorCode.NON_EMPTY_GROUP
+_NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
+
+# fmt: off
+_ROWS: dict[ClassicEvent, tuple[Cell, Cell, Cell, Cell, Cell]] = {
+    #                                      EMPTY       PREPARING     COMPLETING    STABLE      DEAD
+    ClassicEvent.MEMBER_ADDED:            (_PREPARING, _WAIT,        _PREPARING,   _PREPARING, _GONE),
+    ClassicEvent.MEMBER_CHANGED:          (_STRANGER,  _WAIT,        _PREPARING,   _PREPARING, _GONE),
+    ClassicEvent.MEMBER_RETURNED:         (_STRANGER,  _WAIT,        _ANSWER,      _ANSWER,    _GONE),
+    ClassicEvent.MEMBER_REPLACED:         (_STRANGER,  _WAIT,        _PREPARING,   _ANSWER,    _GONE),
+    ClassicEvent.MEMBER_REMOVED:          (_IGNORE,    _WAIT,        _PREPARING,   _PREPARING, _IGNORE),
+    ClassicEvent.JOIN_COMPLETED:          (_IGNORE,    _COMPLETING,  _IGNORE,      _IGNORE,    _IGNORE),
+    ClassicEvent.EMPTIED:                 (_IGNORE,    _EMPTY,       _IGNORE,      _IGNORE,    _IGNORE),
+    ClassicEvent.SYNC:                    (_STRANGER,  _REBALANCING, _WAIT,        _ANSWER,    _GONE),
+    ClassicEvent.ASSIGNED:                (_IGNORE,    _IGNORE,      _STABLE,      _ACCEPT,    _IGNORE),
+    ClassicEvent.SYNC_EXPIRED:            (_IGNORE,    _IGNORE,      _PREPARING,   _PREPARING, _IGNORE),
+    ClassicEvent.HEARTBEAT:               (_STRANGER,  _REBALANCING, _ACCEPT,      _ACCEPT,    _GONE),
+    ClassicEvent.COMMIT_AS_MEMBER:        (_ACCEPT,    _ACCEPT,      _REBALANCING, _ACCEPT,    _GONE),
+    ClassicEvent.COMMIT_AS_STRANGER:      (_ACCEPT,    _STRANGER,    _STRANGER,    _STRANGER,  _GONE),
+    ClassicEvent.COMMIT_IN_TRANSACTION:   (_ACCEPT,    _ACCEPT,      _ACCEPT,      _ACCEPT,    _GONE),
+    ClassicEvent.DELETE_OFFSETS:          (_ACCEPT,    _NOT_EMPTY,   _NOT_EMPTY,   _NOT_EMPTY, _NOT_FOUND),
+    ClassicEvent.DELETE_CONSUMED_OFFSETS: (_ACCEPT,    _ACCEPT,      _ACCEPT,      _ACCEPT,    _NOT_FOUND),
+    ClassicEvent.DELETE_GROUP:            (_DEAD,      _NOT_EMPTY,   _NOT_EMPTY,   _NOT_EMPTY, _NOT_FOUND),
+    ClassicEvent.EXPIRED:                 (_DEAD,      _IGNORE,      _IGNORE,      _IGNORE,    _IGNORE),
+}
+# fmt: on
+TABLE: dict[tuple[ClassicEvent, ClassicState], Cell] = {
+    (event, state): cell for event, row in _ROWS.items() for state, cell in zip(ClassicState, row, strict=True)
+}
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(slots=True)
+class ClassicMember:
+    """One member.
+
+    protocols:   name and metadata of what the member can speak, the one it prefers first; opaque to the broker.
+    assignment:  what the leader of the last stable generation gave it.
+    join_token:  its JoinGroup waits for the others; None when none waits. Use the group's methods, which count.
+    sync_token:  its SyncGroup waits for the leader.
+    is_new:      joined, but no generation has begun since; its first session may wait long.
+    is_id_known: the client was told its member id, so it can come back under it after its connection broke.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    join_token: Hashable | None = None
+    sync_token: Hashable | None = None
+    is_new: bool = False
+    is_id_known: bool = True
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        return b""
+
+    def speaks(self, protocol_name: str) -> bool:
+        return any(name == protocol_name for name, _ in self.protocols)
+
+
+class ClassicGroup:
+    """A classic group.
+
+    What the log holds (`generation_id`, `protocol_type`, `protocol_name`, `leader_id`, members with their assignments)
+    changes by records when a generation becomes stable or empty. The rest, and the members between two such moments,
+    lives in memory only: after a crash the group is again what it was in its last stable generation, and members that
+    had begun another one join again.
+    """
+
+    group_type = "classic"
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.state = ClassicState.EMPTY
+        self.state_timestamp_ms: int | None = None
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, ClassicMember] = {}
+        self.static_members: dict[str, str] = {}  # group instance id -> member id
+        self.pending_member_ids: set[str] = set()  # ids given out that have not joined yet
+        self.pending_sync_ids: set[str] = set()
+        self.awaiting_join_count = 0
+        self.is_stored = False  # whether the log holds a record of the group itself
+        self.is_initial_join = False  # the group was empty and waits group.initial.rebalance.delay.ms for more members
+        self.is_member_added = False  # since that wait began, or was last prolonged
+        self.initial_join_remaining_ms = 0
+        self.replacement: ClassicMember | None = (
+            None  # takes over a static member when the record that says so is applied
+        )
+        self._protocol_counts: dict[str, int] = {}
+
+    # Questions
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    def cell(self, event: ClassicEvent) -> Cell:
+        return TABLE[event, self.state]
+
+    def refusal(self, event: ClassicEvent) -> ErrorCode:
+        """NONE when the event is not refused in this state."""
+        cell = TABLE[event, self.state]
+        return cell if isinstance(cell, ErrorCode) else ErrorCode.NONE
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Nobody belongs to the group and no record tells of it: it can be forgotten."""
+        return not self.members and not self.pending_member_ids and not self.is_stored
+
+    @property
+    def is_consumer_group(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def have_all_joined(self) -> bool:
+        return self.awaiting_join_count == len(self.members) and not self.pending_member_ids
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether somebody with these protocols can join: at least one of them is spoken by every member."""
+        if not self.members:
+            return bool(protocol_type) and bool(protocols)
+        return protocol_type == self.protocol_type and any(
+            self._protocol_counts.get(name, 0) == len(self.members) for name, _ in protocols
+        )
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """NONE, UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another process has taken the static member over."""
+        if group_instance_id is not None:
+            current_id = self.static_members.get(group_instance_id)
+            if current_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def choose_protocol(self, members: Sequence[ClassicMember] | None = None) -> str:
+        """Each member votes for the first of its protocols that all speak; the most votes win, the leader's order
+        breaks a tie.
+        """
+        voters = list(self.members.values()) if members is None else members
+        common = [name for name, _ in voters[0].protocols if all(voter.speaks(name) for voter in voters)]
+        votes = dict.fromkeys(common, 0)
+        leader = next((voter for voter in voters if voter.member_id == self.leader_id), voters[0])
+        for voter in voters:
+            votes[next(name for name, _ in voter.protocols if name in votes)] += 1
+        preferred = [name for name, _ in leader.protocols if name in votes]
+        return max(preferred, key=votes.__getitem__)
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """Topics that the members consume, from what they said when they joined; None when that cannot be known."""
+        if self.protocol_type is None:
+            return None
+        if not self.members:
+            return frozenset()
+        if not self.is_consumer_group or self.protocol_name is None:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            subscription = subscribed_topics(member.metadata(self.protocol_name))
+            if subscription is None:
+                return None
+            topics |= subscription
+        return frozenset(topics)
+
+    def awaiting_sync(self) -> Iterator[ClassicMember]:
+        return (member for member in self.members.values() if member.sync_token is not None)
+
+    # Changes
+
+    def move(self, event: ClassicEvent) -> Cell:
+        """Let an event happen: the group is in the state that the table names, or stays where it is."""
+        cell = TABLE[event, self.state]
+        if isinstance(cell, ClassicState):
+            self.state = cell
+        return cell
+
+    def add(self, member: ClassicMember, protocol_type: str) -> None:
+        if not self.members:
+            self.protocol_type = protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        if member.join_token is not None:
+            self.awaiting_join_count += 1
+        self._count_protocols(member, 1)
+
+    def remove(self, member_id: str) -> ClassicMember:
+        member = self.members.pop(member_id)
+        self._count_protocols(member, -1)
+        self.stop_waiting_for_join(member)
+        self.pending_sync_ids.discard(member_id)
+        if member.group_instance_id is not None and self.static_members.get(member.group_instance_id) == member_id:
+            del self.static_members[member.group_instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        return member
+
+    def wait_for_join(self, member: ClassicMember, token: Hashable) -> None:
+        if member.join_token is None:
+            self.awaiting_join_count += 1
+        member.join_token = token
+
+    def stop_waiting_for_join(self, member: ClassicMember) -> None:
+        if member.join_token is not None:
+            self.awaiting_join_count -= 1
+            member.join_token = None
+
+    def set_protocols(self, member: ClassicMember, protocols: Protocols) -> None:
+        self._count_protocols(member, -1)
+        member.protocols = protocols
+        self._count_protocols(member, 1)
+
+    def elect_joined_leader(self) -> bool:
+        """Keep the leader if it has joined, else take the first member that has; False when nobody has."""
+        leader = self.members.get(self.leader_id) if self.leader_id is not None else None
+        if leader is None or leader.join_token is None:
+            leader = next((member for member in self.members.values() if member.join_token is not None), None)
+        if leader is None:
+            return False
+        self.leader_id = leader.member_id
+        return True
+
+    def begin_generation(self) -> None:
+        self.move(ClassicEvent.JOIN_COMPLETED)
+        self.generation_id += 1
+        self.protocol_name = self.choose_protocol()
+        self.pending_sync_ids = set(self.members)
+
+    def replace_members(self, members: Sequence[ClassicMember]) -> None:
+        """Take the members of a record; those that were there before stay the objects they are."""
+        self.members = {member.member_id: member for member in members}
+        self.static_members = {m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None}
+        self.pending_sync_ids &= self.members.keys()
+        self.awaiting_join_count = sum(member.join_token is not None for member in members)
+        self._protocol_counts = {}
+        for member in members:
+            self._count_protocols(member, 1)
+
+    def _count_protocols(self, member: ClassicMember, change: int) -> None:
+        counts = self._protocol_counts
+        for name, _ in member.protocols:
+            counts[name] = counts.get(name, 0) + change
+            if not counts[name]:
+                del counts[name]

@@ -1,0 +1,389 @@
+"""The requests of the classic group protocol: joining, syncing, heartbeats, leaving. Pure.
+
+Source: Kafka's GroupMetadataManager, the methods whose names begin with classicGroup; KIP-62, KIP-345 (static members),
+KIP-394 (member ids first), KIP-814 (a static leader need not assign again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from broker.coordinator import Parked
+from broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicMember, ClassicState, Outcome, Protocols
+from broker.group.classic.rebalance import ClassicRebalance, generation_of, listed, refuse_join, refuse_sync
+from broker.group.classic.records import group_record
+from broker.group.effects import Effects, GroupConfig
+from protocol.errors import ErrorCode
+from protocol.messages.group_membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Joiner:
+    """What a JoinGroup request says beyond its body.
+
+    member_id_suffix:         makes a new member id unique; a random UUID.
+    token:                    under which the request is parked while it waits for the other members.
+    requires_known_member_id: JoinGroup 4 and later: a new dynamic member is first told its id (KIP-394).
+    can_skip_assignment:      JoinGroup 9 and later: a static leader that comes back need not assign again (KIP-814).
+    """
+
+    client_id: str
+    client_host: str
+    member_id_suffix: str
+    token: Hashable
+    requires_known_member_id: bool
+    can_skip_assignment: bool
+
+
+class ClassicMembership:
+    """Decisions about the members of classic groups; the groups themselves belong to the shard."""
+
+    def __init__(self, config: GroupConfig, rebalance: ClassicRebalance) -> None:
+        self._config = config
+        self._rebalance = rebalance
+
+    # Joining
+
+    def join(
+        self, group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, effects: Effects
+    ) -> JoinGroupResponse | Parked:
+        """A JoinGroup request of a group that exists or has just been made for it. Changes the group."""
+        protocols = protocols_of(request)
+        member_id = request.member_id
+        if not self._has_room(group, member_id):
+            if member_id in group.members:
+                self._rebalance.remove(group, group.members[member_id], effects)
+            return refuse_join(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        if group.state is ClassicState.DEAD:
+            return refuse_join(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id)
+        if not group.supports(request.protocol_type, protocols):
+            return refuse_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+        if not member_id:
+            return self._join_new(group, request, protocols, joiner, effects)
+        if member_id in group.pending_member_ids and request.group_instance_id is None:
+            self._rebalance.forget_pending(group, member_id)
+            return self._add(group, request, protocols, joiner, effects, member_id, is_id_known=True)
+        error = group.check_member(member_id, request.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return refuse_join(error, member_id)
+        return self._join_again(group, group.members[member_id], request, protocols, joiner, effects)
+
+    def _join_new(
+        self, group: ClassicGroup, request: JoinGroupRequest, protocols: Protocols, joiner: Joiner, effects: Effects
+    ) -> JoinGroupResponse | Parked:
+        instance_id = request.group_instance_id
+        member_id = f"{joiner.client_id if instance_id is None else instance_id}-{joiner.member_id_suffix}"
+        if instance_id is None:
+            if joiner.requires_known_member_id:
+                self._rebalance.expect_member(group, member_id, request.session_timeout_ms, effects)
+                return refuse_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        elif instance_id in group.static_members:
+            previous = group.members[group.static_members[instance_id]]
+            return self._replace_static(group, previous, member_id, request, protocols, joiner, effects)
+        return self._add(group, request, protocols, joiner, effects, member_id, is_id_known=False)
+
+    def _join_again(
+        self,
+        group: ClassicGroup,
+        member: ClassicMember,
+        request: JoinGroupRequest,
+        protocols: Protocols,
+        joiner: Joiner,
+        effects: Effects,
+    ) -> JoinGroupResponse | Parked:
+        # A leader that joins a stable group again wants a new assignment: it may have seen the topics change.
+        leads_stable = group.state is ClassicState.STABLE and group.leader_id == member.member_id
+        event = (
+            ClassicEvent.MEMBER_RETURNED
+            if member.protocols == protocols and not leads_stable
+            else ClassicEvent.MEMBER_CHANGED
+        )
+        cell = group.cell(event)
+        if isinstance(cell, ErrorCode):
+            return refuse_join(cell, member.member_id)
+        if cell is Outcome.ANSWER:
+            self._rebalance.restart_session(group, member, effects)
+            return generation_of(group, member)
+        member.client_id, member.client_host = joiner.client_id, joiner.client_host
+        self._update(group, member, request, protocols)
+        self._park_join(group, member, joiner.token, effects)
+        self._rebalance.happen(group, event, effects)
+        return Parked(joiner.token)
+
+    def _add(
+        self,
+        group: ClassicGroup,
+        request: JoinGroupRequest,
+        protocols: Protocols,
+        joiner: Joiner,
+        effects: Effects,
+        member_id: str,
+        *,
+        is_id_known: bool,
+    ) -> Parked:
+        member = ClassicMember(
+            member_id=member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=joiner.client_id,
+            client_host=joiner.client_host,
+            rebalance_timeout_ms=rebalance_timeout_ms_of(request),
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=protocols,
+            join_token=joiner.token,
+            is_new=True,
+            is_id_known=is_id_known,
+        )
+        if group.is_initial_join:
+            group.is_member_added = True
+        group.add(member, request.protocol_type)
+        self._rebalance.start_first_session(group, member, effects)
+        self._rebalance.happen(group, ClassicEvent.MEMBER_ADDED, effects)
+        return Parked(joiner.token)
+
+    def _replace_static(
+        self,
+        group: ClassicGroup,
+        previous: ClassicMember,
+        member_id: str,
+        request: JoinGroupRequest,
+        protocols: Protocols,
+        joiner: Joiner,
+        effects: Effects,
+    ) -> JoinGroupResponse | Parked:
+        """Another process, or the same one restarted, joins under an instance id that the group knows; it gets a new
+        member id.
+        """
+        cell = group.cell(ClassicEvent.MEMBER_REPLACED)
+        if isinstance(cell, ErrorCode):
+            return refuse_join(cell, member_id)
+        member = replace(
+            previous,
+            member_id=member_id,
+            client_id=joiner.client_id,
+            client_host=joiner.client_host,
+            rebalance_timeout_ms=rebalance_timeout_ms_of(request),
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=protocols,
+            join_token=None,
+            sync_token=None,
+            is_new=False,
+            is_id_known=False,
+        )
+        members = [member if other is previous else other for other in group.members.values()]
+        was_leader = group.leader_id == previous.member_id
+        if cell is Outcome.ANSWER and group.choose_protocol(members) == group.protocol_name:
+            # The assignment stays valid: the group only has to remember the new member id, without a rebalance.
+            leader_id = member_id if was_leader else group.leader_id
+            group.replacement = member
+            effects.records.append(
+                group_record(
+                    group,
+                    members,
+                    generation_id=group.generation_id,
+                    leader_id=leader_id,
+                    timestamp_ms=group.state_timestamp_ms,
+                )
+            )
+            skips_assignment = joiner.can_skip_assignment and was_leader
+            return JoinGroupResponse(
+                generation_id=group.generation_id,
+                protocol_type=group.protocol_type,
+                protocol_name=group.protocol_name,
+                # Before KIP-814 a leader that came back is told that the old one leads, so that it does not assign
+                # again.
+                leader=(leader_id if joiner.can_skip_assignment else group.leader_id) or "",
+                skip_assignment=skips_assignment,
+                member_id=member_id,
+                members=listed(members, group.protocol_name) if skips_assignment else [],
+            )
+        self._rebalance.drop(group, previous, ErrorCode.FENCED_INSTANCE_ID, effects)
+        group.add(member, request.protocol_type)
+        if was_leader:
+            group.leader_id = member_id
+        self._park_join(group, member, joiner.token, effects)
+        self._rebalance.restart_session(group, member, effects)
+        if cell is Outcome.ANSWER:
+            self._rebalance.happen(group, ClassicEvent.MEMBER_CHANGED, effects)
+        else:
+            self._rebalance.happen(group, ClassicEvent.MEMBER_REPLACED, effects)
+        return Parked(joiner.token)
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        maximum = self._config.max_size
+        if group.state in (ClassicState.EMPTY, ClassicState.DEAD):
+            return True
+        member = group.members.get(member_id)
+        if group.state is ClassicState.PREPARING_REBALANCE:
+            # Those that do not come back make room, so only those that are back count.
+            return (member is not None and member.join_token is not None) or group.awaiting_join_count < maximum
+        return member is not None or len(group.members) < maximum
+
+    def _update(
+        self, group: ClassicGroup, member: ClassicMember, request: JoinGroupRequest, protocols: Protocols
+    ) -> None:
+        group.set_protocols(member, protocols)
+        member.rebalance_timeout_ms = rebalance_timeout_ms_of(request)
+        member.session_timeout_ms = request.session_timeout_ms
+
+    def _park_join(self, group: ClassicGroup, member: ClassicMember, token: Hashable, effects: Effects) -> None:
+        if member.join_token is not None:
+            effects.answers.append((member.join_token, refuse_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)))
+        group.wait_for_join(member, token)
+
+    # Syncing
+
+    def sync(
+        self, group: ClassicGroup, request: SyncGroupRequest, token: Hashable, effects: Effects
+    ) -> SyncGroupResponse | Parked:
+        error = self._check_generation(group, request)
+        if error is ErrorCode.NONE and (
+            (request.protocol_type is not None and request.protocol_type != group.protocol_type)
+            or (request.protocol_name is not None and request.protocol_name != group.protocol_name)
+        ):
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if error is ErrorCode.NONE:
+            error = group.refusal(ClassicEvent.SYNC)
+        if error is not ErrorCode.NONE:
+            return refuse_sync(error)
+        member = group.members[request.member_id]
+        group.pending_sync_ids.discard(member.member_id)
+        self._rebalance.restart_session(group, member, effects)
+        if group.cell(ClassicEvent.SYNC) is Outcome.ANSWER:
+            return _assignment_of(group, member.assignment)
+        if member.sync_token is not None:
+            effects.answers.append((member.sync_token, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)))
+            member.sync_token = None
+        if member.member_id != group.leader_id:
+            member.sync_token = token
+            return Parked(token)
+        assignments = {assignment.member_id: assignment.assignment for assignment in request.assignments}
+        members = [replace(other, assignment=assignments.get(other.member_id, b"")) for other in group.members.values()]
+        effects.records.append(
+            group_record(
+                group,
+                members,
+                generation_id=group.generation_id,
+                leader_id=group.leader_id,
+                timestamp_ms=effects.now_ms,
+            )
+        )
+        for other in group.awaiting_sync():
+            effects.answers.append((other.sync_token, _assignment_of(group, assignments.get(other.member_id, b""))))
+        return _assignment_of(group, assignments.get(member.member_id, b""))
+
+    def assignment_failed(self, group: ClassicGroup, generation_id: int, error: ErrorCode, effects: Effects) -> None:
+        """The leader's assignment could not be written: those that wait for it are told, and the group rebalances."""
+        if group.state is not ClassicState.COMPLETING_REBALANCE or group.generation_id != generation_id:
+            return
+        for member in group.awaiting_sync():
+            effects.answers.append((member.sync_token, refuse_sync(error)))
+            member.sync_token = None
+            self._rebalance.restart_session(group, member, effects)
+        self._rebalance.happen(group, ClassicEvent.SYNC_EXPIRED, effects)
+
+    # Staying and leaving
+
+    def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest, effects: Effects) -> ErrorCode:
+        error = self._check_generation(group, request)
+        if error is not ErrorCode.NONE:
+            return error
+        self._rebalance.restart_session(group, group.members[request.member_id], effects)
+        return group.refusal(ClassicEvent.HEARTBEAT)
+
+    def leave(self, group: ClassicGroup, leaving: list[MemberIdentity], effects: Effects) -> LeaveGroupResponse:
+        """Members are named by member id, or, by administrators, by instance id alone. Each gets an error of its
+        own.
+        """
+        responses = []
+        is_changed = False
+        for identity in leaving:
+            error = self._leave_one(group, identity, effects)
+            is_changed = is_changed or error is ErrorCode.NONE
+            responses.append(
+                MemberResponse(
+                    member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error
+                )
+            )
+        if is_changed:
+            self._rebalance.happen(group, ClassicEvent.MEMBER_REMOVED, effects)
+        return LeaveGroupResponse(members=responses)
+
+    def _leave_one(self, group: ClassicGroup, identity: MemberIdentity, effects: Effects) -> ErrorCode:
+        member_id = identity.member_id
+        if not member_id and identity.group_instance_id is not None:
+            member_id = group.static_members.get(identity.group_instance_id, "")
+        elif member_id in group.pending_member_ids:
+            self._rebalance.forget_pending(group, member_id)
+            return ErrorCode.NONE
+        error = group.check_member(member_id, identity.group_instance_id)
+        if error is ErrorCode.NONE:
+            log.info("group_member_left", group_id=group.group_id, member_id=member_id, reason=identity.reason)
+            self._rebalance.drop(group, group.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID, effects)
+        return error
+
+    def committed(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
+        """A commit of a member keeps its session alive."""
+        member = group.members.get(member_id)
+        if member is not None:
+            self._rebalance.restart_session(group, member, effects)
+
+    def request_abandoned(self, group: ClassicGroup, token: Hashable, effects: Effects) -> None:
+        """The connection of a request that waits is gone. A member that does not know its own id can never come back:
+        it is out.
+        """
+        member = next((m for m in group.members.values() if token in (m.join_token, m.sync_token)), None)
+        if member is None:
+            return
+        if member.sync_token == token:
+            member.sync_token = None
+            group.pending_sync_ids.add(member.member_id)
+        else:
+            group.stop_waiting_for_join(member)
+            if not member.is_id_known and member.group_instance_id is None:
+                log.info(
+                    "group_member_removed",
+                    group_id=group.group_id,
+                    member_id=member.member_id,
+                    reason="connection closed",
+                )
+                self._rebalance.remove(group, member, effects)
+                return
+            member.is_new = False
+        self._rebalance.restart_session(group, member, effects)
+
+    def _check_generation(self, group: ClassicGroup, request: SyncGroupRequest | HeartbeatRequest) -> ErrorCode:
+        if group.state is ClassicState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = group.check_member(request.member_id, request.group_instance_id)
+        if error is ErrorCode.NONE and request.generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error
+
+
+def _assignment_of(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
+    )
+
+
+def protocols_of(request: JoinGroupRequest) -> Protocols:
+    return tuple({protocol.name: protocol.metadata for protocol in request.protocols}.items())
+
+
+def rebalance_timeout_ms_of(request: JoinGroupRequest) -> int:
+    """JoinGroup 0 has none and means the session time-out."""
+    return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms

@@ -1,0 +1,265 @@
+"""How a classic group moves from one generation to the next, and what time does to its members. Pure.
+
+Membership in motion lives in memory only and changes here. What a generation settles on is a record: the group becomes
+stable or empty when that record is applied, in `classic_records`. If the record cannot be written the group stays where
+it was, and its members ask again. Source: Kafka's GroupMetadataManager (prepareRebalance, completeClassicGroupJoin,
+expireClassicGroupMemberHeartbeat, expirePendingSync); KIP-62, KIP-134.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicMember, ClassicState
+from broker.group.classic.records import group_record
+from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from protocol.errors import ErrorCode
+from protocol.messages.group_membership import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+
+log = structlog.get_logger(__name__)
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # a new member cannot send heartbeats while its first JoinGroup waits
+
+
+class ClassicRebalance:
+    """Moves groups; which requests lead to that is the matter of `ClassicMembership`."""
+
+    def __init__(self, config: GroupConfig, deadlines: GroupDeadlines) -> None:
+        self._config = config
+        self._deadlines = deadlines
+
+    def happen(self, group: ClassicGroup, event: ClassicEvent, effects: Effects) -> None:
+        """Let an event that concerns the members happen: it begins a rebalance, or may complete the one in
+        preparation.
+        """
+        before = group.state
+        group.move(event)
+        if group.state is not ClassicState.PREPARING_REBALANCE:
+            return
+        if before is not ClassicState.PREPARING_REBALANCE:
+            self._prepare(group, before, effects)
+        elif not group.is_initial_join:
+            self._complete_if_all_joined(group, effects)
+
+    def _prepare(self, group: ClassicGroup, before: ClassicState, effects: Effects) -> None:
+        for member in group.awaiting_sync():
+            effects.answers.append((member.sync_token, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)))
+            member.sync_token = None
+            self.restart_session(group, member, effects)
+        self._deadlines.clear(_sync(group))
+        log.info(
+            "group_rebalance_started",
+            group_id=group.group_id,
+            generation_id=group.generation_id,
+            members=len(group.members),
+        )
+        delay_ms = self._config.initial_rebalance_delay_ms
+        if before is ClassicState.EMPTY:
+            if not delay_ms:
+                self.complete_join(group, effects)
+                return
+            group.is_initial_join, group.is_member_added = True, False
+            group.initial_join_remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+            self._deadlines.set(_join(group), effects.now_ms + delay_ms)
+            return
+        group.is_initial_join = False
+        self._deadlines.set(_join(group), effects.now_ms + group.rebalance_timeout_ms)
+        self._complete_if_all_joined(group, effects)
+
+    def _complete_if_all_joined(self, group: ClassicGroup, effects: Effects) -> None:
+        if group.have_all_joined and group.group_id not in effects.emptied:
+            self.complete_join(group, effects)
+
+    def complete_join(self, group: ClassicGroup, effects: Effects) -> None:
+        """End the preparation of a rebalance: members that did not join are out, the others get the new generation."""
+        self._deadlines.clear(_join(group))
+        group.is_initial_join = False
+        for member in [m for m in group.members.values() if m.join_token is None and m.group_instance_id is None]:
+            log.info(
+                "group_member_removed",
+                group_id=group.group_id,
+                member_id=member.member_id,
+                reason="did not join in time",
+            )
+            self.drop(group, member, ErrorCode.UNKNOWN_MEMBER_ID, effects)
+        if not group.members:
+            effects.emptied.add(group.group_id)
+            effects.records.append(
+                group_record(
+                    group, (), generation_id=group.generation_id + 1, leader_id=None, timestamp_ms=effects.now_ms
+                )
+            )
+            return
+        if not group.elect_joined_leader():
+            # Only static members are left and none came back: their sessions decide.
+            self._deadlines.set(_join(group), effects.now_ms + group.rebalance_timeout_ms)
+            return
+        group.begin_generation()
+        for member in group.members.values():
+            if member.join_token is not None:
+                effects.answers.append((member.join_token, generation_of(group, member)))
+                group.stop_waiting_for_join(member)
+            member.is_new, member.is_id_known = False, True
+            self.restart_session(group, member, effects)
+        self._deadlines.set(_sync(group), effects.now_ms + group.rebalance_timeout_ms)
+
+    def hand_over(self, group: ClassicGroup, effects: Effects) -> None:
+        """The group becomes one of the consumer protocol: who waits has to join again, and only sessions go on."""
+        for member in group.members.values():
+            self.answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, effects)
+            group.stop_waiting_for_join(member)
+            self.restart_session(group, member, effects)
+        for member_id in list(group.pending_member_ids):
+            self.forget_pending(group, member_id)
+        self._deadlines.clear(_join(group))
+        self._deadlines.clear(_sync(group))
+
+    # Time
+
+    def deadline(self, group: ClassicGroup, key: DeadlineKey, effects: Effects) -> None:
+        match key.kind:
+            case DeadlineKind.SESSION:
+                self._session_ended(group, key.member_id, effects)
+            case DeadlineKind.PENDING_MEMBER:
+                group.pending_member_ids.discard(key.member_id)
+                if group.state is ClassicState.PREPARING_REBALANCE and not group.is_initial_join:
+                    self._complete_if_all_joined(group, effects)
+            case DeadlineKind.JOIN:
+                self._join_time_over(group, effects)
+            case DeadlineKind.SYNC:
+                self._sync_time_over(group, effects)
+            case DeadlineKind.CLASSIC_REBALANCE:
+                self.happen(group, ClassicEvent.MEMBER_REMOVED, effects)
+
+    def _session_ended(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
+        member = group.members.get(member_id)
+        if member is None:
+            return
+        if not member.is_new and (member.join_token is not None or member.sync_token is not None):
+            return  # it waits for others; its session starts again with the answer
+        log.info("group_member_removed", group_id=group.group_id, member_id=member_id, reason="session timed out")
+        self.remove(group, member, effects)
+
+    def _join_time_over(self, group: ClassicGroup, effects: Effects) -> None:
+        if group.state is not ClassicState.PREPARING_REBALANCE or group.group_id in effects.emptied:
+            return
+        if group.is_initial_join and group.is_member_added and group.initial_join_remaining_ms:
+            group.is_member_added = False
+            delay_ms = min(self._config.initial_rebalance_delay_ms, group.initial_join_remaining_ms)
+            group.initial_join_remaining_ms -= delay_ms
+            self._deadlines.set(_join(group), effects.now_ms + delay_ms)
+            return
+        self.complete_join(group, effects)
+
+    def _sync_time_over(self, group: ClassicGroup, effects: Effects) -> None:
+        late = [group.members[member_id] for member_id in group.pending_sync_ids if member_id in group.members]
+        if not late or not isinstance(group.cell(ClassicEvent.SYNC_EXPIRED), ClassicState):
+            return
+        for member in late:
+            log.info(
+                "group_member_removed",
+                group_id=group.group_id,
+                member_id=member.member_id,
+                reason="did not sync in time",
+            )
+            self.drop(group, member, ErrorCode.UNKNOWN_MEMBER_ID, effects)
+        self.happen(group, ClassicEvent.SYNC_EXPIRED, effects)
+
+    def start_sessions(self, group: ClassicGroup, now_ms: int) -> None:
+        """Every member of a group just loaded has a whole session to show up."""
+        for member in group.members.values():
+            self._deadlines.set(_session(group, member), now_ms + member.session_timeout_ms)
+
+    def settled(self, group: ClassicGroup, left: list[ClassicMember], now_ms: int) -> None:
+        """A record of the group was applied while it was live: nobody waits for the assignment any more; those who did
+        live on.
+        """
+        for member in left:
+            self._deadlines.clear(_session(group, member))
+        for member in group.members.values():
+            key = _session(group, member)
+            if member.sync_token is not None or self._deadlines.get(key) is None:
+                member.sync_token = None
+                self._deadlines.set(key, now_ms + member.session_timeout_ms)
+
+    # Members
+
+    def expect_member(self, group: ClassicGroup, member_id: str, session_timeout_ms: int, effects: Effects) -> None:
+        """A member id was given out; its owner has a session's time to join with it."""
+        group.pending_member_ids.add(member_id)
+        self._deadlines.set(_pending(group, member_id), effects.now_ms + session_timeout_ms)
+
+    def start_first_session(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
+        self._deadlines.set(_session(group, member), effects.now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+
+    def restart_session(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
+        self._deadlines.set(_session(group, member), effects.now_ms + member.session_timeout_ms)
+
+    def remove(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
+        """Take a member out; the others share what it had."""
+        self.drop(group, member, ErrorCode.UNKNOWN_MEMBER_ID, effects)
+        self.happen(group, ClassicEvent.MEMBER_REMOVED, effects)
+
+    def drop(self, group: ClassicGroup, member: ClassicMember, error: ErrorCode, effects: Effects) -> None:
+        """Take a member out, without looking at what that means for the group; its waiting requests get the error."""
+        self.answer_parked(member, error, effects)
+        self._deadlines.clear(_session(group, member))
+        group.remove(member.member_id)
+
+    def answer_parked(self, member: ClassicMember, error: ErrorCode, effects: Effects) -> None:
+        if member.join_token is not None:
+            effects.answers.append((member.join_token, refuse_join(error, member.member_id)))
+        if member.sync_token is not None:
+            effects.answers.append((member.sync_token, refuse_sync(error)))
+            member.sync_token = None
+
+    def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
+        group.pending_member_ids.discard(member_id)
+        self._deadlines.clear(_pending(group, member_id))
+
+
+def refuse_join(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=error, member_id=member_id, protocol_type=None, protocol_name=None)
+
+
+def refuse_sync(error: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error)
+
+
+def generation_of(group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
+    is_leader = group.leader_id == member.member_id
+    return JoinGroupResponse(
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=group.leader_id or "",
+        member_id=member.member_id,
+        members=listed(list(group.members.values()), group.protocol_name) if is_leader else [],
+    )
+
+
+def listed(members: list[ClassicMember], protocol_name: str | None) -> list[JoinGroupResponseMember]:
+    return [
+        JoinGroupResponseMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            metadata=member.metadata(protocol_name),
+        )
+        for member in members
+    ]
+
+
+def _session(group: ClassicGroup, member: ClassicMember) -> DeadlineKey:
+    return DeadlineKey(DeadlineKind.SESSION, group.group_id, member.member_id)
+
+
+def _join(group: ClassicGroup) -> DeadlineKey:
+    return DeadlineKey(DeadlineKind.JOIN, group.group_id)
+
+
+def _sync(group: ClassicGroup) -> DeadlineKey:
+    return DeadlineKey(DeadlineKind.SYNC, group.group_id)
+
+
+def _pending(group: ClassicGroup, member_id: str) -> DeadlineKey:
+    return DeadlineKey(DeadlineKind.PENDING_MEMBER, group.group_id, member_id)

@@ -1,0 +1,123 @@
+"""The record of a classic group in `__consumer_offsets`: what a generation settled on, written when it becomes stable
+or empty. Pure.
+
+Source: Kafka's GroupMetadataKey.json, GroupMetadataValue.json and GroupCoordinatorRecordHelpers.newGroupMetadataRecord.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicMember, ClassicState, Outcome
+from broker.shard import CoordinatorRecord
+from protocol.schema import DecodeError
+from protocol.stored.consumer_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    decode_group_metadata_value,
+    encode_group_metadata_key,
+    encode_group_metadata_value,
+)
+
+GROUP_METADATA_VALUE_VERSION = 3
+
+
+def group_tombstone(group_id: str) -> CoordinatorRecord:
+    """The record that removes a group."""
+    return CoordinatorRecord(_key(group_id), None)
+
+
+def group_record(
+    group: ClassicGroup,
+    members: Sequence[ClassicMember],
+    *,
+    generation_id: int,
+    leader_id: str | None,
+    timestamp_ms: int | None,
+) -> CoordinatorRecord:
+    """The group with these members; without any it is empty from then on.
+
+    timestamp_ms: since when the group has been stable or empty; None when that is not known.
+    """
+    protocol_name = group.protocol_name if members else None
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=generation_id,
+        protocol=protocol_name,
+        leader=leader_id if members else None,
+        current_state_timestamp=-1 if timestamp_ms is None else timestamp_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(protocol_name),
+                assignment=member.assignment,
+            )
+            for member in members
+        ],
+    )
+    return CoordinatorRecord(_key(group.group_id), encode_group_metadata_value(value, GROUP_METADATA_VALUE_VERSION))
+
+
+def apply_group(group: ClassicGroup, value: bytes) -> list[ClassicMember]:
+    """Make the group what the record says. Members that were there before keep what no record holds, above all who
+    waits.
+
+    Returns the members that are no longer there. Raises DecodeError; the group is unchanged then.
+    """
+    decoded = decode_group_metadata_value(value)
+    if decoded is None:
+        raise DecodeError("group metadata value of an unknown version")
+    members = [_member(group, stored, decoded.protocol) for stored in decoded.members]
+    kept_ids = {member.member_id for member in members}
+    left = [member for member in group.members.values() if member.member_id not in kept_ids]
+    group.replacement = None
+    group.replace_members(members)
+    group.generation_id = decoded.generation
+    group.protocol_type = decoded.protocol_type or None
+    group.protocol_name = decoded.protocol
+    group.leader_id = decoded.leader
+    group.state_timestamp_ms = None if decoded.current_state_timestamp == -1 else decoded.current_state_timestamp
+    group.is_stored = True
+    event, settled = (
+        (ClassicEvent.ASSIGNED, ClassicState.STABLE) if members else (ClassicEvent.EMPTIED, ClassicState.EMPTY)
+    )
+    if group.move(event) is Outcome.IGNORE:
+        group.state = settled  # replay: the rebalance that led here was never in the log
+    return left
+
+
+def _member(group: ClassicGroup, stored: MemberMetadata, protocol_name: str | None) -> ClassicMember:
+    member = group.members.get(stored.member_id)
+    if member is None and group.replacement is not None and group.replacement.member_id == stored.member_id:
+        member = group.replacement
+    if member is None:
+        member = ClassicMember(
+            member_id=stored.member_id,
+            group_instance_id=stored.group_instance_id,
+            client_id=stored.client_id,
+            client_host=stored.client_host,
+            rebalance_timeout_ms=stored.rebalance_timeout,
+            session_timeout_ms=stored.session_timeout,
+            protocols=(),
+        )
+    member.group_instance_id = stored.group_instance_id
+    member.client_id, member.client_host = stored.client_id, stored.client_host
+    # A record of version 0 has no rebalance time-out, which is -1 then.
+    member.rebalance_timeout_ms = stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout
+    member.session_timeout_ms = stored.session_timeout
+    if protocol_name is not None and (
+        not member.speaks(protocol_name) or member.metadata(protocol_name) != stored.subscription
+    ):
+        member.protocols = ((protocol_name, stored.subscription),)
+    member.assignment = stored.assignment
+    return member
+
+
+def _key(group_id: str) -> bytes:
+    return encode_group_metadata_key(GroupMetadataKey(group=group_id))

@@ -1,0 +1,193 @@
+"""The assignors that a group of the consumer protocol can ask for: `uniform` and `range`. Pure.
+
+An assignor gives each partition of a subscribed topic to exactly one of the members that want it.
+Source: KIP-848; Kafka's RangeAssignor, UniformAssignor and their builders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from broker.group.consumer.group import Assignment
+
+UNIFORM = "uniform"
+RANGE = "range"
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A member as an assignor sees it.
+
+    topic_ids: what it wants; topics that do not exist are not among them.
+    previous:  its part in the target assignment until now.
+    """
+
+    topic_ids: frozenset[bytes]
+    previous: Assignment = field(default_factory=dict)
+    instance_id: str | None = None
+
+
+Assignor = Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], dict[str, Assignment]]
+"""From members by id, and counts of partitions by topic id, to the part of every member."""
+
+
+# Range
+
+
+def assign_ranges(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, Assignment]:
+    """Each member gets consecutive partitions of every topic, so that topics with as many partitions and the same
+    subscribers are split alike. Static members come first, in the order of their instance ids, and so keep their place
+    when their processes are replaced.
+    """
+    ordered = sorted(
+        members,
+        key=lambda member_id: (
+            (0, instance_id) if (instance_id := members[member_id].instance_id) is not None else (1, member_id)
+        ),
+    )
+    subscribers: dict[bytes, list[str]] = {}
+    for member_id in ordered:
+        for topic_id in members[member_id].topic_ids:
+            subscribers.setdefault(topic_id, []).append(member_id)
+    assigned: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in ordered}
+    for topic_id, member_ids in subscribers.items():
+        quota, extra_count = divmod(partition_counts[topic_id], len(member_ids))
+        start = 0
+        for index, member_id in enumerate(member_ids):
+            end = start + quota + (index < extra_count)
+            if end > start:
+                assigned[member_id][topic_id] = frozenset(range(start, end))
+            start = end
+    return {member_id: assigned[member_id] for member_id in members}
+
+
+# Uniform
+
+
+def assign_uniformly(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, Assignment]:
+    """As even as the subscriptions allow, with as few partitions as possible moving to another member.
+
+    When all members want the same topics no two differ by more than one partition.
+    """
+    if not members:
+        return {}
+    if len({subscriber.topic_ids for subscriber in members.values()}) == 1:
+        return _assign_alike(members, partition_counts)
+    return _Balancing(members, partition_counts).assign()
+
+
+def _assign_alike(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, Assignment]:
+    wanted = next(iter(members.values())).topic_ids
+    quota, extra_count = divmod(sum(partition_counts[topic_id] for topic_id in wanted), len(members))
+    kept: dict[str, list[tuple[bytes, int]]] = {}
+    taken: set[tuple[bytes, int]] = set()
+    for member_id, subscriber in members.items():
+        own = kept[member_id] = [
+            (topic_id, partition)
+            for topic_id, partitions in subscriber.previous.items()
+            if topic_id in wanted
+            for partition in sorted(partitions)
+            if partition < partition_counts[topic_id] and (topic_id, partition) not in taken
+        ]
+        taken.update(own)
+    # Those who have more than the quota already are the ones to have the extra partitions.
+    limits: dict[str, int] = {}
+    for member_id in sorted(kept, key=lambda member_id: -len(kept[member_id])):
+        limits[member_id] = quota + (len(limits) < extra_count)
+    for member_id, own in kept.items():
+        taken.difference_update(own[limits[member_id] :])
+        del own[limits[member_id] :]
+    free = iter(
+        [
+            (topic_id, partition)
+            for topic_id in sorted(wanted)
+            for partition in range(partition_counts[topic_id])
+            if (topic_id, partition) not in taken
+        ]
+    )
+    assigned: dict[str, Assignment] = {}
+    for member_id, own in kept.items():
+        missing_count = limits[member_id] - len(own)
+        own.extend(topic_partition for _, topic_partition in zip(range(missing_count), free, strict=False))
+        assigned[member_id] = _grouped(own)
+    return assigned
+
+
+class _Balancing:
+    """Uniform assignment for members that want different topics."""
+
+    def __init__(self, members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> None:
+        self._members = members
+        self._counts = partition_counts
+        self._subscribers: dict[bytes, list[str]] = {}
+        for member_id, subscriber in members.items():
+            for topic_id in subscriber.topic_ids:
+                self._subscribers.setdefault(topic_id, []).append(member_id)
+        self._owned: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in members}
+        self._load = dict.fromkeys(members, 0)
+
+    def assign(self) -> dict[str, Assignment]:
+        taken = self._keep_previous()
+        # Topics that few want go first: the others can make up for it.
+        for topic_id in sorted(self._subscribers, key=lambda topic_id: (len(self._subscribers[topic_id]), topic_id)):
+            subscribers = self._subscribers[topic_id]
+            for partition in range(self._counts[topic_id]):
+                if (topic_id, partition) not in taken:
+                    self._give(min(subscribers, key=self._load.__getitem__), topic_id, partition)
+        self._balance()
+        return {
+            member_id: {topic_id: frozenset(partitions) for topic_id, partitions in owned.items() if partitions}
+            for member_id, owned in self._owned.items()
+        }
+
+    def _keep_previous(self) -> set[tuple[bytes, int]]:
+        taken: set[tuple[bytes, int]] = set()
+        for member_id, subscriber in self._members.items():
+            for topic_id, partitions in subscriber.previous.items():
+                if topic_id not in subscriber.topic_ids:
+                    continue
+                for partition in partitions:
+                    if partition < self._counts[topic_id] and (topic_id, partition) not in taken:
+                        taken.add((topic_id, partition))
+                        self._give(member_id, topic_id, partition)
+        return taken
+
+    def _balance(self) -> None:
+        """Move partitions of each topic from its busiest subscriber to its least busy one while that helps.
+
+        Every move makes the sum of the squares of the loads smaller, so it ends.
+        """
+        load = self._load
+        has_moved = True
+        while has_moved:
+            has_moved = False
+            for topic_id, subscribers in self._subscribers.items():
+                while True:
+                    givers = [name for name in subscribers if self._owned[name].get(topic_id)]
+                    if not givers:
+                        break
+                    busiest = max(givers, key=load.__getitem__)
+                    idlest = min(subscribers, key=load.__getitem__)
+                    if load[busiest] - load[idlest] < 2:
+                        break
+                    partition = max(self._owned[busiest][topic_id])
+                    self._owned[busiest][topic_id].remove(partition)
+                    load[busiest] -= 1
+                    self._give(idlest, topic_id, partition)
+                    has_moved = True
+
+    def _give(self, member_id: str, topic_id: bytes, partition: int) -> None:
+        self._owned[member_id].setdefault(topic_id, set()).add(partition)
+        self._load[member_id] += 1
+
+
+def _grouped(topic_partitions: list[tuple[bytes, int]]) -> Assignment:
+    grouped: dict[bytes, set[int]] = {}
+    for topic_id, partition in topic_partitions:
+        grouped.setdefault(topic_id, set()).add(partition)
+    return {topic_id: frozenset(partitions) for topic_id, partitions in grouped.items()}
+
+
+ASSIGNORS: dict[str, Assignor] = {UNIFORM: assign_uniformly, RANGE: assign_ranges}
+"""Those that can be asked for, by Kafka's names; the first is the default."""

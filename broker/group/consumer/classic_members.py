@@ -1,0 +1,225 @@
+"""Members of the classic protocol in a group of the consumer protocol: the broker assigns to them, too. Pure.
+
+JoinGroup takes the place of the heartbeat that says what a member wants and owns, SyncGroup fetches what it may use,
+and Heartbeat tells it to join again. No member waits for another.
+Source: KIP-848, section on migration; Kafka's GroupMetadataManager (classicGroupJoinToConsumerGroup,
+classicGroupSyncToConsumerGroup, classicGroupHeartbeatToConsumerGroup, classicGroupLeaveToConsumerGroup).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+
+from broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protocols
+from broker.group.classic.membership import Joiner, protocols_of, rebalance_timeout_ms_of
+from broker.group.classic.rebalance import refuse_join, refuse_sync
+from broker.group.consumer.draft import Draft
+from broker.group.consumer.group import ClassicSpeaker, ConsumerGroup, ConsumerMember, MemberState
+from broker.group.consumer.membership import check_static
+from broker.group.consumer.migration import classic_assignment, partitions_by_id
+from broker.group.consumer.rebalance import ConsumerRebalance
+from broker.group.consumer.subscriptions import TopicCatalogue
+from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from protocol.consumer_protocol import ConsumerProtocolSubscription, decode_subscription
+from protocol.errors import ErrorCode
+from protocol.messages.group_membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from protocol.primitives import DecodeError
+
+log = structlog.get_logger(__name__)
+
+
+class ClassicMembersOfConsumerGroups:
+    """Decisions about these members; the groups themselves belong to the shard."""
+
+    def __init__(
+        self, config: GroupConfig, deadlines: GroupDeadlines, rebalance: ConsumerRebalance, topics: TopicCatalogue
+    ) -> None:
+        self._config = config
+        self._deadlines = deadlines
+        self._rebalance = rebalance
+        self._topics = topics
+
+    # Joining
+
+    def join(
+        self, group: ConsumerGroup, request: JoinGroupRequest, joiner: Joiner, effects: Effects
+    ) -> JoinGroupResponse:
+        """Answered at once, with the epoch of the member as generation.
+
+        Refuses: GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
+        FENCED_INSTANCE_ID.
+        """
+        is_new = not request.member_id
+        instance_id = request.group_instance_id
+        prefix = joiner.client_id if instance_id is None else instance_id
+        member_id = f"{prefix}-{joiner.member_id_suffix}" if is_new else request.member_id
+        protocols = protocols_of(request)
+        if len(group.members) >= self._config.consumer_max_size and member_id not in group.members:
+            return refuse_join(ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id)
+        subscription = _subscription(group, request.protocol_type, protocols)
+        if subscription is None:
+            return refuse_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+        if is_new and instance_id is None and joiner.requires_known_member_id:
+            return refuse_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        found = group.members.get(member_id) if instance_id is None else group.static_member(instance_id)
+        if instance_id is not None and not is_new:
+            refusal = check_static(found, member_id, instance_id)
+            if refusal is not None:
+                return refuse_join(refusal.error, member_id)
+        draft = Draft(group, effects)
+        is_replacing = found is not None and found.member_id != member_id
+        if found is not None and is_replacing:
+            self._rebalance.replace_member(draft, found, member_id)
+            found = draft.group.members[member_id]
+        member = found or ConsumerMember(member_id)
+        rebalance_timeout_ms = rebalance_timeout_ms_of(request)
+        described = replace(
+            member,
+            instance_id=member.instance_id if instance_id is None else instance_id,
+            rack_id=member.rack_id if subscription.rack_id is None else subscription.rack_id,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            client_id=joiner.client_id,
+            client_host=joiner.client_host,
+            subscribed_topic_names=frozenset(subscription.topics),
+            subscribed_topic_regex="",
+            classic=ClassicSpeaker(request.session_timeout_ms, protocols),
+        )
+        owned = partitions_by_id(subscription.owned_partitions, self._topics)
+        updated = self._rebalance.settle(draft, member, described, owned)
+        if is_replacing:
+            self._rebalance.become_classic_if_possible(draft)
+        self._deadlines.clear(DeadlineKey(DeadlineKind.CLASSIC_JOIN, group.group_id, member_id))
+        self._deadlines.set(
+            DeadlineKey(DeadlineKind.CLASSIC_SYNC, group.group_id, member_id), effects.now_ms + rebalance_timeout_ms
+        )
+        self._restart_session(group, member_id, request.session_timeout_ms, effects)
+        return JoinGroupResponse(
+            generation_id=updated.member_epoch,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_name=protocols[0][0],
+            member_id=member_id,
+        )
+
+    # Syncing
+
+    def sync(self, group: ConsumerGroup, request: SyncGroupRequest, effects: Effects) -> SyncGroupResponse:
+        """What the member may use now.
+
+        Refuses: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+        REBALANCE_IN_PROGRESS.
+        """
+        found = _find(group, request.member_id, request.group_instance_id, request.generation_id)
+        if isinstance(found, ErrorCode):
+            return refuse_sync(found)
+        member, classic = found
+        if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol_name not in (
+            None,
+            classic.protocols[0][0],
+        ):
+            return refuse_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        # One that has to give partitions up has joined already; it joins again when that is done.
+        if group.assignment_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._expect_join(group, member, effects)
+            return refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._deadlines.clear(DeadlineKey(DeadlineKind.CLASSIC_SYNC, group.group_id, member.member_id))
+        self._restart_session(group, member.member_id, classic.session_timeout_ms, effects)
+        return SyncGroupResponse(
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignment=classic_assignment(member.assigned, classic, self._topics),
+        )
+
+    # Staying and leaving
+
+    def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, effects: Effects) -> ErrorCode:
+        """REBALANCE_IN_PROGRESS when the member has something to gain or to give up by joining again."""
+        found = _find(group, request.member_id, request.group_instance_id, request.generation_id)
+        if isinstance(found, ErrorCode):
+            return found
+        member, classic = found
+        self._restart_session(group, member.member_id, classic.session_timeout_ms, effects)
+        has_to_join = (
+            member.member_epoch < group.assignment_epoch
+            or member.state is MemberState.UNREVOKED_PARTITIONS
+            or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.is_waiting_for_others(member))
+        )
+        if not has_to_join:
+            return ErrorCode.NONE
+        self._expect_join(group, member, effects)
+        return ErrorCode.REBALANCE_IN_PROGRESS
+
+    def leave(self, group: ConsumerGroup, leaving: list[MemberIdentity], effects: Effects) -> LeaveGroupResponse:
+        """Members of either protocol are named by member id, or, by administrators, by instance id alone."""
+        responses = []
+        left: dict[str, ConsumerMember] = {}
+        for identity in leaving:
+            error = ErrorCode.NONE
+            instance_id = identity.group_instance_id
+            member = group.members.get(identity.member_id) if instance_id is None else group.static_member(instance_id)
+            if member is None:
+                error = ErrorCode.UNKNOWN_MEMBER_ID
+            elif identity.member_id and member.member_id != identity.member_id:
+                error = ErrorCode.FENCED_INSTANCE_ID
+            else:
+                left[member.member_id] = member
+                log.info(
+                    "group_member_left", group_id=group.group_id, member_id=member.member_id, reason=identity.reason
+                )
+            responses.append(
+                MemberResponse(member_id=identity.member_id, group_instance_id=instance_id, error_code=error)
+            )
+        self._rebalance.fence(Draft(group, effects), list(left.values()))
+        return LeaveGroupResponse(members=responses)
+
+    def _expect_join(self, group: ConsumerGroup, member: ConsumerMember, effects: Effects) -> None:
+        key = DeadlineKey(DeadlineKind.CLASSIC_JOIN, group.group_id, member.member_id)
+        if self._deadlines.get(key) is None:
+            self._deadlines.set(key, effects.now_ms + member.rebalance_timeout_ms)
+
+    def _restart_session(self, group: ConsumerGroup, member_id: str, session_timeout_ms: int, effects: Effects) -> None:
+        key = DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id)
+        self._deadlines.set(key, effects.now_ms + session_timeout_ms)
+
+
+def _find(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
+) -> tuple[ConsumerMember, ClassicSpeaker] | ErrorCode:
+    """UNKNOWN_MEMBER_ID (also for one of the consumer protocol), FENCED_INSTANCE_ID or ILLEGAL_GENERATION."""
+    member = group.members.get(member_id)
+    if instance_id is not None:
+        member = group.static_member(instance_id)
+        refusal = check_static(member, member_id, instance_id)
+        if refusal is not None:
+            return refusal.error
+    if member is None or member.classic is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return (member, member.classic) if generation_id == member.member_epoch else ErrorCode.ILLEGAL_GENERATION
+
+
+def _subscription(
+    group: ConsumerGroup, protocol_type: str, protocols: Protocols
+) -> ConsumerProtocolSubscription | None:
+    """What the joining member wants; None when the classic members of the group have no protocol in common with it, or
+    it does not speak that of consumers.
+    """
+    if protocol_type != CONSUMER_PROTOCOL_TYPE or not protocols:
+        return None
+    others = [member.classic for member in group.members.values() if member.classic is not None]
+    spoken = [{name for name, _ in other.protocols} for other in others]
+    if not any(all(name in names for names in spoken) for name, _ in protocols):
+        return None
+    try:
+        return decode_subscription(protocols[0][1])
+    except DecodeError:
+        return None

@@ -1,0 +1,272 @@
+"""A group of the consumer protocol, in which the broker assigns: its members, their assignments and its epochs. Pure.
+
+The group epoch counts what changes the assignment: members, subscriptions, topics. The target assignment is made for a
+group epoch; members move towards it one by one, each with an epoch of its own. All of it changes only by records, see
+`consumer_records`.
+Source: KIP-848; Kafka's ConsumerGroup, ModernGroup and ConsumerGroupMember.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from types import MappingProxyType
+
+from broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protocols
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+LEAVE_FOR_A_WHILE_EPOCH = -2
+"""Of a static member that will be back under its instance id."""
+
+TARGET_DELETED_EPOCH = -1
+FIRST_GROUP_EPOCH = 1
+"""Of a group of which no record says otherwise: a target assignment is due for its first member in any case."""
+
+Assignment = Mapping[bytes, frozenset[int]]
+"""Partitions by topic id."""
+
+OwnedPartitions = Mapping[bytes, Mapping[int, int]]
+"""By topic id: partitions with the member epoch since which they are owned."""
+
+NO_PARTITIONS: Assignment = MappingProxyType({})
+
+
+class MemberState(IntEnum):
+    """How far a member has come towards the target; the numbers are those of its record."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+
+
+class ConsumerGroupState(Enum):
+    """The value is the name that ConsumerGroupDescribe and ListGroups show."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicSpeaker:
+    """What only a member that speaks the classic protocol has; the first protocol is the one in use."""
+
+    session_timeout_ms: int
+    protocols: Protocols
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """One member.
+
+    previous_member_epoch: the one before; a member whose last answer was lost still comes with it.
+    subscribed_topic_regex: empty when it has none.
+    assigned:              what it may use, with the epoch since which each partition is its own.
+    pending_revocation:    what it has to give up, and may still commit offsets for.
+    classic:               None for a member of the consumer protocol.
+    """
+
+    member_id: str
+    member_epoch: int = 0
+    previous_member_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: frozenset[str] = frozenset()
+    subscribed_topic_regex: str = ""
+    server_assignor: str | None = None
+    assigned: OwnedPartitions = field(default_factory=dict)
+    pending_revocation: OwnedPartitions = field(default_factory=dict)
+    classic: ClassicSpeaker | None = None
+
+    def is_reconciled_to(self, assignment_epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
+
+    def owned_since(self, topic_id: bytes, partition: int) -> int | None:
+        """The epoch since which the member has the partition, also one that it has to give up; None if it has not."""
+        epoch = self.assigned.get(topic_id, {}).get(partition)
+        return self.pending_revocation.get(topic_id, {}).get(partition) if epoch is None else epoch
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRegex:
+    """The topics that a regular expression matched, as of a version of the metadata and a time."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+class ConsumerGroup:
+    """One group. Members and assignments are replaced, never changed, so that a copy of the group is shallow.
+
+    target:                  by member id, what each is to have.
+    has_partition_metadata:  the log still holds the record in which Kafka 4.0 kept the topics.
+    checked_topics_version:  the version of the metadata for which the topics are known to hash to `metadata_hash`;
+    checked_regexes_version: the one for which the regular expressions are known to match what they matched before,
+    checked_regexes_ms:      and when that was found. All three live in memory only.
+    """
+
+    group_type = "consumer"
+    protocol_type = CONSUMER_PROTOCOL_TYPE
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.group_epoch = FIRST_GROUP_EPOCH
+        self.metadata_hash = 0
+        self.assignment_epoch = 0
+        self.assignment_timestamp_ms = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_members: dict[str, str] = {}  # group instance id -> member id
+        self.target: dict[str, Assignment] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self.has_partition_metadata = False
+        self.checked_topics_version: int | None = None
+        self.checked_regexes_version: int | None = None
+        self.checked_regexes_ms = 0
+        self._owners: dict[bytes, dict[int, str]] = {}
+        self._subscribed_topics: frozenset[str] | None = None
+        self._subscribed_regexes: frozenset[str] | None = None
+
+    # Questions
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.group_epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """Topics that members want by name or by a regular expression, whether they exist or not."""
+        if self._subscribed_topics is None:
+            topics: set[str] = set()
+            for names in {member.subscribed_topic_names for member in self.members.values()}:
+                topics |= names
+            for regex in self.subscribed_regexes():
+                resolved = self.regexes.get(regex)
+                if resolved is not None:
+                    topics |= resolved.topics
+            self._subscribed_topics = frozenset(topics)
+        return self._subscribed_topics
+
+    def subscribed_regexes(self) -> frozenset[str]:
+        if self._subscribed_regexes is None:
+            self._subscribed_regexes = frozenset(
+                member.subscribed_topic_regex for member in self.members.values() if member.subscribed_topic_regex
+            )
+        return self._subscribed_regexes
+
+    def subscription_of(self, member: ConsumerMember) -> frozenset[str]:
+        """The topics that one member wants."""
+        resolved = self.regexes.get(member.subscribed_topic_regex) if member.subscribed_topic_regex else None
+        if resolved is None:
+            return member.subscribed_topic_names
+        return member.subscribed_topic_names | resolved.topics
+
+    def owner(self, topic_id: bytes, partition: int) -> str | None:
+        """The member that has a partition, or has not confirmed yet that it gave it up."""
+        return self._owners.get(topic_id, {}).get(partition)
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        member_id = self.static_members.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
+    def preferred_assignor(self, default: str) -> str:
+        """The one that most members ask for."""
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            if member.server_assignor is not None:
+                votes[member.server_assignor] = votes.get(member.server_assignor, 0) + 1
+        return max(votes, key=votes.__getitem__) if votes else default
+
+    def is_waiting_for_others(self, member: ConsumerMember) -> bool:
+        """Whether others still have partitions that the member is to get."""
+        return any(
+            partition not in member.assigned.get(topic_id, {})
+            and self.owner(topic_id, partition) not in (None, member.member_id)
+            for topic_id, partitions in self.target.get(member.member_id, NO_PARTITIONS).items()
+            for partition in partitions
+        )
+
+    # Changes
+
+    def copy(self) -> ConsumerGroup:
+        """A group that can change on its own; what it consists of is shared."""
+        other = ConsumerGroup.__new__(ConsumerGroup)
+        other.__dict__.update(
+            self.__dict__,
+            members=dict(self.members),
+            static_members=dict(self.static_members),
+            target=dict(self.target),
+            regexes=dict(self.regexes),
+            _owners={topic_id: dict(owners) for topic_id, owners in self._owners.items()},
+        )
+        return other
+
+    def put_member(self, member: ConsumerMember) -> None:
+        """Add a member, or replace the one with its id."""
+        previous = self.members.get(member.member_id)
+        if previous is None or (
+            previous.assigned is not member.assigned or previous.pending_revocation is not member.pending_revocation
+        ):
+            if previous is not None:
+                self._release(previous)
+            self._own(member)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        if (
+            previous is None
+            or previous.subscribed_topic_names != member.subscribed_topic_names
+            or previous.subscribed_topic_regex != member.subscribed_topic_regex
+        ):
+            self._subscribed_topics = self._subscribed_regexes = None
+
+    def remove_member(self, member_id: str) -> None:
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        self._release(member)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
+        self._subscribed_topics = self._subscribed_regexes = None
+
+    def put_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
+        """What a regular expression matches; None when nobody is subscribed with it any more."""
+        if resolved is None:
+            self.regexes.pop(regex, None)
+        else:
+            self.regexes[regex] = resolved
+        self._subscribed_topics = None
+
+    def _own(self, member: ConsumerMember) -> None:
+        for owned in (member.assigned, member.pending_revocation):
+            for topic_id, partitions in owned.items():
+                owners = self._owners.setdefault(topic_id, {})
+                for partition in partitions:
+                    owners[partition] = member.member_id
+
+    def _release(self, member: ConsumerMember) -> None:
+        for owned in (member.assigned, member.pending_revocation):
+            for topic_id, partitions in owned.items():
+                owners = self._owners.get(topic_id, {})
+                for partition in partitions:
+                    # While a compacted log is replayed a later owner may have come first.
+                    if owners.get(partition) == member.member_id:
+                        del owners[partition]
+                if not owners:
+                    self._owners.pop(topic_id, None)

@@ -1,0 +1,361 @@
+"""The requests of the consumer group protocol: joining, staying, leaving, and what time does to members. Pure.
+
+One heartbeat does it all: the member says what has changed about it, the group may begin a new epoch and make a new
+target assignment, and the member moves towards that; the answer holds what it may use now.
+Source: KIP-848, KIP-1082 (member ids made by clients); Kafka's GroupCoordinatorService
+(throwIfConsumerGroupHeartbeatRequestIsInvalid) and GroupMetadataManager (consumerGroupHeartbeat, consumerGroupLeave).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+import structlog
+
+from broker.group.consumer.draft import Draft
+from broker.group.consumer.group import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    OwnedPartitions,
+)
+from broker.group.consumer.rebalance import ConsumerRebalance
+from broker.group.consumer.reconciliation import ReportedPartitions
+from broker.group.consumer.records import current_value
+from broker.group.consumer.subscriptions import compile_regex
+from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatResponseAssignment,
+    ConsumerGroupHeartbeatResponseTopicPartitions,
+)
+from protocol.stored.consumer_groups import ConsumerGroupCurrentMemberAssignmentKey
+
+log = structlog.get_logger(__name__)
+
+FIRST_VERSION_WITH_CLIENT_MEMBER_ID = 1  # KIP-1082
+
+# Members of a group that has something to give them come back soon: with Kafka's interval a member would learn of every
+# step of a rebalance up to five seconds late.
+SETTLING_HEARTBEAT_INTERVAL_MS = 500
+SETTLING_PERIOD_MS = 3_000
+
+
+class Refusal(NamedTuple):
+    """Why a request is not done; the message is for people."""
+
+    error: ErrorCode
+    message: str | None
+
+
+class Sender(NamedTuple):
+    """Who sent a heartbeat. new_member_id: for a member of version 0 that has none."""
+
+    client_id: str
+    client_host: str
+    new_member_id: str
+
+
+class ConsumerMembership:
+    """Decisions about the members of groups of the consumer protocol; the groups themselves belong to the shard."""
+
+    def __init__(self, config: GroupConfig, deadlines: GroupDeadlines, rebalance: ConsumerRebalance) -> None:
+        self._config = config
+        self._deadlines = deadlines
+        self._rebalance = rebalance
+
+    # Heartbeats
+
+    def check_request(self, request: ConsumerGroupHeartbeatRequest, version: int) -> Refusal | None:
+        """What is wrong with a request whatever the group is like: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
+        epoch = request.member_epoch
+        needs_member_id = version >= FIRST_VERSION_WITH_CLIENT_MEMBER_ID or epoch > 0 or epoch == LEAVE_EPOCH
+        reason = None
+        if needs_member_id and not request.member_id.strip():
+            reason = "MemberId can't be empty."
+        elif not request.group_id.strip():
+            reason = "GroupId can't be empty."
+        elif request.instance_id is not None and not request.instance_id.strip():
+            reason = "InstanceId can't be empty."
+        elif request.rack_id is not None and not request.rack_id.strip():
+            reason = "RackId can't be empty."
+        elif epoch == JOIN_EPOCH:
+            reason = _check_join(request)
+        elif epoch == LEAVE_FOR_A_WHILE_EPOCH and request.instance_id is None:
+            reason = "InstanceId can't be null."
+        elif epoch < LEAVE_FOR_A_WHILE_EPOCH:
+            reason = "MemberEpoch is invalid."
+        if reason is not None:
+            return Refusal(ErrorCode.INVALID_REQUEST, reason)
+        assignors = self._config.consumer_assignors
+        if request.server_assignor is not None and request.server_assignor not in assignors:
+            return Refusal(
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                f"ServerAssignor {request.server_assignor} is not supported. "
+                f"Supported assignors: {', '.join(assignors)}.",
+            )
+        return None
+
+    def heartbeat(
+        self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, sender: Sender, effects: Effects
+    ) -> ConsumerGroupHeartbeatResponse:
+        """A member joins or stays.
+
+        Refuses: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
+        UNRELEASED_INSTANCE_ID, INVALID_REGULAR_EXPRESSION.
+        """
+        member_id = request.member_id or sender.new_member_id
+        if len(group.members) >= self._config.consumer_max_size and member_id not in group.members:
+            return refuse(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {self._config.consumer_max_size} members.",
+            )
+        reported = _reported(request.topic_partitions)
+        found = self._find(group, request, member_id, reported)
+        if isinstance(found, Refusal):
+            return refuse(*found)
+        regex = request.subscribed_topic_regex
+        if regex and (found is None or found.subscribed_topic_regex != regex) and compile_regex(regex) is None:
+            return refuse(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"SubscribedTopicRegex `{regex}` is not a valid regular expression.",
+            )
+        draft = Draft(group, effects)
+        if found is None:
+            member = ConsumerMember(member_id)
+            log.info("group_member_joined", group_id=group.group_id, member_id=member_id)
+        elif found.member_id != member_id:
+            self._rebalance.replace_member(draft, found, member_id)
+            member = draft.group.members[member_id]
+            log.info("group_member_replaced", group_id=group.group_id, member_id=member_id, previous=found.member_id)
+        else:
+            member = found
+        updated = self._rebalance.settle(draft, member, _updated(member, request, sender), reported)
+        self._deadlines.set(
+            DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id),
+            effects.now_ms + self._config.consumer_times(group.group_id).session_timeout_ms,
+        )
+        is_full = (
+            request.rebalance_timeout_ms != -1
+            and (request.subscribed_topic_names is not None or regex is not None)
+            and reported is not None
+        )
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=member_id,
+            member_epoch=updated.member_epoch,
+            heartbeat_interval_ms=self._heartbeat_interval_ms(draft.group, updated, effects.now_ms),
+        )
+        if request.member_epoch == JOIN_EPOCH or is_full or updated.assigned != member.assigned:
+            response.assignment = _assignment(updated.assigned)
+        return response
+
+    def _heartbeat_interval_ms(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> int:
+        """When to come back: soon while the member is on its way, and while others may have set out with it."""
+        interval_ms = self._config.consumer_times(group.group_id).heartbeat_interval_ms
+        is_settled = member.is_reconciled_to(group.group_epoch)
+        if is_settled and now_ms >= group.assignment_timestamp_ms + SETTLING_PERIOD_MS:
+            return interval_ms
+        return min(interval_ms, SETTLING_HEARTBEAT_INTERVAL_MS)
+
+    def _find(
+        self,
+        group: ConsumerGroup,
+        request: ConsumerGroupHeartbeatRequest,
+        member_id: str,
+        reported: ReportedPartitions | None,
+    ) -> ConsumerMember | Refusal | None:
+        """The member that this is about: for a static one that joins, the one it takes over. None for a new one."""
+        is_joining = request.member_epoch == JOIN_EPOCH
+        if request.instance_id is None:
+            member = group.members.get(member_id)
+            if member is None:
+                return None if is_joining else _unknown(member_id, group)
+        else:
+            member = group.static_member(request.instance_id)
+            if is_joining:
+                if member is None:
+                    return group.members.get(member_id)
+                if member.classic is None and member.member_epoch != LEAVE_FOR_A_WHILE_EPOCH:
+                    return Refusal(
+                        ErrorCode.UNRELEASED_INSTANCE_ID,
+                        f"Static member {member_id} with instance id {request.instance_id} cannot join the group "
+                        f"because the instance id is owned by {member.member_id} member.",
+                    )
+                return member
+            refusal = check_static(member, member_id, request.instance_id)
+            if refusal is not None:
+                return refusal
+            assert member is not None
+        return _check_epoch(member, request.member_epoch, reported) or member
+
+    # Leaving
+
+    def leave(
+        self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, effects: Effects
+    ) -> ConsumerGroupHeartbeatResponse:
+        """A member leaves for good, or, a static one, for a while. Refuses: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+        if request.instance_id is None:
+            member = group.members.get(request.member_id)
+            if member is None:
+                return refuse(*_unknown(request.member_id, group))
+        else:
+            member = group.static_member(request.instance_id)
+            refusal = check_static(member, request.member_id, request.instance_id)
+            if refusal is not None:
+                return refuse(*refusal)
+            assert member is not None
+        draft = Draft(group, effects)
+        log.info(
+            "group_member_left",
+            group_id=group.group_id,
+            member_id=member.member_id,
+            is_back_soon=request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH,
+        )
+        if request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH:
+            # Its session goes on: what it has stays its own until that ends. Whoever comes back under the instance id
+            # may commit in any epoch.
+            away = replace(
+                member,
+                member_epoch=LEAVE_FOR_A_WHILE_EPOCH,
+                assigned={topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()},
+                pending_revocation={},
+            )
+            key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group.group_id, member_id=member.member_id)
+            draft.write(key, current_value(away))
+        else:
+            self._rebalance.fence(draft, [member])
+        return response
+
+    # Time
+
+    def start_sessions(self, group: ConsumerGroup, now_ms: int) -> None:
+        """Every member of a group just loaded has a whole session to show up."""
+        session_timeout_ms = self._config.consumer_times(group.group_id).session_timeout_ms
+        for member in group.members.values():
+            self._deadlines.set(
+                DeadlineKey(DeadlineKind.SESSION, group.group_id, member.member_id), now_ms + session_timeout_ms
+            )
+            if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+                self._deadlines.set(
+                    DeadlineKey(DeadlineKind.REVOCATION, group.group_id, member.member_id),
+                    now_ms + member.rebalance_timeout_ms,
+                )
+
+    def time_over(self, group: ConsumerGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
+        """Take out the members whose time is over, all in one step."""
+        fenced = {}
+        for key in due:
+            member = group.members.get(key.member_id)
+            if member is None:
+                continue
+            if key.kind is DeadlineKind.REVOCATION and member.state is not MemberState.UNREVOKED_PARTITIONS:
+                continue
+            fenced[member.member_id] = member
+            log.info(
+                "group_member_removed",
+                group_id=group.group_id,
+                member_id=member.member_id,
+                reason=_REASONS[key.kind],
+            )
+        self._rebalance.fence(Draft(group, effects), list(fenced.values()))
+
+
+_REASONS = {
+    DeadlineKind.SESSION: "session timed out",
+    DeadlineKind.REVOCATION: "did not give its partitions up in time",
+    DeadlineKind.CLASSIC_JOIN: "did not join in time",
+    DeadlineKind.CLASSIC_SYNC: "did not sync in time",
+}
+
+
+def refuse(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
+
+
+def check_static(member: ConsumerMember | None, member_id: str, instance_id: str) -> Refusal | None:
+    """UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another process has the instance id."""
+    if member is None:
+        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        return Refusal(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
+        )
+    return None
+
+
+def _check_join(request: ConsumerGroupHeartbeatRequest) -> str | None:
+    if request.rebalance_timeout_ms == -1:
+        return "RebalanceTimeoutMs must be provided in first request."
+    if request.topic_partitions is None or request.topic_partitions:
+        return "TopicPartitions must be empty when (re-)joining."
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+    return None
+
+
+def _check_epoch(member: ConsumerMember, epoch: int, reported: ReportedPartitions | None) -> Refusal | None:
+    """FENCED_MEMBER_EPOCH for any epoch but the member's own, or the one before when the last answer was lost."""
+    if epoch in (JOIN_EPOCH, member.member_epoch):
+        return None
+    is_repeated = (
+        epoch < member.member_epoch
+        and epoch == member.previous_member_epoch
+        and reported is not None
+        and all(
+            set(partitions) <= member.assigned.get(topic_id, {}).keys() for topic_id, partitions in reported.items()
+        )
+    )
+    if is_repeated:
+        return None
+    relation = "greater" if epoch > member.member_epoch else "smaller"
+    return Refusal(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {relation} member epoch ({epoch}) than the one known by the group "
+        f"coordinator ({member.member_epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _unknown(member_id: str, group: ConsumerGroup) -> Refusal:
+    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+
+
+def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, sender: Sender) -> ConsumerMember:
+    """The member with what the request says about it; None and -1 say that nothing has changed."""
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    return replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=(
+            member.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
+        ),
+        client_id=sender.client_id,
+        client_host=sender.client_host,
+        subscribed_topic_names=member.subscribed_topic_names if names is None else frozenset(names),
+        subscribed_topic_regex=member.subscribed_topic_regex if regex is None else regex,
+        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
+        classic=None,
+    )
+
+
+def _reported(topics: Iterable[ConsumerGroupHeartbeatRequestTopicPartitions] | None) -> dict[bytes, set[int]] | None:
+    return None if topics is None else {topic.topic_id: set(topic.partitions) for topic in topics}
+
+
+def _assignment(assigned: OwnedPartitions) -> ConsumerGroupHeartbeatResponseAssignment:
+    return ConsumerGroupHeartbeatResponseAssignment(
+        topic_partitions=[
+            ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in assigned.items()
+        ]
+    )

@@ -1,0 +1,275 @@
+"""How a group of the consumer protocol comes to a new epoch, a new target assignment, and its members towards it. Pure.
+
+Each step is taken when a member is heard of, on the draft that the steps before have led to.
+Source: KIP-848; Kafka's GroupMetadataManager (maybeUpdateRegularExpressions, updateSubscriptionMetadata,
+maybeUpdateTargetAssignment, maybeReconcile, consumerGroupFenceMembers, replaceMember) and TargetAssignmentBuilder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import structlog
+
+from broker.group.consumer.assignors import ASSIGNORS, Subscriber
+from broker.group.consumer.draft import Draft
+from broker.group.consumer.group import (
+    JOIN_EPOCH,
+    NO_PARTITIONS,
+    Assignment,
+    ConsumerMember,
+    MemberState,
+    ResolvedRegex,
+)
+from broker.group.consumer.migration import can_become_classic
+from broker.group.consumer.reconciliation import ReportedPartitions, reconcile
+from broker.group.consumer.records import current_value, member_value, regex_value, target_value
+from broker.group.consumer.subscriptions import TopicCatalogue, matching_topics, metadata_hash, topic_ids
+from broker.group.effects import DeadlineKey, DeadlineKind, GroupConfig, GroupDeadlines
+from protocol.stored.consumer_groups import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+log = structlog.get_logger(__name__)
+
+REGEX_REFRESH_MIN_INTERVAL_MS = 10_000  # topics may come by the hundred; Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS
+
+
+class ConsumerRebalance:
+    """The steps. Which request leads to which of them is the matter of the membership classes."""
+
+    def __init__(self, config: GroupConfig, deadlines: GroupDeadlines, topics: TopicCatalogue) -> None:
+        self._config = config
+        self._deadlines = deadlines
+        self._topics = topics
+
+    # Members
+
+    def settle(
+        self, draft: Draft, member: ConsumerMember, described: ConsumerMember, reported: ReportedPartitions | None
+    ) -> ConsumerMember:
+        """Write down what a member says of itself, let that change the group, and the group the member.
+
+        member:    as it is, or, for a new one, with nothing but its id. described: as it describes itself now.
+        """
+        has_subscription_changed = (
+            self._update_member(draft, described) or member.subscribed_topic_regex != described.subscribed_topic_regex
+        )
+        have_matches_changed = self._resolve_regexes(draft)
+        if has_subscription_changed or have_matches_changed or self._have_topics_changed(draft):
+            self._bump_epoch(draft)
+        self._update_target(draft)
+        return self._reconcile(
+            draft, described.member_id, has_subscription_changed=has_subscription_changed, reported=reported
+        )
+
+    def _update_member(self, draft: Draft, member: ConsumerMember) -> bool:
+        """Write down what a member says of itself, if it is new; whether the names of its topics have changed."""
+        previous = draft.group.members.get(member.member_id)
+        if previous == member:
+            return False
+        draft.write(_member(draft, member.member_id), member_value(member))
+        # A member that joins without any topic changes nothing for the others.
+        known_names = frozenset() if previous is None else previous.subscribed_topic_names
+        return known_names != member.subscribed_topic_names
+
+    def replace_member(self, draft: Draft, previous: ConsumerMember, member_id: str) -> None:
+        """Another process takes over a static member: what it had, and is to have, under a new member id."""
+        target = draft.group.target.get(previous.member_id, NO_PARTITIONS)
+        member = replace(previous, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
+        self._remove_member(draft, previous)
+        draft.write(_member(draft, member_id), member_value(member))
+        draft.write(
+            ConsumerGroupTargetAssignmentMemberKey(group_id=draft.group.group_id, member_id=member_id),
+            target_value(target),
+        )
+        draft.write(_current(draft, member_id), current_value(member))
+        self.clear_deadlines(draft.group.group_id, previous.member_id)
+
+    def fence(self, draft: Draft, members: Collection[ConsumerMember]) -> None:
+        """Take members out: what they had is free at once, and a new epoch begins."""
+        if not members:
+            return
+        for member in members:
+            self._remove_member(draft, member)
+            self.clear_deadlines(draft.group.group_id, member.member_id)
+        self._drop_unused_regexes(draft)
+        self._bump_epoch(draft)
+        self.become_classic_if_possible(draft)
+
+    def become_classic_if_possible(self, draft: Draft) -> None:
+        """If only members of the classic protocol are left the group follows them, as a decision of its own."""
+        if can_become_classic(draft.group, self._config):
+            self._deadlines.set(DeadlineKey(DeadlineKind.DOWNGRADE, draft.group.group_id), draft.effects.now_ms)
+
+    def clear_deadlines(self, group_id: str, member_id: str) -> None:
+        for kind in (
+            DeadlineKind.SESSION,
+            DeadlineKind.REVOCATION,
+            DeadlineKind.CLASSIC_JOIN,
+            DeadlineKind.CLASSIC_SYNC,
+        ):
+            self._deadlines.clear(DeadlineKey(kind, group_id, member_id))
+
+    def _remove_member(self, draft: Draft, member: ConsumerMember) -> None:
+        group_id, member_id = draft.group.group_id, member.member_id
+        draft.write(_current(draft, member_id), None)
+        draft.write(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
+        draft.write(_member(draft, member_id), None)
+
+    # What the group is subscribed to
+
+    def _resolve_regexes(self, draft: Draft) -> bool:
+        """Match the topics against the members' regular expressions, where that has not been done or topics have
+        changed since; whether any of them matches others than before.
+        """
+        self._drop_unused_regexes(draft)
+        group, original, now_ms = draft.group, draft.original, draft.effects.now_ms
+        regexes = group.subscribed_regexes()
+        wanted = regexes - group.regexes.keys()
+        is_refresh = regexes and self._is_refresh_due(draft)
+        if is_refresh:
+            wanted = regexes
+        has_changed = False
+        for regex in sorted(wanted):
+            found = matching_topics(regex, self._topics)
+            known = group.regexes.get(regex)
+            if known is None or known.topics != found:
+                has_changed = True
+                key = ConsumerGroupRegularExpressionKey(group_id=group.group_id, regular_expression=regex)
+                draft.write(key, regex_value(ResolvedRegex(found, self._topics.version, now_ms)))
+        if is_refresh:
+            original.checked_regexes_ms = now_ms
+            if not has_changed:
+                original.checked_regexes_version = self._topics.version
+        return has_changed
+
+    def _is_refresh_due(self, draft: Draft) -> bool:
+        original = draft.original
+        if original.checked_regexes_version == self._topics.version:
+            return False
+        resolved_ms = max((resolved.timestamp_ms for resolved in draft.group.regexes.values()), default=0)
+        return draft.effects.now_ms >= max(resolved_ms, original.checked_regexes_ms) + REGEX_REFRESH_MIN_INTERVAL_MS
+
+    def _drop_unused_regexes(self, draft: Draft) -> None:
+        group = draft.group
+        if not group.regexes:
+            return
+        for regex in sorted(group.regexes.keys() - group.subscribed_regexes()):
+            draft.write(ConsumerGroupRegularExpressionKey(group_id=group.group_id, regular_expression=regex), None)
+
+    def _have_topics_changed(self, draft: Draft) -> bool:
+        """Whether a topic that the group is subscribed to has come, gone or grown since its epoch began."""
+        group, original, version = draft.group, draft.original, self._topics.version
+        if group is original and original.checked_topics_version == version:
+            return False
+        has_changed = metadata_hash(group.subscribed_topics(), self._topics) != group.metadata_hash
+        if not has_changed and group is original:
+            original.checked_topics_version = version
+        return has_changed
+
+    def _bump_epoch(self, draft: Draft) -> None:
+        """Begin a new epoch: the target assignment has to be made anew."""
+        group = draft.group
+        group_epoch = group.group_epoch + 1
+        draft.write(
+            ConsumerGroupMetadataKey(group_id=group.group_id),
+            ConsumerGroupMetadataValue(
+                epoch=group_epoch, metadata_hash=metadata_hash(group.subscribed_topics(), self._topics)
+            ),
+        )
+        if group.has_partition_metadata:
+            draft.write(ConsumerGroupPartitionMetadataKey(group_id=group.group_id), None)
+        log.info(
+            "group_epoch_bumped", group_id=group.group_id, group_epoch=group_epoch, members=len(draft.group.members)
+        )
+
+    # The target
+
+    def _update_target(self, draft: Draft) -> None:
+        """Make the target assignment for the epoch of the group, unless the last one is too recent."""
+        group, now_ms = draft.group, draft.effects.now_ms
+        if group.assignment_epoch >= group.group_epoch:
+            return
+        interval_ms = self._config.consumer_times(group.group_id).assignment_interval_ms
+        if group.assignment_timestamp_ms and interval_ms and now_ms < group.assignment_timestamp_ms + interval_ms:
+            return
+        assignor = group.preferred_assignor(self._config.consumer_assignors[0])
+        for member_id, assignment in self._assign(draft, assignor).items():
+            if group.target.get(member_id) != assignment:
+                draft.write(
+                    ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id),
+                    target_value(assignment),
+                )
+        draft.write(
+            ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id),
+            ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=group.group_epoch, assignment_timestamp=now_ms),
+        )
+        log.info(
+            "group_target_assigned", group_id=group.group_id, assignment_epoch=group.group_epoch, assignor=assignor
+        )
+
+    def _assign(self, draft: Draft, assignor: str) -> dict[str, Assignment]:
+        group = draft.group
+        ids_of: dict[frozenset[str], frozenset[bytes]] = {}
+        partition_counts: dict[bytes, int] = {}
+        subscribers = {}
+        for member_id, member in group.members.items():
+            names = group.subscription_of(member)
+            ids = ids_of.get(names)
+            if ids is None:
+                found = [topic for topic in map(self._topics.get, names) if topic is not None]
+                partition_counts.update((topic.topic_id, topic.partition_count) for topic in found)
+                ids = ids_of[names] = frozenset(topic.topic_id for topic in found)
+            subscribers[member_id] = Subscriber(ids, group.target.get(member_id, NO_PARTITIONS), member.instance_id)
+        return ASSIGNORS[assignor](subscribers, partition_counts)
+
+    def _reconcile(
+        self,
+        draft: Draft,
+        member_id: str,
+        *,
+        has_subscription_changed: bool,
+        reported: ReportedPartitions | None,
+    ) -> ConsumerMember:
+        """Move one member towards the target; the member as it is then."""
+        group = draft.group
+        member = group.members[member_id]
+        if not has_subscription_changed and member.is_reconciled_to(group.assignment_epoch):
+            return member
+        reconciled = reconcile(
+            member,
+            target_epoch=group.assignment_epoch,
+            target=group.target.get(member_id, NO_PARTITIONS),
+            subscribed_topic_ids=topic_ids(group.subscription_of(member), self._topics),
+            has_subscription_changed=has_subscription_changed,
+            owner=group.owner,
+            reported=reported,
+        )
+        if reconciled is member:
+            return member
+        draft.write(_current(draft, member_id), current_value(reconciled))
+        if reconciled.classic is None:
+            key = DeadlineKey(DeadlineKind.REVOCATION, group.group_id, member_id)
+            if reconciled.state is MemberState.UNREVOKED_PARTITIONS:
+                self._deadlines.set(key, draft.effects.now_ms + reconciled.rebalance_timeout_ms)
+            else:
+                self._deadlines.clear(key)
+        return reconciled
+
+
+def _member(draft: Draft, member_id: str) -> ConsumerGroupMemberMetadataKey:
+    return ConsumerGroupMemberMetadataKey(group_id=draft.group.group_id, member_id=member_id)
+
+
+def _current(draft: Draft, member_id: str) -> ConsumerGroupCurrentMemberAssignmentKey:
+    return ConsumerGroupCurrentMemberAssignmentKey(group_id=draft.group.group_id, member_id=member_id)

@@ -1,0 +1,167 @@
+"""How one member moves towards the target assignment: first it gives up, then it gets what others have given up. Pure.
+
+A member stays in its epoch until it no longer owns what it must revoke; only then it enters the epoch of the target,
+with all of its part that is free, and takes the rest as it becomes so. No partition ever has two owners.
+Source: KIP-848; Kafka's CurrentAssignmentBuilder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from enum import Enum
+
+from broker.group.consumer.group import Assignment, ConsumerMember, MemberState, OwnedPartitions
+
+ReportedPartitions = Mapping[bytes, Collection[int]]
+"""What a member says it owns."""
+
+NO_OWNED: Mapping[int, int] = {}
+
+
+class Standing(Enum):
+    """Where a member stands when it is heard of: at the epoch of the target or behind it, and whether it says that it
+    no longer owns what it has to revoke."""
+
+    CURRENT_UNREVOKED = "at the target's epoch, and has not given up what it must"
+    CURRENT_REVOKED = "at the target's epoch, and has given up what it must"
+    BEHIND_UNREVOKED = "behind the target, and has not given up what it must"
+    BEHIND_REVOKED = "behind the target, and has given up what it must"
+
+
+class Step(Enum):
+    """KEEP leaves the member as it is, unless its subscription shrank; ADVANCE moves it towards the target."""
+
+    KEEP = "keep"
+    ADVANCE = "advance"
+
+
+_KEEP, _ADVANCE = Step.KEEP, Step.ADVANCE
+
+# fmt: off
+_ROWS: dict[Standing, tuple[Step, Step, Step]] = {
+    #                            STABLE    UNREVOKED  UNRELEASED
+    Standing.CURRENT_UNREVOKED: (_KEEP,    _KEEP,     _ADVANCE),
+    Standing.CURRENT_REVOKED:   (_KEEP,    _ADVANCE,  _ADVANCE),
+    Standing.BEHIND_UNREVOKED:  (_ADVANCE, _KEEP,     _ADVANCE),
+    Standing.BEHIND_REVOKED:    (_ADVANCE, _ADVANCE,  _ADVANCE),
+}
+# fmt: on
+TABLE: dict[tuple[Standing, MemberState], Step] = {
+    (standing, state): step for standing, row in _ROWS.items() for state, step in zip(MemberState, row, strict=True)
+}
+
+
+def reconcile(
+    member: ConsumerMember,
+    *,
+    target_epoch: int,
+    target: Assignment,
+    subscribed_topic_ids: Collection[bytes],
+    has_subscription_changed: bool,
+    owner: Callable[[bytes, int], str | None],
+    reported: ReportedPartitions | None,
+) -> ConsumerMember:
+    """The member after it was heard of; the same object if nothing about it changes.
+
+    subscribed_topic_ids:     those of its subscription that exist; it keeps and gets nothing else.
+    has_subscription_changed: with this heartbeat; then it gives up what it no longer wants even before a new target.
+    owner:                    the member that has a partition now, by topic id and partition; None for a free one.
+    reported:                 what the member says it owns; None when it does not say.
+    """
+    has_revoked = not _owns_any(member.pending_revocation, reported)
+    if member.member_epoch == target_epoch:
+        standing = Standing.CURRENT_REVOKED if has_revoked else Standing.CURRENT_UNREVOKED
+    else:
+        standing = Standing.BEHIND_REVOKED if has_revoked else Standing.BEHIND_UNREVOKED
+    if TABLE[standing, member.state] is Step.ADVANCE:
+        return _advance(member, target_epoch, target, subscribed_topic_ids, owner, reported)
+    return _trim(member, subscribed_topic_ids, reported) if has_subscription_changed else member
+
+
+def _advance(
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Assignment,
+    subscribed_topic_ids: Collection[bytes],
+    owner: Callable[[bytes, int], str | None],
+    reported: ReportedPartitions | None,
+) -> ConsumerMember:
+    kept: dict[bytes, Mapping[int, int]] = {}
+    revoked: dict[bytes, Mapping[int, int]] = {}
+    gained: dict[bytes, list[int]] = {}
+    is_waiting = False
+    for topic_id in {**target, **member.assigned}:
+        wanted: Collection[int] = target.get(topic_id, ()) if topic_id in subscribed_topic_ids else ()
+        owned = member.assigned.get(topic_id, NO_OWNED)
+        if owned:
+            staying = {partition: epoch for partition, epoch in owned.items() if partition in wanted}
+            if staying:
+                kept[topic_id] = owned if len(staying) == len(owned) else staying
+            if len(staying) < len(owned):
+                revoked[topic_id] = {partition: epoch for partition, epoch in owned.items() if partition not in wanted}
+        missing = [partition for partition in wanted if partition not in owned]
+        if missing:
+            # What the member itself was to revoke and has given up is free for it.
+            free = [partition for partition in missing if owner(topic_id, partition) in (None, member.member_id)]
+            is_waiting = is_waiting or len(free) < len(missing)
+            if free:
+                gained[topic_id] = free
+    if revoked and _owns_any(revoked, reported):
+        return replace(
+            member,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            previous_member_epoch=member.member_epoch,
+            assigned=kept,
+            pending_revocation=revoked,
+        )
+    for topic_id, partitions in gained.items():
+        kept[topic_id] = {**kept.get(topic_id, NO_OWNED), **dict.fromkeys(partitions, target_epoch)}
+    advanced = replace(
+        member,
+        state=MemberState.UNRELEASED_PARTITIONS if is_waiting else MemberState.STABLE,
+        member_epoch=target_epoch,
+        previous_member_epoch=member.member_epoch,
+        assigned=kept,
+        pending_revocation={},
+    )
+    # A member that still waits for the same partitions in the same epoch only repeats itself.
+    return member if _is_same(member, advanced) else advanced
+
+
+def _trim(
+    member: ConsumerMember, subscribed_topic_ids: Collection[bytes], reported: ReportedPartitions | None
+) -> ConsumerMember:
+    """Take away, in its epoch, what the member is no longer subscribed to."""
+    dropped = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id not in subscribed_topic_ids}
+    if not dropped:
+        return member
+    kept = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id not in dropped}
+    revoked = dict(member.pending_revocation)
+    for topic_id, owned in dropped.items():
+        revoked[topic_id] = {**revoked.get(topic_id, NO_OWNED), **owned}
+    if _owns_any(revoked, reported):
+        return replace(
+            member,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            previous_member_epoch=member.member_epoch,
+            assigned=kept,
+            pending_revocation=revoked,
+        )
+    return replace(member, previous_member_epoch=member.member_epoch, assigned=kept)
+
+
+def _owns_any(partitions: OwnedPartitions, reported: ReportedPartitions | None) -> bool:
+    """Whether the member may still own one of these: one that does not say what it owns may own everything."""
+    if reported is None:
+        return True
+    return any(partition in owned for topic_id, owned in partitions.items() for partition in reported.get(topic_id, ()))
+
+
+def _is_same(member: ConsumerMember, other: ConsumerMember) -> bool:
+    return (
+        member.state is other.state
+        and member.member_epoch == other.member_epoch
+        and member.assigned == other.assigned
+        and member.pending_revocation == other.pending_revocation
+    )

@@ -1,0 +1,249 @@
+"""The records of a group of the consumer protocol: how they are written, and what each changes in the group. Pure.
+
+Source: Kafka's GroupCoordinatorRecordHelpers, and GroupMetadataManager.replay for the ConsumerGroup records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from broker.group.consumer.group import (
+    LEAVE_EPOCH,
+    TARGET_DELETED_EPOCH,
+    Assignment,
+    ClassicSpeaker,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    OwnedPartitions,
+    ResolvedRegex,
+)
+from broker.shard import CoordinatorRecord
+from protocol.primitives import DecodeError
+from protocol.stored.consumer_groups import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    CurrentTopicPartitions,
+    TargetTopicPartitions,
+    encode_consumer_group_key,
+    encode_consumer_group_value,
+)
+from protocol.stored.versioned import decode_versioned
+
+# Values
+
+
+def member_value(member: ConsumerMember) -> ConsumerGroupMemberMetadataValue:
+    classic = member.classic
+    return ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.subscribed_topic_names),
+        subscribed_topic_regex=member.subscribed_topic_regex,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.server_assignor,
+        classic_member_metadata=None
+        if classic is None
+        else ClassicMemberMetadata(
+            session_timeout_ms=classic.session_timeout_ms,
+            supported_protocols=[ClassicProtocol(name=name, metadata=metadata) for name, metadata in classic.protocols],
+        ),
+    )
+
+
+def current_value(member: ConsumerMember) -> ConsumerGroupCurrentMemberAssignmentValue:
+    return ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.member_epoch,
+        previous_member_epoch=member.previous_member_epoch,
+        state=member.state,
+        assigned_partitions=_current_partitions(member.assigned),
+        partitions_pending_revocation=_current_partitions(member.pending_revocation),
+    )
+
+
+def target_value(assignment: Assignment) -> ConsumerGroupTargetAssignmentMemberValue:
+    return ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=[
+            TargetTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in assignment.items()
+        ]
+    )
+
+
+def regex_value(resolved: ResolvedRegex) -> ConsumerGroupRegularExpressionValue:
+    return ConsumerGroupRegularExpressionValue(
+        topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
+    )
+
+
+def _current_partitions(owned: OwnedPartitions) -> list[CurrentTopicPartitions]:
+    return [
+        CurrentTopicPartitions(topic_id=topic_id, partitions=list(epochs), assignment_epochs=list(epochs.values()))
+        for topic_id, epochs in owned.items()
+    ]
+
+
+# Writing
+
+
+def write(group: ConsumerGroup, key: ConsumerGroupKey, value: Any | None) -> CoordinatorRecord:
+    """The record, taken in by the group: what is decided next sees it. value: None for a tombstone."""
+    apply(group, key, value)
+    return CoordinatorRecord(
+        encode_consumer_group_key(key), None if value is None else encode_consumer_group_value(value)
+    )
+
+
+def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
+    """The records that remove a group with all that belongs to it. Kafka's order: members before what they are in."""
+    group_id = group.group_id
+    keys: list[ConsumerGroupKey] = [
+        *(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=name) for name in group.members),
+        *(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=name) for name in group.target),
+        ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
+        *(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=name) for name in group.members),
+        *(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=name) for name in group.regexes),
+    ]
+    if group.has_partition_metadata:
+        keys.append(ConsumerGroupPartitionMetadataKey(group_id=group_id))
+    keys.append(ConsumerGroupMetadataKey(group_id=group_id))
+    return [CoordinatorRecord(encode_consumer_group_key(key), None) for key in keys]
+
+
+# Reading
+
+
+def decode_value(key: ConsumerGroupKey, value: bytes) -> Any | None:
+    """The value that belongs to a key; None for a version not known. Raises DecodeError."""
+    declared = _VALUES.get(type(key))
+    return None if declared is None else decode_versioned(declared, value)
+
+
+_VALUES: dict[type[Any], type[Any]] = {
+    ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
+    ConsumerGroupMemberMetadataKey: ConsumerGroupMemberMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroupTargetAssignmentMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey: ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
+}
+
+
+def apply(group: ConsumerGroup, key: ConsumerGroupKey, value: Any | None) -> None:
+    """Make the group what the record says. value: decoded, of the key's kind; None for a tombstone.
+
+    The tombstone of the group itself is the matter of whoever keeps the groups. Raises DecodeError for a member in a
+    state of the future; the group is unchanged then.
+    """
+    match key:
+        case ConsumerGroupMetadataKey():
+            if value is not None:
+                group.group_epoch, group.metadata_hash = value.epoch, value.metadata_hash
+        case ConsumerGroupPartitionMetadataKey():
+            group.has_partition_metadata = value is not None
+        case ConsumerGroupMemberMetadataKey():
+            if value is None:
+                group.remove_member(key.member_id)
+            else:
+                group.put_member(_described(group.members.get(key.member_id), key.member_id, value))
+        case ConsumerGroupTargetAssignmentMetadataKey():
+            group.assignment_epoch = TARGET_DELETED_EPOCH if value is None else value.assignment_epoch
+            group.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
+        case ConsumerGroupTargetAssignmentMemberKey():
+            if value is None:
+                group.target.pop(key.member_id, None)
+            else:
+                group.target[key.member_id] = {
+                    topic.topic_id: frozenset(topic.partitions) for topic in value.topic_partitions
+                }
+        case ConsumerGroupCurrentMemberAssignmentKey():
+            _apply_current(group, key.member_id, value)
+        case ConsumerGroupRegularExpressionKey():
+            group.put_regex(
+                key.regular_expression,
+                None if value is None else ResolvedRegex(frozenset(value.topics), value.version, value.timestamp),
+            )
+
+
+def _described(
+    member: ConsumerMember | None, member_id: str, value: ConsumerGroupMemberMetadataValue
+) -> ConsumerMember:
+    classic = value.classic_member_metadata
+    return replace(
+        member or ConsumerMember(member_id),
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        subscribed_topic_names=frozenset(value.subscribed_topic_names),
+        subscribed_topic_regex=value.subscribed_topic_regex or "",
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        server_assignor=value.server_assignor,
+        classic=None
+        if classic is None
+        else ClassicSpeaker(
+            classic.session_timeout_ms,
+            tuple((protocol.name, bytes(protocol.metadata)) for protocol in classic.supported_protocols),
+        ),
+    )
+
+
+def _apply_current(
+    group: ConsumerGroup, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
+) -> None:
+    member = group.members.get(member_id)
+    if value is None:
+        if member is not None:
+            group.put_member(
+                replace(
+                    member,
+                    member_epoch=LEAVE_EPOCH,
+                    previous_member_epoch=LEAVE_EPOCH,
+                    assigned={},
+                    pending_revocation={},
+                )
+            )
+        return
+    try:
+        state = MemberState(value.state)
+    except ValueError:
+        # A newer broker wrote it. The member is fenced when it comes with an epoch that is not known here.
+        raise DecodeError(f"member {member_id} is in the unknown state {value.state}") from None
+    group.put_member(
+        replace(
+            member or ConsumerMember(member_id),
+            member_epoch=value.member_epoch,
+            previous_member_epoch=value.previous_member_epoch,
+            state=state,
+            assigned=_owned_partitions(value.assigned_partitions, value.member_epoch),
+            pending_revocation=_owned_partitions(value.partitions_pending_revocation, value.member_epoch),
+        )
+    )
+
+
+def _owned_partitions(topics: Iterable[CurrentTopicPartitions], member_epoch: int) -> OwnedPartitions:
+    owned = {}
+    for topic in topics:
+        epochs = topic.assignment_epochs
+        if epochs is None or len(epochs) != len(topic.partitions):
+            epochs = [member_epoch] * len(topic.partitions)  # as written before there were epochs of partitions
+        owned[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
+    return owned

@@ -1,0 +1,160 @@
+"""What a commit and a fetch of offsets consist of, and who may commit. Pure.
+
+Source: Kafka's ClassicGroup, ConsumerGroup and StreamsGroup, validateOffsetCommit and validateOffsetFetch; KIP-447
+(members in transactional commits); KIP-848 and KIP-1251 (member epochs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicState
+from broker.group.consumer.group import ConsumerGroup, ConsumerMember
+from broker.group.streams.group import StreamsGroup, StreamsMember
+from broker.group.streams.tasks import TaskId
+from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
+
+Partitions = Iterable[tuple[TopicPartition, bytes]]
+"""Partitions with the ids of their topics."""
+
+
+class OffsetToCommit(NamedTuple):
+    """One partition of an OffsetCommit or TxnOffsetCommit request; the topic is known to exist."""
+
+    topic_partition: TopicPartition
+    topic_id: bytes
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+
+
+class Committer(NamedTuple):
+    """Who commits: a member of a generation, or, by default, nobody in particular.
+
+    knows_member_epochs: OffsetCommit 9 and later; then the generation may be the epoch of a member of the consumer
+    protocol.
+    """
+
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+    knows_member_epochs: bool = True
+
+    @property
+    def is_stranger(self) -> bool:
+        return self.generation_id < 0 and not self.member_id and self.group_instance_id is None
+
+
+class Fetcher(NamedTuple):
+    """Who asks for offsets: a member (OffsetFetch 9 and later), or, by default, nobody in particular."""
+
+    member_id: str | None = None
+    member_epoch: int = -1
+
+
+class FetchedOffset(NamedTuple):
+    """A committed offset as OffsetFetch answers it; offset and leader epoch are -1 when there is none."""
+
+    topic_partition: TopicPartition
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+def check_commit(
+    group: ClassicGroup | ConsumerGroup | StreamsGroup, committer: Committer, partitions: Partitions
+) -> ErrorCode:
+    """Whether these partitions may be committed; one error for all of them, as in Kafka.
+
+    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS; in a group of the consumer or the
+    streams protocol STALE_MEMBER_EPOCH, and UNSUPPORTED_VERSION for its members that do not know epochs.
+    """
+    if not isinstance(group, ClassicGroup):
+        return _check_epoch_of_commit(group, committer, partitions, is_transactional=False)
+    if committer.generation_id < 0 and group.state is ClassicState.EMPTY:
+        return ErrorCode.NONE
+    if committer.is_stranger:
+        return group.refusal(ClassicEvent.COMMIT_AS_STRANGER)
+    error = _check_committing_member(group, committer)
+    return group.refusal(ClassicEvent.COMMIT_AS_MEMBER) if error is ErrorCode.NONE else error
+
+
+def check_transactional_commit(
+    group: ClassicGroup | ConsumerGroup | StreamsGroup, committer: Committer, partitions: Partitions
+) -> ErrorCode:
+    """As `check_commit`, but strangers may commit in any state, and a stale epoch is an ILLEGAL_GENERATION."""
+    if not isinstance(group, ClassicGroup):
+        error = _check_epoch_of_commit(group, committer, partitions, is_transactional=True)
+        return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
+    error = group.refusal(ClassicEvent.COMMIT_IN_TRANSACTION)
+    is_simple = committer.generation_id < 0 and group.state is ClassicState.EMPTY
+    if error is not ErrorCode.NONE or is_simple or committer.is_stranger:
+        return error
+    return _check_committing_member(group, committer)
+
+
+def check_fetch(group: ClassicGroup | ConsumerGroup | StreamsGroup, fetcher: Fetcher) -> ErrorCode:
+    """UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION: only members of the broker's own assignment are
+    checked, and only if they say who they are."""
+    if isinstance(group, ClassicGroup) or (fetcher.member_id is None and fetcher.member_epoch < 0):
+        return ErrorCode.NONE
+    member = group.members.get(fetcher.member_id or "")
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if fetcher.member_epoch == member.member_epoch else _stale(member)
+
+
+def _check_committing_member(group: ClassicGroup, committer: Committer) -> ErrorCode:
+    error = group.check_member(committer.member_id, committer.group_instance_id)
+    if error is ErrorCode.NONE and committer.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
+
+
+def _check_epoch_of_commit(
+    group: ConsumerGroup | StreamsGroup, committer: Committer, partitions: Partitions, *, is_transactional: bool
+) -> ErrorCode:
+    """A member commits in its epoch, or in an earlier one for a partition that it has had since then at least."""
+    epoch = committer.generation_id
+    if epoch < 0 and not group.members:
+        return ErrorCode.NONE
+    if is_transactional and committer.is_stranger:
+        return ErrorCode.NONE
+    member = group.members.get(committer.member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if not is_transactional and not committer.knows_member_epochs and not _is_classic(member):
+        return ErrorCode.UNSUPPORTED_VERSION
+    if epoch == member.member_epoch:
+        return ErrorCode.NONE
+    if epoch < member.member_epoch:
+        owned_since = [_owned_since(group, member, *partition) for partition in partitions]
+        if all(since is not None and since <= epoch for since in owned_since):
+            return ErrorCode.NONE
+    return _stale(member)
+
+
+def _owned_since(
+    group: ConsumerGroup | StreamsGroup,
+    member: ConsumerMember | StreamsMember,
+    topic_partition: TopicPartition,
+    topic_id: bytes,
+) -> int | None:
+    """The epoch since which a member reads a partition; None if it does not."""
+    if isinstance(member, ConsumerMember):
+        return member.owned_since(topic_id, topic_partition.partition)
+    topology = group.topology if isinstance(group, StreamsGroup) else None
+    subtopology_id = None if topology is None else topology.subtopology_of_source.get(topic_partition.topic)
+    return None if subtopology_id is None else member.owned_since(TaskId(subtopology_id, topic_partition.partition))
+
+
+def _is_classic(member: ConsumerMember | StreamsMember) -> bool:
+    """Whether a member of a group of the consumer protocol speaks the classic one."""
+    return isinstance(member, ConsumerMember) and member.classic is not None
+
+
+def _stale(member: ConsumerMember | StreamsMember) -> ErrorCode:
+    return ErrorCode.ILLEGAL_GENERATION if _is_classic(member) else ErrorCode.STALE_MEMBER_EPOCH

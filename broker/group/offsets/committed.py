@@ -1,0 +1,100 @@
+"""Committed offsets of the groups of one shard, and those that wait for the end of their transaction. Pure.
+
+A transactional commit is pending, by producer id, until the marker of its transaction arrives through the log: COMMIT
+moves it over the committed offset unless that one stands later in the log, ABORT drops it. Replaying the log gives the
+same state as living through it.
+Source: Kafka's OffsetMetadataManager; KIP-98, KIP-447.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from broker.group.offsets.records import OffsetAndMetadata
+from broker.topic_partition import TopicPartition
+
+_NONE: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({})
+
+
+class OffsetStore:
+    """Every change comes from a record or a marker of the shard's log."""
+
+    __slots__ = ("_committed", "_open_producers", "_pending")
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        self._pending: dict[int, dict[tuple[str, TopicPartition], OffsetAndMetadata]] = {}
+        self._open_producers: dict[str, dict[TopicPartition, set[int]]] = {}
+
+    # Questions
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        return self._committed.get(group_id, _NONE)
+
+    def is_pending(self, group_id: str, topic_partition: TopicPartition) -> bool:
+        """Whether an open transaction has a commit for this partition; a stable offset is not known before it ends."""
+        partitions = self._open_producers.get(group_id)
+        return partitions is not None and topic_partition in partitions
+
+    def has_pending(self, group_id: str) -> bool:
+        return group_id in self._open_producers
+
+    def contains_group(self, group_id: str) -> bool:
+        return group_id in self._committed or group_id in self._open_producers
+
+    def group_ids(self) -> set[str]:
+        return self._committed.keys() | self._open_producers.keys()
+
+    def partitions(self, group_id: str) -> Iterator[tuple[TopicPartition, bytes]]:
+        """Every partition with a committed or a pending offset, once, with the id of the topic that was committed
+        for.
+        """
+        committed = self._committed.get(group_id, _NONE)
+        for topic_partition, value in committed.items():
+            yield topic_partition, value.topic_id
+        for topic_partition, producer_ids in self._open_producers.get(group_id, {}).items():
+            if topic_partition not in committed:
+                yield topic_partition, self._pending[next(iter(producer_ids))][group_id, topic_partition].topic_id
+
+    # Changes
+
+    def commit(self, group_id: str, topic_partition: TopicPartition, value: OffsetAndMetadata) -> None:
+        self._committed.setdefault(group_id, {})[topic_partition] = value
+
+    def commit_in_transaction(
+        self, producer_id: int, group_id: str, topic_partition: TopicPartition, value: OffsetAndMetadata
+    ) -> None:
+        self._pending.setdefault(producer_id, {})[group_id, topic_partition] = value
+        self._open_producers.setdefault(group_id, {}).setdefault(topic_partition, set()).add(producer_id)
+
+    def remove(self, group_id: str, topic_partition: TopicPartition) -> None:
+        """Take in a tombstone: it also ends what is pending for the partition."""
+        committed = self._committed.get(group_id)
+        if committed is not None and committed.pop(topic_partition, None) is not None and not committed:
+            del self._committed[group_id]
+        open_partitions = self._open_producers.get(group_id)
+        if open_partitions is None:
+            return
+        for producer_id in open_partitions.pop(topic_partition, ()):
+            pending = self._pending[producer_id]
+            del pending[group_id, topic_partition]
+            if not pending:
+                del self._pending[producer_id]
+        if not open_partitions:
+            del self._open_producers[group_id]
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Take in a marker: the pending offsets of the producer become committed, or are gone."""
+        for (group_id, topic_partition), value in self._pending.pop(producer_id, {}).items():
+            open_partitions = self._open_producers[group_id]
+            producers = open_partitions[topic_partition]
+            producers.discard(producer_id)
+            if not producers:
+                del open_partitions[topic_partition]
+                if not open_partitions:
+                    del self._open_producers[group_id]
+            if committed:
+                existing = self._committed.get(group_id, _NONE).get(topic_partition)
+                if existing is None or value.record_offset > existing.record_offset:
+                    self.commit(group_id, topic_partition, value)

@@ -1,0 +1,217 @@
+"""Every decision about the offsets of groups, whatever their kind: committing, fetching, deleting. Pure.
+
+Source: Kafka's OffsetMetadataManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from broker.group.classic.group import ClassicEvent, ClassicGroup
+from broker.group.classic.membership import ClassicMembership
+from broker.group.effects import Effects, GroupConfig
+from broker.group.kinds import Group
+from broker.group.offsets.commits import (
+    Committer,
+    FetchedOffset,
+    Fetcher,
+    OffsetToCommit,
+    Partitions,
+    check_commit,
+    check_fetch,
+    check_transactional_commit,
+)
+from broker.group.offsets.committed import OffsetStore
+from broker.group.offsets.records import OffsetAndMetadata, offset_record, offset_tombstone
+from broker.group.share.group import ShareGroup
+from broker.shard import CoordinatorRecord, Decision
+from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.log.verification import VerificationGuard
+
+MAX_RECORDS_PER_DECISION = 1_000  # for work without a natural bound: expiry, and deletion of groups and topics
+
+LATEST_TIMESTAMP_MS = 2**63 - 1  # that the log can hold; a client may ask for as long a retention
+
+
+class OffsetDecisions:
+    """Decisions about the offsets in `store`.
+
+    find_group: the group as it is, or None for one that nobody knows.
+    """
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        store: OffsetStore,
+        find_group: Callable[[str], Group | None],
+        classic: ClassicMembership,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._find_group = find_group
+        self._classic = classic
+
+    def commit(
+        self,
+        group_id: str,
+        committer: Committer,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        retention_time_ms: int = -1,
+        unknown_group_error: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+        now_ms: int,
+    ) -> Decision[ErrorCode | list[ErrorCode]]:
+        """One error for the whole request, or one for each offset in order (NONE or OFFSET_METADATA_TOO_LARGE).
+
+        retention_time_ms:   -1 for the broker's own; OffsetCommit 2 to 4 can ask for another.
+        unknown_group_error: GROUP_ID_NOT_FOUND since OffsetCommit 9.
+        Refuses: `unknown_group_error`, and see `check_commit`.
+        """
+        group = self._find_group(group_id)
+        if isinstance(group, ShareGroup):
+            return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group is None:
+            if committer.generation_id >= 0:
+                return Decision(unknown_group_error)
+        else:
+            error = check_commit(group, committer, _partitions(offsets))
+            if error is not ErrorCode.NONE:
+                return Decision(error)
+            if committer.member_id and isinstance(group, ClassicGroup):
+                self._classic.committed(group, committer.member_id, Effects(now_ms))
+        expire_timestamp_ms = -1 if retention_time_ms < 0 else min(now_ms + retention_time_ms, LATEST_TIMESTAMP_MS)
+        errors, records = self._records(group_id, offsets, now_ms, expire_timestamp_ms)
+        return Decision(errors, records=records)
+
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        committer: Committer,
+        producer: tuple[int, int],
+        offsets: Sequence[OffsetToCommit],
+        *,
+        guard: VerificationGuard | None = None,
+        now_ms: int,
+    ) -> Decision[ErrorCode | list[ErrorCode]]:
+        """As `commit`, but pending until the transaction of `producer` (id, epoch) ends.
+
+        Strangers may commit in any state: fencing is the producer epoch's task then. Refuses: INVALID_GROUP_ID,
+        UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION. Source: KIP-447.
+        """
+        if not group_id:
+            return Decision(ErrorCode.INVALID_GROUP_ID)
+        group = self._find_group(group_id)
+        if isinstance(group, ShareGroup):
+            return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group is None:
+            if committer.generation_id >= 0:
+                return Decision(ErrorCode.ILLEGAL_GENERATION)
+        else:
+            error = check_transactional_commit(group, committer, _partitions(offsets))
+            if error is not ErrorCode.NONE:
+                return Decision(error)
+        errors, records = self._records(group_id, offsets, now_ms, -1)
+        return Decision(errors, records=records, producer=producer, guard=guard)
+
+    def _records(
+        self, group_id: str, offsets: Sequence[OffsetToCommit], now_ms: int, expire_timestamp_ms: int
+    ) -> tuple[list[ErrorCode], list[CoordinatorRecord]]:
+        maximum = self._config.offset_metadata_max_bytes
+        errors: list[ErrorCode] = []
+        records: list[CoordinatorRecord] = []
+        for topic_partition, topic_id, offset, leader_epoch, metadata in offsets:
+            metadata = metadata or ""
+            if len(metadata) > maximum:
+                errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            errors.append(ErrorCode.NONE)
+            value = OffsetAndMetadata(offset, leader_epoch, metadata, now_ms, expire_timestamp_ms, topic_id)
+            records.append(offset_record(group_id, topic_partition, value))
+        return errors, records
+
+    def check_fetch(self, group_id: str, fetcher: Fetcher) -> ErrorCode:
+        """Whether somebody may fetch offsets. A group that nobody knows has none; that is no error."""
+        group = self._find_group(group_id)
+        return ErrorCode.NONE if group is None or isinstance(group, ShareGroup) else check_fetch(group, fetcher)
+
+    def fetch(
+        self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+    ) -> list[FetchedOffset]:
+        """Committed offsets of the partitions asked for, or of all that have one.
+
+        With `require_stable` a partition for which a transaction is open answers UNSTABLE_OFFSET_COMMIT.
+        """
+        committed = self._store.committed(group_id)
+        has_pending = require_stable and self._store.has_pending(group_id)
+        fetched = []
+        for topic_partition in committed if topic_partitions is None else topic_partitions:
+            if has_pending and self._store.is_pending(group_id, topic_partition):
+                fetched.append(FetchedOffset(topic_partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT))
+                continue
+            value = committed.get(topic_partition)
+            if value is None:
+                fetched.append(FetchedOffset(topic_partition))
+            else:
+                fetched.append(FetchedOffset(topic_partition, value.offset, value.leader_epoch, value.metadata))
+        return fetched
+
+    def delete(
+        self, group_id: str, topic_partitions: Sequence[TopicPartition]
+    ) -> Decision[ErrorCode | list[ErrorCode]]:
+        """One error for the whole request, or NONE or GROUP_SUBSCRIBED_TO_TOPIC for each partition in order.
+
+        Refuses: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members that are no consumers). Source: KIP-496.
+        """
+        if not group_id:
+            return Decision(ErrorCode.INVALID_GROUP_ID)
+        group = self._find_group(group_id)
+        if group is None or isinstance(group, ShareGroup):
+            return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
+        subscribed: frozenset[str] | None
+        is_consumed = True
+        if not isinstance(group, ClassicGroup):
+            subscribed = group.subscribed_topics()
+        else:
+            is_consumed = group.is_consumer_group
+            error = group.refusal(ClassicEvent.DELETE_CONSUMED_OFFSETS if is_consumed else ClassicEvent.DELETE_OFFSETS)
+            if error is not ErrorCode.NONE:
+                return Decision(error)
+            subscribed = group.subscribed_topics()
+        committed = self._store.committed(group_id)
+        errors: list[ErrorCode] = []
+        records: list[CoordinatorRecord] = []
+        for topic_partition in topic_partitions:
+            is_subscribed = topic_partition.topic in subscribed if subscribed is not None else is_consumed
+            errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE)
+            if not is_subscribed and (
+                topic_partition in committed or self._store.is_pending(group_id, topic_partition)
+            ):
+                records.append(offset_tombstone(group_id, topic_partition))
+        return Decision(errors, records=records)
+
+    def drop(self, is_gone: Callable[[str, bytes], bool]) -> Decision[bool]:
+        """Remove the offsets of topics of which `is_gone(name, topic id)` says so, a bounded number at a time.
+
+        The id is zero for offsets that were committed without it. The reply says whether there may be more.
+        """
+        records = list(
+            islice(
+                (
+                    offset_tombstone(group_id, topic_partition)
+                    for group_id in self._store.group_ids()
+                    for topic_partition, topic_id in self._store.partitions(group_id)
+                    if is_gone(topic_partition.topic, topic_id)
+                ),
+                MAX_RECORDS_PER_DECISION,
+            )
+        )
+        return Decision(len(records) == MAX_RECORDS_PER_DECISION, records=records)
+
+
+def _partitions(offsets: Sequence[OffsetToCommit]) -> Partitions:
+    return ((offset.topic_partition, offset.topic_id) for offset in offsets)

@@ -1,0 +1,135 @@
+"""What StreamsGroupDescribe shows of a group, and what a heartbeat tells of where tasks can be asked for. Pure.
+
+Source: Kafka's StreamsGroup.asDescribedGroup and EndpointToPartitionsManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from broker.group.consumer.subscriptions import TopicCatalogue
+from broker.group.streams.group import StreamsGroup, StreamsMember
+from broker.group.streams.records import key_values
+from broker.group.streams.tasks import NO_TASKS, OwnedTasks, TaskAssignment, task_ids
+from broker.group.streams.topology import ConfiguredTopology, InternalTopic, Topology
+from protocol.messages.streams_groups import (
+    StreamsEndpointToPartitions,
+    StreamsGroupDescribeAssignment,
+    StreamsGroupDescribedGroup,
+    StreamsGroupDescribeMember,
+    StreamsGroupDescribeSubtopology,
+    StreamsGroupDescribeTopology,
+    StreamsTopicPartitions,
+)
+from protocol.streams_topology import StreamsEndpoint, StreamsTopicInfo
+
+
+def described_streams_group(group: StreamsGroup, configured: ConfiguredTopology | None) -> StreamsGroupDescribedGroup:
+    """configured: the topology with the topics as they are; it is shown when it can run, else what members told."""
+    topology = group.topology
+    described = None
+    if topology is not None:
+        subtopologies = _as_told(topology)
+        if configured is not None and configured.is_ready:
+            subtopologies = _as_configured(configured)
+        described = StreamsGroupDescribeTopology(topology.epoch, subtopologies)
+    return StreamsGroupDescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state_name,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        topology=described,
+        members=[_member(member, group.target.get(name, NO_TASKS)) for name, member in group.members.items()],
+    )
+
+
+def _as_told(topology: Topology) -> list[StreamsGroupDescribeSubtopology]:
+    return [
+        StreamsGroupDescribeSubtopology(
+            subtopology_id=subtopology_id,
+            source_topics=sorted(subtopology.source_topics),
+            repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
+            state_changelog_topics=_by_name(subtopology.state_changelog_topics),
+            repartition_source_topics=_by_name(subtopology.repartition_source_topics),
+        )
+        for subtopology_id, subtopology in sorted(topology.subtopologies.items())
+    ]
+
+
+def _as_configured(configured: ConfiguredTopology) -> list[StreamsGroupDescribeSubtopology]:
+    return [
+        StreamsGroupDescribeSubtopology(
+            subtopology_id=subtopology_id,
+            source_topics=sorted(subtopology.source_topics),
+            repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
+            state_changelog_topics=_infos(subtopology.state_changelog_topics.values()),
+            repartition_source_topics=_infos(subtopology.repartition_source_topics.values()),
+        )
+        for subtopology_id, subtopology in configured.subtopologies.items()
+    ]
+
+
+def _infos(topics: Iterable[InternalTopic]) -> list[StreamsTopicInfo]:
+    return _by_name(
+        StreamsTopicInfo(topic.name, topic.partition_count, topic.replication_factor, key_values(topic.configs))
+        for topic in topics
+    )
+
+
+def _by_name(infos: Iterable[StreamsTopicInfo]) -> list[StreamsTopicInfo]:
+    return sorted(infos, key=lambda info: info.name)
+
+
+def _member(member: StreamsMember, target: TaskAssignment) -> StreamsGroupDescribeMember:
+    endpoint = member.user_endpoint
+    return StreamsGroupDescribeMember(
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process_id,
+        user_endpoint=None if endpoint is None else StreamsEndpoint(endpoint.host, endpoint.port),
+        client_tags=key_values(member.client_tags),
+        assignment=_assignment(member.assigned),
+        target_assignment=_assignment(target),
+    )
+
+
+def _assignment(tasks: OwnedTasks | TaskAssignment) -> StreamsGroupDescribeAssignment:
+    return StreamsGroupDescribeAssignment(task_ids(tasks.active), task_ids(tasks.standby), task_ids(tasks.warmup))
+
+
+# Interactive queries
+
+
+def partitions_by_endpoint(
+    group: StreamsGroup, configured: ConfiguredTopology, topics: TopicCatalogue
+) -> list[StreamsEndpointToPartitions]:
+    """What is read at each endpoint; topics that do not exist yet are left out."""
+    return [
+        StreamsEndpointToPartitions(
+            user_endpoint=StreamsEndpoint(member.user_endpoint.host, member.user_endpoint.port),
+            active_partitions=_topic_partitions(member.assigned.active, configured, topics),
+            standby_partitions=_topic_partitions(member.assigned.standby, configured, topics),
+        )
+        for member in group.members.values()
+        if member.user_endpoint is not None
+    ]
+
+
+def _topic_partitions(
+    tasks: Mapping[str, Collection[int]], configured: ConfiguredTopology, topics: TopicCatalogue
+) -> list[StreamsTopicPartitions]:
+    found = []
+    for subtopology_id, numbers in sorted(tasks.items()):
+        subtopology = configured.subtopologies.get(subtopology_id)
+        for name in () if subtopology is None else subtopology.topics_read:
+            topic = topics.get(name)
+            if topic is not None:
+                # A task for which one of its topics has no partition reads the others only.
+                partitions = [number for number in sorted(numbers) if number < topic.partition_count]
+                found.append(StreamsTopicPartitions(name, partitions))
+    return found

@@ -1,0 +1,139 @@
+"""Every decision about streams groups in one shard of the group coordinator, and what their records change. Pure.
+
+Source: KIP-1071; Kafka's GroupCoordinatorShard and GroupMetadataManager, as far as they concern streams groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, MutableMapping
+
+import structlog
+
+from broker.group.classic.group import ClassicGroup, ClassicState
+from broker.group.classic.records import group_tombstone
+from broker.group.consumer.group import JOIN_EPOCH
+from broker.group.consumer.membership import Refusal, Sender
+from broker.group.consumer.subscriptions import TopicCatalogue
+from broker.group.effects import DeadlineKey, Effects, GroupConfig, GroupDeadlines
+from broker.group.kinds import Group
+from broker.group.streams.description import described_streams_group
+from broker.group.streams.group import StreamsGroup
+from broker.group.streams.membership import StreamsHeartbeat, StreamsMembership, refuse
+from broker.group.streams.records import apply
+from broker.group.streams.requests import check_request
+from broker.group.streams.topology import ConfiguredTopology
+from broker.shard import Decision, RecordOrigin
+from protocol.errors import ErrorCode
+from protocol.messages.streams_groups import StreamsGroupDescribedGroup, StreamsGroupHeartbeatRequest
+from protocol.stored.streams_groups import StreamsGroupKey, StreamsGroupMetadataKey, decode_streams_group_value
+
+log = structlog.get_logger(__name__)
+
+
+class StreamsGroups:
+    """The streams groups among the groups of a shard.
+
+    groups: all groups of the shard. find: a group as it is, also one that only has offsets.
+    """
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        deadlines: GroupDeadlines,
+        topics: TopicCatalogue,
+        groups: MutableMapping[str, Group],
+        find: Callable[[str], Group | None],
+    ) -> None:
+        self._groups = groups
+        self._find = find
+        self._membership = StreamsMembership(config, deadlines, topics)
+
+    # Members
+
+    def heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, sender: Sender, now_ms: int
+    ) -> Decision[StreamsHeartbeat]:
+        """A member joins, stays or leaves. The first that joins an empty classic group makes it a streams group.
+
+        Refuses: GROUP_ID_NOT_FOUND (also for groups of other kinds), and what `check_request` and `StreamsMembership`
+        do.
+        """
+        refusal = check_request(request)
+        if refusal is not None:
+            return Decision(refuse(*refusal))
+        effects = Effects(now_ms)
+        known = self._find(request.group_id)
+        if request.member_epoch < JOIN_EPOCH:
+            if not isinstance(known, StreamsGroup):
+                return Decision(refuse(*_no_streams_group(request.group_id, known)))
+            return effects.decision(self._membership.leave(known, request, effects))
+        group = self._joined(known, request, effects) if request.member_epoch == JOIN_EPOCH else known
+        if not isinstance(group, StreamsGroup):
+            if group is None:
+                return Decision(refuse(ErrorCode.GROUP_ID_NOT_FOUND, f"Streams group {request.group_id} not found."))
+            return Decision(refuse(*_no_streams_group(request.group_id, group)))
+        heartbeat = self._membership.heartbeat(group, request, sender, effects)
+        return Decision(heartbeat) if heartbeat.response.error_code else effects.decision(heartbeat)
+
+    def _joined(self, known: Group | None, request: StreamsGroupHeartbeatRequest, effects: Effects) -> Group:
+        """The group that somebody joins: a new one in place of none, or of a classic one without members."""
+        if known is None:
+            return StreamsGroup(request.group_id)
+        if isinstance(known, ClassicGroup) and known.state is ClassicState.EMPTY:
+            if known.is_stored:
+                effects.records.append(group_tombstone(request.group_id))
+            return StreamsGroup(request.group_id)
+        return known
+
+    def describe(self, group_id: str) -> StreamsGroupDescribedGroup:
+        """GROUP_ID_NOT_FOUND, with a message, for one that does not exist or is of another kind."""
+        group = self._find(group_id)
+        if not isinstance(group, StreamsGroup):
+            error, message = _no_streams_group(group_id, group)
+            return StreamsGroupDescribedGroup(group_id=group_id, error_code=error, error_message=message)
+        configured = None if group.topology is None else self._membership.configured(group)
+        return described_streams_group(group, configured if isinstance(configured, ConfiguredTopology) else None)
+
+    def decide_describe(self, group_id: str) -> Decision[StreamsGroupDescribedGroup]:
+        return Decision(self.describe(group_id))
+
+    # Time
+
+    def time_over(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
+        self._membership.time_over(group, due, effects)
+
+    def start_sessions(self, now_ms: int) -> None:
+        for group in self._all():
+            self._membership.start_sessions(group, now_ms)
+
+    def forget(self, group: StreamsGroup) -> None:
+        """The group is deleted, or becomes one of another kind."""
+        self._membership.forget(group)
+
+    # The log
+
+    def apply(self, key: StreamsGroupKey, value: bytes | None, origin: RecordOrigin) -> None:
+        group = self._groups.get(key.group_id)
+        if value is None:
+            if isinstance(group, StreamsGroup):
+                if isinstance(key, StreamsGroupMetadataKey):
+                    del self._groups[key.group_id]
+                else:
+                    apply(group, key, None)
+            return
+        decoded = decode_streams_group_value(key, value)
+        if decoded is None:
+            log.warning("group_record_left_out", offset=origin.offset, reason="a group value of an unknown version")
+            return
+        if not isinstance(group, StreamsGroup):
+            group = StreamsGroup(key.group_id)
+        apply(group, key, decoded)
+        self._groups[key.group_id] = group
+
+    def _all(self) -> Iterator[StreamsGroup]:
+        return (group for group in list(self._groups.values()) if isinstance(group, StreamsGroup))
+
+
+def _no_streams_group(group_id: str, group: Group | None) -> Refusal:
+    reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a streams group."
+    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)

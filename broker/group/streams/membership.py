@@ -1,0 +1,430 @@
+"""The members of streams groups: joining, staying, leaving, and what time does to them. Pure.
+
+A heartbeat does it all: the first member tells the topology, its topics are looked at, the group may begin a new epoch
+and make a new target assignment, and the member moves towards that; the answer holds what it may run now.
+Source: KIP-1071; Kafka's GroupMetadataManager (streamsGroupHeartbeat, streamsGroupLeave, streamsGroupFenceMember,
+maybeUpdateStreamsTargetAssignment, computeDelayedTargetAssignment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import structlog
+
+from broker.group.consumer.group import JOIN_EPOCH, MemberState
+from broker.group.consumer.membership import (
+    SETTLING_HEARTBEAT_INTERVAL_MS,
+    SETTLING_PERIOD_MS,
+    Refusal,
+    Sender,
+)
+from broker.group.consumer.subscriptions import TopicCatalogue
+from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from broker.group.streams.assignor import STICKY_ASSIGNOR, Assignee, SubtopologySize, assign
+from broker.group.streams.description import partitions_by_endpoint
+from broker.group.streams.group import StreamsGroup, StreamsMember
+from broker.group.streams.reconciliation import reconcile
+from broker.group.streams.records import (
+    StreamsDraft,
+    current_value,
+    key_values,
+    member_value,
+    target_value,
+    topology_value,
+)
+from broker.group.streams.requests import (
+    check_epoch,
+    check_tasks,
+    differs,
+    reported_tasks,
+    told_topology,
+    unknown_member,
+    updated_member,
+)
+from broker.group.streams.tasks import NO_TASKS, TaskAssignment, task_ids
+from broker.group.streams.topology import (
+    ConfiguredTopology,
+    InternalTopic,
+    InvalidTopology,
+    Problem,
+    Status,
+    Topology,
+    configure,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.streams_groups import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    StreamsGroupHeartbeatStatus,
+)
+from protocol.stored.streams_groups import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTopologyKey,
+)
+
+log = structlog.get_logger(__name__)
+
+NUM_STANDBY_REPLICAS = "num.standby.replicas"
+
+
+class StreamsHeartbeat(NamedTuple):
+    """The answer to a heartbeat, and the topics that are to be created once it is durable."""
+
+    response: StreamsGroupHeartbeatResponse
+    to_create: Mapping[str, InternalTopic] = {}
+
+
+class StreamsMembership:
+    """Decisions about the members of streams groups; the groups themselves belong to the shard."""
+
+    def __init__(self, config: GroupConfig, deadlines: GroupDeadlines, topics: TopicCatalogue) -> None:
+        self._config = config
+        self._deadlines = deadlines
+        self._topics = topics
+
+    # Heartbeats
+
+    def heartbeat(
+        self, group: StreamsGroup, request: StreamsGroupHeartbeatRequest, sender: Sender, effects: Effects
+    ) -> StreamsHeartbeat:
+        """A member joins or stays.
+
+        Refuses: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, STREAMS_INVALID_TOPOLOGY,
+        INVALID_REQUEST (for another topology, and for tasks that the topology does not have).
+        """
+        member_id = request.member_id
+        reported = reported_tasks(request)
+        known = group.members.get(member_id)
+        refusal = self._check_member(group, known, request, reported)
+        if refusal is not None:
+            return refuse(*refusal)
+        draft = StreamsDraft(group, effects)
+        member = known or StreamsMember(member_id)
+        updated = updated_member(member, request, sender)
+        has_changed = known is None or updated != known
+        if has_changed:
+            draft.write(StreamsGroupMemberMetadataKey(group.group_id, member_id), member_value(updated))
+        refusal = self._take_topology(draft, told_topology(request))
+        if refusal is not None:
+            return refuse(*refusal)
+        configured = self.configured(draft.group)
+        if isinstance(configured, InvalidTopology):
+            return refuse(ErrorCode.STREAMS_INVALID_TOPOLOGY, configured.reason)
+        assert draft.group.topology is not None
+        if configured.is_ready:
+            refusal = check_tasks(reported, configured)
+            if refusal is not None:
+                return refuse(*refusal)
+        self._update_epoch(draft, configured, has_changed=has_changed)
+        if known is None:
+            log.info("group_member_joined", group_id=group.group_id, member_id=member_id)
+        if not group.members:
+            self._delay_first_assignment(group, effects)
+        delay = self._update_target(draft, configured)
+        is_first_delayed = self._is_first_assignment_delayed(group)
+        settled = self._reconcile(draft, member_id, reported, is_first_delayed=is_first_delayed)
+        times = self._config.streams_times(group.group_id)
+        self._deadlines.set(
+            DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id), effects.now_ms + times.session_timeout_ms
+        )
+        if request.shutdown_application:
+            _shut_down(draft, member_id)
+        problems = _problems(draft.group, settled, configured, delay)
+        is_waiting = delay is not None or configured.to_create or not settled.is_reconciled_to(draft.group.group_epoch)
+        response = StreamsGroupHeartbeatResponse(
+            member_id=member_id,
+            member_epoch=settled.member_epoch,
+            heartbeat_interval_ms=self._heartbeat_interval_ms(draft.group, effects.now_ms, is_settled=not is_waiting),
+            status=[StreamsGroupHeartbeatStatus(status, detail) for status, detail in problems],
+        )
+        is_news = request.member_epoch == JOIN_EPOCH or settled.assigned != member.assigned
+        if is_news or differs(settled, reported):
+            response.active_tasks = task_ids(settled.assigned.active)
+            response.standby_tasks = task_ids(settled.assigned.standby)
+            response.warmup_tasks = task_ids(settled.assigned.warmup)
+        self._tell_endpoints(draft, request, response, configured, is_news=is_news)
+        return StreamsHeartbeat(response, configured.to_create)
+
+    def _tell_endpoints(
+        self,
+        draft: StreamsDraft,
+        request: StreamsGroupHeartbeatRequest,
+        response: StreamsGroupHeartbeatResponse,
+        configured: ConfiguredTopology,
+        *,
+        is_news: bool,
+    ) -> None:
+        """Let the member know where tasks can be asked for, if that is not what it knows.
+
+        is_news: whether this heartbeat changes what its own endpoint has.
+        """
+        memory = draft.original.memory
+        if is_news and draft.group.members[request.member_id].user_endpoint is not None:
+            memory.endpoint_epoch += 1
+        if memory.endpoint_epoch != request.endpoint_information_epoch:
+            response.partitions_by_user_endpoint = partitions_by_endpoint(draft.group, configured, self._topics)
+        # A group that is new begins to count once it is written down.
+        response.endpoint_information_epoch = 0 if draft.original.topology is None else memory.endpoint_epoch
+
+    def _heartbeat_interval_ms(self, group: StreamsGroup, now_ms: int, *, is_settled: bool) -> int:
+        """When to come back: soon while the member is on its way, and while others may have set out with it."""
+        interval_ms = self._config.streams_times(group.group_id).heartbeat_interval_ms
+        if is_settled and now_ms >= group.assignment_timestamp_ms + SETTLING_PERIOD_MS:
+            return interval_ms
+        return min(interval_ms, SETTLING_HEARTBEAT_INTERVAL_MS)
+
+    def leave(self, group: StreamsGroup, request: StreamsGroupHeartbeatRequest, effects: Effects) -> StreamsHeartbeat:
+        """A member leaves. Refuses: UNKNOWN_MEMBER_ID."""
+        member = group.members.get(request.member_id)
+        if member is None:
+            return refuse(*unknown_member(request.member_id, group))
+        draft = StreamsDraft(group, effects)
+        if request.shutdown_application:
+            _shut_down(draft, request.member_id)
+        log.info("group_member_left", group_id=group.group_id, member_id=member.member_id)
+        self._fence(draft, [member])
+        return StreamsHeartbeat(
+            StreamsGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+        )
+
+    # Steps
+
+    def _check_member(
+        self,
+        group: StreamsGroup,
+        known: StreamsMember | None,
+        request: StreamsGroupHeartbeatRequest,
+        reported: TaskAssignment | None,
+    ) -> Refusal | None:
+        if known is not None:
+            return check_epoch(known, request.member_epoch, reported)
+        if request.member_epoch != JOIN_EPOCH:
+            return unknown_member(request.member_id, group)
+        max_size = self._config.streams_max_size
+        if len(group.members) >= max_size:
+            reason = f"The streams group has reached its maximum capacity of {max_size} members."
+            return Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
+        return None
+
+    def _take_topology(self, draft: StreamsDraft, told: Topology | None) -> Refusal | None:
+        """The first topology is that of the group; members that come with an older one are told so."""
+        topology = draft.group.topology
+        if topology is None:
+            if told is None:
+                reason = "The topology of the group is not known. The member must abandon all its tasks and rejoin."
+                return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, reason)
+            draft.write(StreamsGroupTopologyKey(draft.group.group_id), topology_value(told))
+        elif told is not None and told.epoch >= topology.epoch and told != topology:
+            return Refusal(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
+        return None
+
+    def configured(self, group: StreamsGroup) -> ConfiguredTopology | InvalidTopology:
+        """What the group's topology means with the topics as they are, found once for each version of these."""
+        assert group.topology is not None
+        version, known = self._topics.version, group.memory.configured
+        if known is not None and known[0] is group.topology and known[1] == version:
+            return known[2]
+        configured = configure(group.topology, self._topics)
+        if isinstance(configured, ConfiguredTopology):
+            group.memory.configured = group.topology, version, configured
+        return configured
+
+    def _update_epoch(self, draft: StreamsDraft, configured: ConfiguredTopology, *, has_changed: bool) -> None:
+        """Begin a new epoch when members, topics or settings of the group are others than at the last one."""
+        group = draft.group
+        assert group.topology is not None
+        hashed = configured.metadata_hash
+        validated_epoch = group.topology.epoch if configured.is_ready else -1
+        configs = self._assignment_configs(group.group_id)
+        if (
+            has_changed
+            or hashed != group.metadata_hash
+            or validated_epoch != group.validated_topology_epoch
+            or configs != group.assignment_configs
+        ):
+            self._bump_epoch(draft, hashed, validated_epoch, configs)
+
+    def _assignment_configs(self, group_id: str) -> dict[str, str]:
+        return {NUM_STANDBY_REPLICAS: str(self._config.streams_times(group_id).num_standby_replicas)}
+
+    def _bump_epoch(self, draft: StreamsDraft, hashed: int, validated_epoch: int, configs: Mapping[str, str]) -> None:
+        epoch = draft.group.group_epoch + 1
+        value = StreamsGroupMetadataValue(epoch, hashed, validated_epoch, key_values(configs))
+        draft.write(StreamsGroupMetadataKey(draft.group.group_id), value)
+        log.debug("group_epoch_bumped", group_id=draft.group.group_id, group_epoch=epoch)
+
+    def _delay_first_assignment(self, group: StreamsGroup, effects: Effects) -> None:
+        """Let a group that was empty wait for more members, which so get their tasks at once."""
+        key = _first_assignment(group)
+        delay_ms = self._config.streams_times(group.group_id).initial_rebalance_delay_ms
+        if delay_ms > 0 and self._deadlines.get(key) is None:
+            self._deadlines.set(key, effects.now_ms + delay_ms)
+
+    def _is_first_assignment_delayed(self, group: StreamsGroup) -> bool:
+        return self._deadlines.get(_first_assignment(group)) is not None
+
+    def _update_target(self, draft: StreamsDraft, configured: ConfiguredTopology) -> Problem | None:
+        """Make a target for the group's epoch, unless there is one; why that has to wait, or None."""
+        group, now_ms = draft.group, draft.effects.now_ms
+        if self._is_first_assignment_delayed(group):
+            return Problem(
+                Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay."
+            )
+        if group.assignment_epoch >= group.group_epoch:
+            return None
+        interval_ms = self._config.streams_times(group.group_id).assignment_interval_ms
+        if group.assignment_timestamp_ms and interval_ms and now_ms < group.assignment_timestamp_ms + interval_ms:
+            return Problem(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
+        for member_id, target in self._assign(group, configured).items():
+            if group.target.get(member_id) != target:
+                draft.write(StreamsGroupTargetAssignmentMemberKey(group.group_id, member_id), target_value(target))
+        draft.write(
+            StreamsGroupTargetAssignmentMetadataKey(group.group_id),
+            StreamsGroupTargetAssignmentMetadataValue(assignment_epoch=group.group_epoch, assignment_timestamp=now_ms),
+        )
+        log.info(
+            "group_target_assigned",
+            group_id=group.group_id,
+            assignment_epoch=group.group_epoch,
+            assignor=STICKY_ASSIGNOR,
+        )
+        return None
+
+    def _assign(self, group: StreamsGroup, configured: ConfiguredTopology) -> dict[str, TaskAssignment]:
+        """Nothing for anybody as long as topics are not as they have to be."""
+        if not configured.is_ready:
+            return dict.fromkeys(group.members, NO_TASKS)
+        assignees = {
+            member_id: Assignee(member.process_id, group.target.get(member_id, NO_TASKS))
+            for member_id, member in group.members.items()
+        }
+        sizes = {
+            subtopology_id: SubtopologySize(subtopology.task_count, subtopology.is_stateful)
+            for subtopology_id, subtopology in configured.subtopologies.items()
+        }
+        standby_count = int(group.assignment_configs.get(NUM_STANDBY_REPLICAS, 0))
+        return assign(assignees, sizes, standby_count=standby_count)
+
+    def _reconcile(
+        self, draft: StreamsDraft, member_id: str, reported: TaskAssignment | None, *, is_first_delayed: bool
+    ) -> StreamsMember:
+        """Move one member towards the target; the member as it is then."""
+        group = draft.group
+        member = group.members[member_id]
+        if member.is_reconciled_to(group.assignment_epoch):
+            return member
+        reconciled = reconcile(
+            member,
+            target_epoch=group.assignment_epoch,
+            target=NO_TASKS if is_first_delayed else group.target.get(member_id, NO_TASKS),
+            processes=group.processes,
+            reported=reported,
+        )
+        if reconciled is member:
+            return member
+        draft.write(StreamsGroupCurrentMemberAssignmentKey(group.group_id, member_id), current_value(reconciled))
+        key = DeadlineKey(DeadlineKind.REVOCATION, group.group_id, member_id)
+        if reconciled.state is MemberState.UNREVOKED_PARTITIONS:
+            self._deadlines.set(key, draft.effects.now_ms + reconciled.rebalance_timeout_ms)
+        else:
+            self._deadlines.clear(key)
+        return draft.group.members[member_id]
+
+    def _fence(self, draft: StreamsDraft, members: Collection[StreamsMember]) -> None:
+        """Take members out: what they had is free at once, and a new epoch begins."""
+        if not members:
+            return
+        group_id = draft.group.group_id
+        for member in members:
+            name = member.member_id
+            draft.write(StreamsGroupCurrentMemberAssignmentKey(group_id, name), None)
+            draft.write(StreamsGroupTargetAssignmentMemberKey(group_id, name), None)
+            draft.write(StreamsGroupMemberMetadataKey(group_id, name), None)
+            for kind in (DeadlineKind.SESSION, DeadlineKind.REVOCATION):
+                self._deadlines.clear(DeadlineKey(kind, group_id, name))
+        group = draft.group
+        self._bump_epoch(draft, group.metadata_hash, group.validated_topology_epoch, group.assignment_configs)
+
+    # Time
+
+    def start_sessions(self, group: StreamsGroup, now_ms: int) -> None:
+        """Every member of a group just loaded has a whole session to show up, and its time to give tasks up."""
+        session_timeout_ms = self._config.streams_times(group.group_id).session_timeout_ms
+        for member_id, member in group.members.items():
+            self._deadlines.set(
+                DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id), now_ms + session_timeout_ms
+            )
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                key = DeadlineKey(DeadlineKind.REVOCATION, group.group_id, member_id)
+                self._deadlines.set(key, now_ms + member.rebalance_timeout_ms)
+
+    def forget(self, group: StreamsGroup) -> None:
+        """The group is deleted, or becomes one of another kind: nothing of it is to come any more."""
+        self._deadlines.clear(_first_assignment(group))
+
+    def time_over(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
+        """Take out members whose time is over, all in one step, and make the first assignment of a group."""
+        draft = StreamsDraft(group, effects)
+        fenced = {}
+        for key in due:
+            member = group.members.get(key.member_id)
+            if member is None:
+                continue
+            if key.kind is DeadlineKind.SESSION:
+                reason = "session timed out"
+            elif key.kind is DeadlineKind.REVOCATION:
+                reason = "tasks were not given up in time"
+            else:
+                continue
+            fenced[member.member_id] = member
+            log.info("group_member_removed", group_id=group.group_id, member_id=member.member_id, reason=reason)
+        self._fence(draft, fenced.values())
+        if _first_assignment(group) in due and draft.group.members and draft.group.topology is not None:
+            configured = self.configured(draft.group)
+            if isinstance(configured, ConfiguredTopology):
+                self._update_epoch(draft, configured, has_changed=False)
+                self._update_target(draft, configured)
+
+
+def refuse(error: ErrorCode, message: str | None = None) -> StreamsHeartbeat:
+    return StreamsHeartbeat(StreamsGroupHeartbeatResponse(error_code=error, error_message=message))
+
+
+def _first_assignment(group: StreamsGroup) -> DeadlineKey:
+    return DeadlineKey(DeadlineKind.FIRST_ASSIGNMENT, group.group_id)
+
+
+def _shut_down(draft: StreamsDraft, member_id: str) -> None:
+    """The first member that asks for it is named to all others, until the group is empty."""
+    if draft.original.memory.shutdown_member_id is None:
+        log.info("streams_shutdown_requested", group_id=draft.group.group_id, member_id=member_id)
+        draft.original.memory.shutdown_member_id = member_id
+
+
+def _problems(
+    group: StreamsGroup, member: StreamsMember, configured: ConfiguredTopology, delay: Problem | None
+) -> list[Problem]:
+    """What the member is told beside its tasks."""
+    problems = []
+    topology = group.topology
+    if topology is not None and member.topology_epoch < topology.epoch:
+        told, current = member.topology_epoch, topology.epoch
+        detail = f"The member's topology epoch {told} is behind the group's topology epoch {current}."
+        problems.append(Problem(Status.STALE_TOPOLOGY, detail))
+    problems += [problem for problem in (delay, configured.problem) if problem is not None]
+    asking = group.memory.shutdown_member_id
+    if asking is not None:
+        detail = (
+            f"Streams group member {asking} encountered a fatal error and requested a shutdown for the entire "
+            "application."
+        )
+        problems.append(Problem(Status.SHUTDOWN_APPLICATION, detail))
+    return problems

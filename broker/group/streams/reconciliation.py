@@ -1,0 +1,137 @@
+"""How one member of a streams group moves towards the target: first it gives up, then it gets what is free. Pure.
+
+The steps are those of the consumer protocol, and so is their table. What is free is more to ask: an active task that no
+member has, and in any role one that is not on the member's own process in another.
+Source: KIP-1071; Kafka's streams.CurrentAssignmentBuilder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from broker.group.consumer.group import MemberState
+from broker.group.consumer.reconciliation import TABLE, Standing, Step
+from broker.group.streams.group import StreamsMember
+from broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
+
+Processes = Callable[[TaskRole, TaskId], Collection[str]]
+"""The processes that have a task in a role now."""
+
+
+def reconcile(
+    member: StreamsMember,
+    *,
+    target_epoch: int,
+    target: TaskAssignment,
+    processes: Processes,
+    reported: TaskAssignment | None,
+) -> StreamsMember:
+    """The member after it was heard of; the same object if nothing about it changes.
+
+    reported: the tasks that the member says it has; None when it does not say.
+    """
+    has_revoked = reported is not None and not member.pending_revocation.shares_any_with(reported)
+    if member.member_epoch == target_epoch:
+        standing = Standing.CURRENT_REVOKED if has_revoked else Standing.CURRENT_UNREVOKED
+    else:
+        standing = Standing.BEHIND_REVOKED if has_revoked else Standing.BEHIND_UNREVOKED
+    if TABLE[standing, member.state] is Step.KEEP:
+        return member
+    advanced = _advance(member, target_epoch, target, processes, reported)
+    # A member that still waits for the same tasks in the same epoch only repeats itself.
+    return member if replace(advanced, previous_member_epoch=member.previous_member_epoch) == member else advanced
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """Between what a member has and what it is to have. has_unreleased: some of that is not free yet."""
+
+    kept: OwnedTasks
+    revoked: OwnedTasks
+    gained: TaskAssignment
+    has_unreleased: bool
+
+
+def _advance(
+    member: StreamsMember,
+    target_epoch: int,
+    target: TaskAssignment,
+    processes: Processes,
+    reported: TaskAssignment | None,
+) -> StreamsMember:
+    difference = _difference(member, target, processes)
+    if difference.revoked and (reported is None or difference.revoked.shares_any_with(reported)):
+        # A member that has just given up what it had to, and has to give up more, enters an epoch in between.
+        is_again = member.state is MemberState.UNREVOKED_PARTITIONS
+        return replace(
+            member,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            member_epoch=member.member_epoch + is_again,
+            previous_member_epoch=member.member_epoch,
+            assigned=difference.kept,
+            pending_revocation=difference.revoked,
+        )
+    return replace(
+        member,
+        state=MemberState.UNRELEASED_PARTITIONS if difference.has_unreleased else MemberState.STABLE,
+        member_epoch=target_epoch,
+        previous_member_epoch=member.member_epoch,
+        assigned=_merged(difference.kept, difference.gained, target_epoch),
+        pending_revocation=NO_OWNED_TASKS,
+    )
+
+
+def _difference(member: StreamsMember, target: TaskAssignment, processes: Processes) -> _Difference:
+    def is_free(role: TaskRole, task: TaskId) -> bool:
+        """Also what the member itself was to give up and has is not free yet, as long as its record says otherwise."""
+        active = processes(TaskRole.ACTIVE, task)
+        if member.process_id in active or (role is TaskRole.ACTIVE and active):
+            return False
+        return all(member.process_id not in processes(other, task) for other in (TaskRole.STANDBY, TaskRole.WARMUP))
+
+    kept: dict[str, dict[str, frozenset[int]]] = {}
+    revoked: dict[str, dict[str, frozenset[int]]] = {}
+    gained: dict[str, dict[str, frozenset[int]]] = {}
+    has_unreleased = False
+    for role in TaskRole:
+        owned, wanted = member.assigned.of(role), target.of(role)
+        kept[role.value], revoked[role.value], gained[role.value] = {}, {}, {}
+        for subtopology_id in {**owned, **wanted}:
+            has = frozenset(owned.get(subtopology_id, ()))
+            wants = wanted.get(subtopology_id, frozenset())
+            free = frozenset(number for number in wants - has if is_free(role, TaskId(subtopology_id, number)))
+            has_unreleased = has_unreleased or len(free) < len(wants - has)
+            for result, numbers in ((kept, has & wants), (revoked, has - wants), (gained, free)):
+                if numbers:
+                    result[role.value][subtopology_id] = numbers
+    active = member.assigned.active
+    return _Difference(
+        kept=_owned(kept, active),
+        revoked=_owned(revoked, active),
+        gained=TaskAssignment(**gained),
+        has_unreleased=has_unreleased,
+    )
+
+
+def _owned(tasks: Mapping[str, Mapping[str, frozenset[int]]], since: Mapping[str, Mapping[int, int]]) -> OwnedTasks:
+    active = {
+        subtopology_id: {number: since[subtopology_id][number] for number in sorted(numbers)}
+        for subtopology_id, numbers in tasks[TaskRole.ACTIVE.value].items()
+    }
+    return OwnedTasks(active, tasks[TaskRole.STANDBY.value], tasks[TaskRole.WARMUP.value])
+
+
+def _merged(kept: OwnedTasks, gained: TaskAssignment, epoch: int) -> OwnedTasks:
+    active = {
+        subtopology_id: {
+            **kept.active.get(subtopology_id, {}),
+            **dict.fromkeys(sorted(gained.active.get(subtopology_id, ())), epoch),
+        }
+        for subtopology_id in {**kept.active, **gained.active}
+    }
+    return OwnedTasks(active, _united(kept.standby, gained.standby), _united(kept.warmup, gained.warmup))
+
+
+def _united(tasks: Mapping[str, frozenset[int]], more: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
+    return {name: tasks.get(name, frozenset()) | more.get(name, frozenset()) for name in {**tasks, **more}}

@@ -1,0 +1,229 @@
+"""The records of a streams group: how they are written, and what each changes in the group. Pure.
+
+Source: Kafka's StreamsCoordinatorRecordHelpers, and GroupMetadataManager.replay for the StreamsGroup records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from broker.group.consumer.group import LEAVE_EPOCH, TARGET_DELETED_EPOCH, MemberState
+from broker.group.draft import GroupDraft
+from broker.group.streams.group import Endpoint, StreamsGroup, StreamsMember
+from broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TasksSince, task_ids, tasks_from
+from broker.group.streams.topology import Topology
+from broker.shard import CoordinatorRecord
+from protocol.stored.streams_groups import (
+    StreamsCurrentTaskIds,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupKey,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTopologyKey,
+    StreamsGroupTopologyValue,
+    encode_streams_group_key,
+    encode_streams_group_value,
+)
+from protocol.streams_topology import StreamsEndpoint, StreamsKeyValue
+
+
+class StreamsDraft(GroupDraft[StreamsGroup, StreamsGroupKey]):
+    """The draft of a streams group."""
+
+    __slots__ = ()
+
+    def _take_in(self, key: StreamsGroupKey, value: Any | None) -> CoordinatorRecord:
+        apply(self.group, key, value)
+        encoded = None if value is None else encode_streams_group_value(value)
+        return CoordinatorRecord(encode_streams_group_key(key), encoded)
+
+
+# Values
+
+
+def member_value(member: StreamsMember) -> StreamsGroupMemberMetadataValue:
+    endpoint = member.user_endpoint
+    return StreamsGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process_id,
+        user_endpoint=None if endpoint is None else StreamsEndpoint(endpoint.host, endpoint.port),
+        client_tags=key_values(member.client_tags),
+    )
+
+
+def current_value(member: StreamsMember) -> StreamsGroupCurrentMemberAssignmentValue:
+    assigned, pending = member.assigned, member.pending_revocation
+    return StreamsGroupCurrentMemberAssignmentValue(
+        member_epoch=member.member_epoch,
+        previous_member_epoch=member.previous_member_epoch,
+        state=member.state,
+        active_tasks=_since(assigned.active),
+        standby_tasks=_current(assigned.standby),
+        warmup_tasks=_current(assigned.warmup),
+        active_tasks_pending_revocation=_since(pending.active),
+        standby_tasks_pending_revocation=_current(pending.standby),
+        warmup_tasks_pending_revocation=_current(pending.warmup),
+    )
+
+
+def target_value(target: TaskAssignment) -> StreamsGroupTargetAssignmentMemberValue:
+    return StreamsGroupTargetAssignmentMemberValue(
+        task_ids(target.active), task_ids(target.standby), task_ids(target.warmup)
+    )
+
+
+def topology_value(topology: Topology) -> StreamsGroupTopologyValue:
+    return StreamsGroupTopologyValue(topology.epoch, list(topology.subtopologies.values()))
+
+
+def key_values(pairs: Mapping[str, str]) -> list[StreamsKeyValue]:
+    return [StreamsKeyValue(key, value) for key, value in sorted(pairs.items())]
+
+
+def _since(tasks: TasksSince) -> list[StreamsCurrentTaskIds]:
+    return [
+        StreamsCurrentTaskIds(subtopology_id, sorted(epochs), [epochs[number] for number in sorted(epochs)])
+        for subtopology_id, epochs in sorted(tasks.items())
+    ]
+
+
+def _current(tasks: Mapping[str, frozenset[int]]) -> list[StreamsCurrentTaskIds]:
+    return [StreamsCurrentTaskIds(subtopology_id, sorted(numbers)) for subtopology_id, numbers in sorted(tasks.items())]
+
+
+def group_tombstones(group: StreamsGroup) -> list[CoordinatorRecord]:
+    """The records that remove a group with all that belongs to it. Kafka's order: members before what they are in."""
+    group_id = group.group_id
+    keys: list[StreamsGroupKey] = [
+        *(StreamsGroupCurrentMemberAssignmentKey(group_id, name) for name in group.members),
+        *(StreamsGroupTargetAssignmentMemberKey(group_id, name) for name in group.target),
+        StreamsGroupTargetAssignmentMetadataKey(group_id),
+        *(StreamsGroupMemberMetadataKey(group_id, name) for name in group.members),
+        StreamsGroupMetadataKey(group_id),
+        StreamsGroupTopologyKey(group_id),
+    ]
+    return [CoordinatorRecord(encode_streams_group_key(key), None) for key in keys]
+
+
+# Reading
+
+
+def apply(group: StreamsGroup, key: StreamsGroupKey, value: Any | None) -> None:
+    """Make the group what the record says. value: decoded, of the key's kind; None for a tombstone.
+
+    The tombstone of the group itself is the matter of whoever keeps the groups.
+    """
+    match key:
+        case StreamsGroupMetadataKey():
+            if value is not None:
+                group.group_epoch, group.metadata_hash = value.epoch, value.metadata_hash
+                group.validated_topology_epoch = value.validated_topology_epoch
+                group.assignment_configs = _pairs(value.last_assignment_configs or ())
+        case StreamsGroupMemberMetadataKey():
+            if value is None:
+                group.remove_member(key.member_id)
+            else:
+                group.put_member(_described(group.members.get(key.member_id) or StreamsMember(key.member_id), value))
+        case StreamsGroupTargetAssignmentMetadataKey():
+            group.assignment_epoch = TARGET_DELETED_EPOCH if value is None else value.assignment_epoch
+            group.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
+        case StreamsGroupTargetAssignmentMemberKey():
+            if value is None:
+                group.target.pop(key.member_id, None)
+            else:
+                group.target[key.member_id] = TaskAssignment(
+                    tasks_from(value.active_tasks), tasks_from(value.standby_tasks), tasks_from(value.warmup_tasks)
+                )
+        case StreamsGroupCurrentMemberAssignmentKey():
+            _apply_current(group, key.member_id, value)
+        case StreamsGroupTopologyKey():
+            group.topology = None if value is None else Topology.of(value.epoch, value.subtopologies)
+
+
+def _described(member: StreamsMember, value: StreamsGroupMemberMetadataValue) -> StreamsMember:
+    endpoint = value.user_endpoint
+    return replace(
+        member,
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        topology_epoch=value.topology_epoch,
+        process_id=value.process_id,
+        user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        client_tags=_pairs(value.client_tags),
+    )
+
+
+def _apply_current(group: StreamsGroup, member_id: str, value: StreamsGroupCurrentMemberAssignmentValue | None) -> None:
+    member = group.members.get(member_id)
+    if value is not None:
+        epoch = value.member_epoch
+        group.put_member(
+            replace(
+                member or StreamsMember(member_id),
+                member_epoch=epoch,
+                previous_member_epoch=value.previous_member_epoch,
+                state=_state(value.state),
+                assigned=_owned(value.active_tasks, value.standby_tasks, value.warmup_tasks, epoch),
+                pending_revocation=_owned(
+                    value.active_tasks_pending_revocation,
+                    value.standby_tasks_pending_revocation,
+                    value.warmup_tasks_pending_revocation,
+                    epoch,
+                ),
+            )
+        )
+    elif member is not None:
+        group.put_member(
+            replace(
+                member,
+                member_epoch=LEAVE_EPOCH,
+                previous_member_epoch=LEAVE_EPOCH,
+                state=MemberState.STABLE,
+                assigned=NO_OWNED_TASKS,
+                pending_revocation=NO_OWNED_TASKS,
+            )
+        )
+
+
+def _state(number: int) -> MemberState:
+    """A state of a later version is one that the member leaves at its next heartbeat."""
+    return MemberState(number) if number in MemberState.__members__.values() else MemberState.UNRELEASED_PARTITIONS
+
+
+def _owned(
+    active: Iterable[StreamsCurrentTaskIds],
+    standby: Iterable[StreamsCurrentTaskIds],
+    warmup: Iterable[StreamsCurrentTaskIds],
+    member_epoch: int,
+) -> OwnedTasks:
+    """member_epoch: since when tasks are owned of which the record does not say, as those of Kafka 4.1 do not."""
+    since = {}
+    for entry in active:
+        epochs = entry.assignment_epochs
+        if epochs is None or len(epochs) != len(entry.partitions):
+            epochs = [member_epoch] * len(entry.partitions)
+        since[entry.subtopology_id] = dict(zip(entry.partitions, epochs, strict=True))
+    return OwnedTasks(
+        since,
+        {entry.subtopology_id: frozenset(entry.partitions) for entry in standby},
+        {entry.subtopology_id: frozenset(entry.partitions) for entry in warmup},
+    )
+
+
+def _pairs(entries: Iterable[StreamsKeyValue]) -> dict[str, str]:
+    return {entry.key: entry.value for entry in entries}

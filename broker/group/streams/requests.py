@@ -1,0 +1,203 @@
+"""What a StreamsGroupHeartbeat says of its member, and what is wrong with it: in itself, and for what is known. Pure.
+
+Source: KIP-1071; Kafka's GroupCoordinatorService (throwIfStreamsGroupHeartbeatRequestIsInvalid and its like) and
+GroupMetadataManager (throwIfStreamsGroupMemberEpochIsInvalid, throwIfRequestContainsInvalidTasks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from broker.group.consumer.group import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH
+from broker.group.consumer.membership import Refusal, Sender
+from broker.group.streams.group import Endpoint, StreamsGroup, StreamsMember
+from broker.group.streams.tasks import NO_TASKS, TaskAssignment, TaskRole, tasks_from
+from broker.group.streams.topology import ConfiguredTopology, Topology, source_names
+from protocol.errors import ErrorCode
+from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatTopology
+
+# In itself
+
+
+def check_request(request: StreamsGroupHeartbeatRequest) -> Refusal | None:
+    """INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY or STREAMS_INVALID_TOPOLOGY_EPOCH."""
+    reason = _unsupported(request) or _malformed(request)
+    if reason is not None:
+        return Refusal(ErrorCode.INVALID_REQUEST, reason)
+    return None if request.topology is None else _check_topology(request.topology)
+
+
+def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:
+    """What the protocol has room for and Apache Kafka 4.3 does not do either."""
+    if request.instance_id is not None:
+        return "Static membership is not yet supported."
+    if request.task_offsets is not None:
+        return "TaskOffsets are not supported yet."
+    if request.task_end_offsets is not None:
+        return "TaskEndOffsets are not supported yet."
+    if request.warmup_tasks:
+        return "WarmupTasks are not supported yet."
+    if request.topology is not None and any(each.source_topic_regex for each in request.topology.subtopologies):
+        return "Regular expressions for source topics are not supported yet."
+    return None
+
+
+def _malformed(request: StreamsGroupHeartbeatRequest) -> str | None:
+    tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+    if not request.member_id.strip():
+        return "MemberId can't be empty."
+    if not request.group_id.strip():
+        return "GroupId can't be empty."
+    if request.rack_id is not None and not request.rack_id.strip():
+        return "RackId can't be empty."
+    if request.member_epoch == JOIN_EPOCH:
+        if request.rebalance_timeout_ms == -1:
+            return "RebalanceTimeoutMs must be provided in first request."
+        for name, given in zip(("ActiveTasks", "StandbyTasks", "WarmupTasks"), tasks, strict=True):
+            if given:
+                return f"{name} must be empty when (re-)joining."
+        if request.topology is None:
+            return "Topology must be non-null when (re-)joining."
+    elif request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH:
+        return "InstanceId can't be null."
+    elif request.member_epoch < LEAVE_FOR_A_WHILE_EPOCH:
+        return f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -2."
+    if any(given is None for given in tasks) and any(given is not None for given in tasks):
+        return "If one task-type is non-null, all must be non-null."
+    if request.member_epoch != JOIN_EPOCH and request.topology is not None:
+        return "Topology can only be provided when (re-)joining."
+    return None
+
+
+def _check_topology(topology: StreamsGroupHeartbeatTopology) -> Refusal | None:
+    if topology.epoch < 0:
+        return Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH, "Topology epoch must be non-negative.")
+    reason = None
+    subtopologies = topology.subtopologies
+    if len({subtopology.subtopology_id for subtopology in subtopologies}) < len(subtopologies):
+        reason = "A subtopology is named more than once."
+    for subtopology in subtopologies:
+        for topic in subtopology.state_changelog_topics:
+            if topic.partitions:
+                reason = (
+                    f"Changelog topic {topic.name} must have an undefined partition count, but it is set to "
+                    f"{topic.partitions}."
+                )
+    return None if reason is None else Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
+
+
+def check_topic_names(
+    topology: StreamsGroupHeartbeatTopology, is_internal: Callable[[str], bool], is_valid: Callable[[str], bool]
+) -> Refusal | None:
+    """STREAMS_INVALID_TOPOLOGY for topics of the broker's own, and for names that no topic can have."""
+    names = dict.fromkeys(
+        name
+        for subtopology in topology.subtopologies
+        for name in (
+            *source_names(subtopology),
+            *subtopology.repartition_sink_topics,
+            *(topic.name for topic in subtopology.state_changelog_topics),
+        )
+    )
+    reason = None
+    prohibited = [name for name in names if is_internal(name)]
+    invalid = [name for name in names if not is_valid(name)]
+    if prohibited:
+        reason = f"Use of Kafka internal topics {','.join(prohibited)} in a Kafka Streams topology is prohibited."
+    elif invalid:
+        reason = f"Topic names {','.join(invalid)} are not valid topic names."
+    return None if reason is None else Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
+
+
+# What it says
+
+
+def reported_tasks(request: StreamsGroupHeartbeatRequest) -> TaskAssignment | None:
+    """The tasks that the member says it has; None when it does not say."""
+    if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
+        return None
+    return TaskAssignment(
+        tasks_from(request.active_tasks), tasks_from(request.standby_tasks), tasks_from(request.warmup_tasks)
+    )
+
+
+def told_topology(request: StreamsGroupHeartbeatRequest) -> Topology | None:
+    topology = request.topology
+    return None if topology is None else Topology.of(topology.epoch, topology.subtopologies)
+
+
+def updated_member(member: StreamsMember, request: StreamsGroupHeartbeatRequest, sender: Sender) -> StreamsMember:
+    """The member as it describes itself now."""
+    endpoint, tags = request.user_endpoint, request.client_tags
+    return replace(
+        member,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=(
+            member.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
+        ),
+        client_id=sender.client_id,
+        client_host=sender.client_host,
+        topology_epoch=member.topology_epoch if request.topology is None else request.topology.epoch,
+        process_id=member.process_id if request.process_id is None else request.process_id,
+        user_endpoint=member.user_endpoint if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        client_tags=member.client_tags if tags is None else {tag.key: tag.value for tag in tags},
+    )
+
+
+# For what is known
+
+
+def unknown_member(member_id: str, group: StreamsGroup) -> Refusal:
+    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+
+
+def check_epoch(member: StreamsMember, epoch: int, reported: TaskAssignment | None) -> Refusal | None:
+    """FENCED_MEMBER_EPOCH for any epoch but the member's own, or the one before when the last answer was lost."""
+    if epoch in (JOIN_EPOCH, member.member_epoch):
+        return None
+    if epoch == member.previous_member_epoch and epoch < member.member_epoch and _has_only(member, reported):
+        return None
+    relation = "greater" if epoch > member.member_epoch else "smaller"
+    return Refusal(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The streams group member has a {relation} member epoch ({epoch}) than the one known by the group coordinator "
+        f"({member.member_epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _has_only(member: StreamsMember, reported: TaskAssignment | None) -> bool:
+    """Whether a member says that it has nothing but what it may run."""
+    return reported is not None and all(
+        numbers.issubset(member.assigned.of(role).get(subtopology_id, ()))
+        for role in TaskRole
+        for subtopology_id, numbers in reported.of(role).items()
+    )
+
+
+def differs(member: StreamsMember, reported: TaskAssignment | None) -> bool:
+    """Whether a member says that it has others than the tasks that it may run: it did not get the last answer, or has
+    not done yet what that says. Kafka does not tell it again.
+    """
+    return reported is not None and any(
+        {name: frozenset(numbers) for name, numbers in member.assigned.of(role).items()} != reported.of(role)
+        for role in TaskRole
+    )
+
+
+def check_tasks(reported: TaskAssignment | None, configured: ConfiguredTopology) -> Refusal | None:
+    """INVALID_REQUEST for tasks that the topology does not have."""
+    for role in TaskRole:
+        for subtopology_id, numbers in (reported or NO_TASKS).of(role).items():
+            subtopology = configured.subtopologies.get(subtopology_id)
+            if subtopology is None:
+                reason = f"Subtopology {subtopology_id} does not exist in the topology."
+                return Refusal(ErrorCode.INVALID_REQUEST, reason)
+            for number in sorted(numbers):
+                if not 0 <= number < subtopology.task_count:
+                    reason = (
+                        f"Task {number} for subtopology {subtopology_id} is invalid. Number of tasks for this "
+                        f"subtopology: {subtopology.task_count}"
+                    )
+                    return Refusal(ErrorCode.INVALID_REQUEST, reason)
+    return None

@@ -1,0 +1,150 @@
+"""The streams groups of this broker: what their heartbeats ask the coordinator, and the topics that it wants created.
+
+Source: KIP-1071; Kafka's KafkaApis.handleStreamsGroupHeartbeat and DefaultAutoTopicCreationManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from broker.clock import Clock
+from broker.coordinator import CoordinatorRefusal, Decision, Reply
+from broker.disk import StorageError
+from broker.group.consumer.membership import Sender
+from broker.group.streams.groups import StreamsGroups
+from broker.group.streams.topology import InternalTopic, Status
+from broker.topics import Topics
+from protocol.errors import ErrorCode
+from protocol.messages.streams_groups import (
+    StreamsGroupDescribedGroup,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+
+log = structlog.get_logger(__name__)
+
+DEFAULT_REPLICATION_FACTORS = (-1, 0)
+REPLICATION_FACTOR = 1
+MAX_REMEMBERED_FAILURES = 1_000
+MAX_FAILURES_TOLD = 3
+FAILURE_INTERVALS = 2  # heartbeats for which a failure is told, and the topic not tried again
+
+
+class Decide(Protocol):
+    """Has the shard of a group decide about streams groups, now. Raises CoordinatorRefusal."""
+
+    def __call__(self, group_id: str, decide: Callable[[StreamsGroups, int], Decision[Reply]]) -> Awaitable[Reply]: ...
+
+
+class _Failure(NamedTuple):
+    """A topic that could not be created; the reason is for people."""
+
+    reason: str
+    forgotten_at_ms: int
+
+
+class StreamsGroupService:
+    """heartbeat_interval_ms: by group id."""
+
+    def __init__(
+        self, decide: Decide, topics: Topics, clock: Clock, heartbeat_interval_ms: Callable[[str], int]
+    ) -> None:
+        self._decide = decide
+        self._topics = topics
+        self._clock = clock
+        self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._creating: dict[str, asyncio.Task[None]] = {}
+        self._failures: dict[str, _Failure] = {}
+
+    async def close(self) -> None:
+        tasks = list(self._creating.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def settled(self) -> None:
+        """Wait until the topics that heartbeats have asked for are there."""
+        while self._creating:
+            await asyncio.wait(self._creating.values())
+
+    async def heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, *, client_id: str, client_host: str
+    ) -> StreamsGroupHeartbeatResponse:
+        """A member joins, stays or leaves; internal topics that its group wants are created meanwhile."""
+        sender = Sender(client_id, client_host, "")
+        try:
+            heartbeat = await self._decide(
+                request.group_id, lambda streams, now_ms: streams.heartbeat(request, sender, now_ms)
+            )
+        except CoordinatorRefusal as refusal:
+            return StreamsGroupHeartbeatResponse(error_code=refusal.error)
+        if heartbeat.to_create:
+            self._create(request.group_id, heartbeat.to_create)
+            self._tell_failures(heartbeat.response, heartbeat.to_create)
+        return heartbeat.response
+
+    async def describe(self, group_id: str) -> StreamsGroupDescribedGroup:
+        """Refuses: GROUP_ID_NOT_FOUND, and the coordinator's errors."""
+        try:
+            return await self._decide(group_id, lambda streams, _: streams.decide_describe(group_id))
+        except CoordinatorRefusal as refusal:
+            return StreamsGroupDescribedGroup(group_id=group_id, error_code=refusal.error)
+
+    # Internal topics
+
+    def _create(self, group_id: str, wanted: Mapping[str, InternalTopic]) -> None:
+        now_ms = self._clock.now_ms()
+        for name, topic in wanted.items():
+            failure = self._failures.get(name)
+            if name in self._creating or (failure is not None and now_ms < failure.forgotten_at_ms):
+                continue
+            task = asyncio.get_running_loop().create_task(self._create_one(group_id, topic))
+            self._creating[name] = task
+
+    async def _create_one(self, group_id: str, topic: InternalTopic) -> None:
+        try:
+            reason = await self._try_to_create(topic)
+        finally:
+            del self._creating[topic.name]
+        if reason is None:
+            self._failures.pop(topic.name, None)
+            return
+        log.warning("internal_topic_not_created", group_id=group_id, topic=topic.name, reason=reason)
+        if len(self._failures) >= MAX_REMEMBERED_FAILURES:
+            del self._failures[next(iter(self._failures))]
+        remembered_ms = FAILURE_INTERVALS * self._heartbeat_interval_ms(group_id)
+        self._failures[topic.name] = _Failure(reason, self._clock.now_ms() + remembered_ms)
+
+    async def _try_to_create(self, topic: InternalTopic) -> str | None:
+        """Why it cannot be, in words, or None."""
+        factor = topic.replication_factor
+        if factor not in (*DEFAULT_REPLICATION_FACTORS, REPLICATION_FACTOR):
+            return f"Unable to replicate the partition {factor} time(s): the number of brokers is 1."
+        try:
+            error, message = await self._topics.create(topic.name, topic.partition_count, topic.configs)
+        except StorageError as failure:
+            return str(failure)
+        if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            return None
+        return message or error.name
+
+    def _tell_failures(self, response: StreamsGroupHeartbeatResponse, wanted: Mapping[str, InternalTopic]) -> None:
+        """Let the member know why topics that it waits for have not come."""
+        now_ms = self._clock.now_ms()
+        told = [
+            f"{name} ({failure.reason})"
+            for name in wanted
+            if (failure := self._failures.get(name)) is not None and now_ms < failure.forgotten_at_ms
+        ]
+        if not told:
+            return
+        detail = ", ".join(told[:MAX_FAILURES_TOLD])
+        if len(told) > MAX_FAILURES_TOLD:
+            detail += f" and {len(told) - MAX_FAILURES_TOLD} more"
+        for status in response.status or ():
+            if status.status_code == Status.MISSING_INTERNAL_TOPICS:
+                status.status_detail += f"; Creation failed: {detail}."

@@ -1,0 +1,43 @@
+"""What of a committed offset survives in its record, and which version says it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.group.offsets.records import OffsetAndMetadata, decode_offset, offset_record, offset_tombstone
+from broker.topic_partition import TopicPartition
+from protocol.stored.consumer_offsets import OffsetCommitKey, decode_offset_commit_key
+
+ORDERS = TopicPartition("orders", 3)
+int64s = st.integers(-(2**63), 2**63 - 1)
+int32s = st.integers(-(2**31), 2**31 - 1)
+
+
+@given(int64s, int32s, st.text(max_size=200), int64s, st.binary(min_size=16, max_size=16), st.integers(0, 2**63 - 1))
+def test_everything_said_in_a_commit_is_in_its_record(
+    offset: int, leader_epoch: int, metadata: str, commit_timestamp_ms: int, topic_id: bytes, record_offset: int
+) -> None:
+    value = OffsetAndMetadata(offset, leader_epoch, metadata, commit_timestamp_ms, topic_id=topic_id)
+    record = offset_record("g", ORDERS, value)
+    assert record.value is not None
+    assert record.value[:2] == b"\x00\x04"
+    assert decode_offset(record.value, record_offset) == value._replace(record_offset=record_offset)
+    assert decode_offset_commit_key(record.key) == OffsetCommitKey(group="g", topic="orders", partition=3)
+
+
+def test_an_offset_with_an_expiry_of_its_own_is_written_in_the_version_that_has_one() -> None:
+    value = OffsetAndMetadata(5, 3, "note", 1_000, expire_timestamp_ms=9_000, topic_id=bytes(range(16)))
+    record = offset_record("g", ORDERS, value)
+    assert record.value is not None
+    assert record.value[:2] == b"\x00\x01"
+    assert decode_offset(record.value, 7) == OffsetAndMetadata(5, -1, "note", 1_000, 9_000, record_offset=7)
+
+
+def test_a_tombstone_has_the_key_of_the_commit_and_no_value() -> None:
+    commit = offset_record("g", ORDERS, OffsetAndMetadata(5, -1, "", 1_000))
+    assert (offset_tombstone("g", ORDERS).key, offset_tombstone("g", ORDERS).value) == (commit.key, None)
+
+
+def test_a_value_of_a_future_version_is_left_to_the_caller() -> None:
+    assert decode_offset(b"\x00\x05future", 0) is None
