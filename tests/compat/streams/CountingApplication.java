@@ -5,6 +5,7 @@ import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
@@ -43,15 +44,8 @@ final class CountingApplication {
         settings.put("reconnect.backoff.max.ms", 200);
         settings.put("metadata.max.age.ms", 1_000);
 
-        StreamsBuilder builder = new StreamsBuilder();
-        builder.stream(arguments[2], Consumed.with(Serdes.String(), Serdes.String()))
-                .groupBy((key, value) -> value, Grouped.with(Serdes.String(), Serdes.String()))
-                .count(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("counts"))
-                .toStream()
-                .mapValues(String::valueOf)
-                .to(arguments[3], Produced.with(Serdes.String(), Serdes.String()));
         CountDownLatch closed = new CountDownLatch(1);
-        KafkaStreams streams = new KafkaStreams(builder.build(), settings);
+        KafkaStreams streams = new KafkaStreams(topology(arguments[2], arguments[3], Materialized.as("counts")), settings);
         // A broker that is away for long ends a thread's transaction; the thread is replaced, as applications do it.
         streams.setUncaughtExceptionHandler(failure -> {
             failure.printStackTrace();
@@ -64,6 +58,19 @@ final class CountingApplication {
         streams.start();
         endWithParent();
         closed.await();
+    }
+
+    /** Counts the values of `source` in a store and writes each count that a value reaches to `target`, under the value. */
+    static Topology topology(
+            String source, String target, Materialized<String, Long, KeyValueStore<Bytes, byte[]>> store) {
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.stream(source, Consumed.with(Serdes.String(), Serdes.String()))
+                .groupBy((key, value) -> value, Grouped.with(Serdes.String(), Serdes.String()))
+                .count(store)
+                .toStream()
+                .mapValues(String::valueOf)
+                .to(target, Produced.with(Serdes.String(), Serdes.String()));
+        return builder.build();
     }
 
     /** The other end of standard input is held by whoever started this process; nothing is left behind without it. */

@@ -25,6 +25,7 @@ final class Main {
         addTo(checks, "", "classic");
         addTo(checks, "-streams-protocol", "streams");
         StreamsGroups.addTo(checks);
+        ManyThreads.addTo(checks);
         checks.main(arguments);
     }
 
@@ -40,6 +41,8 @@ final class Main {
     /** The topics and the state of one application, the processes that run it, and what was given to it. */
     static final class Application implements AutoCloseable {
         private final Check check;
+        private final int partitions;
+        private final int words;
         private String protocol;
         private final String source;
         private final String target;
@@ -50,10 +53,17 @@ final class Main {
 
         /** protocol: that of its group, "classic" or "streams". */
         Application(Check check, String protocol) throws Exception {
+            this(check, protocol, PARTITIONS, WORDS);
+        }
+
+        /** partitions, words: how many partitions its topics have, and how many different values are counted. */
+        Application(Check check, String protocol, int partitions, int words) throws Exception {
             this.check = check;
             this.protocol = protocol;
-            source = Clients.createTopic(check, "source", PARTITIONS);
-            target = Clients.createTopic(check, "target", PARTITIONS);
+            this.partitions = partitions;
+            this.words = words;
+            source = Clients.createTopic(check, "source", partitions);
+            target = Clients.createTopic(check, "target", partitions);
             producer = Clients.producer(check, "linger.ms", 5, "reconnect.backoff.max.ms", 200);
         }
 
@@ -78,9 +88,17 @@ final class Main {
             return source;
         }
 
+        String target() {
+            return target;
+        }
+
+        Path state() {
+            return state;
+        }
+
         void send(int count) {
             for (int end = sent + count; sent < end; sent++) {
-                producer.send(new ProducerRecord<>(source, sent % PARTITIONS, null, "word-" + sent % WORDS));
+                producer.send(new ProducerRecord<>(source, sent % partitions, null, "word-" + sent % words));
             }
             producer.flush();
         }
@@ -88,7 +106,7 @@ final class Main {
         /** Waits until the newest counts are there, or `share` of them. */
         void awaitCounts(double share) throws Exception {
             try (var consumer = Clients.consumer(check, "isolation.level", "read_committed")) {
-                consumer.assign(Clients.partitions(target, PARTITIONS));
+                consumer.assign(Clients.partitions(target, partitions));
                 int[] seen = {0};
                 check.until((int) (sent * share) + " of " + sent + " counts are there", () -> {
                     seen[0] += consumer.poll(Clients.POLL).count();
@@ -102,14 +120,14 @@ final class Main {
             awaitCounts(1);
             Map<String, List<Long>> counts = new TreeMap<>();
             try (var consumer = Clients.consumer(check, "isolation.level", "read_committed")) {
-                consumer.assign(Clients.partitions(target, PARTITIONS));
+                consumer.assign(Clients.partitions(target, partitions));
                 Clients.read(check, consumer, sent).forEach(record -> counts.computeIfAbsent(
                         record.key(), word -> new ArrayList<>()).add(Long.parseLong(record.value())));
             }
-            check.equal("words", counts.size(), WORDS);
-            for (int word = 0; word < WORDS; word++) {
+            check.equal("words", counts.size(), words);
+            for (int word = 0; word < words; word++) {
                 check.equal("counts of word " + word, counts.get("word-" + word),
-                        LongStream.rangeClosed(1, sent / WORDS).boxed().toList());
+                        LongStream.rangeClosed(1, sent / words).boxed().toList());
             }
         }
 
