@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 from pathlib import Path
 
@@ -21,23 +22,33 @@ def kafka_class_path(artifact: str, version: str, *, timeout_s: float = FETCH_TI
     folder = ROOT / ".cache" / artifact / version
     complete = folder / ".complete"
     if not complete.exists():
-        (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-        subprocess.run(
-            [
-                *("java", "-jar", str(ivy)),
-                *("-settings", str(ROOT / "scripts" / "pipeline" / "ivysettings.xml")),
-                *("-cache", str(ROOT / ".cache" / "ivy" / "kafka-clients")),
-                *("-dependency", "org.apache.kafka", artifact, version),
-                *("-confs", "default", "-types", "jar", "bundle"),
-                *("-retrieve", f"{folder}/[artifact]-[revision].[ext]"),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            timeout=timeout_s,
-            check=True,
-        )
-        complete.touch()
+        cache = ROOT / ".cache" / "ivy" / "kafka-clients"
+        cache.mkdir(parents=True, exist_ok=True)
+        with (cache / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # Ivy expects no other Ivy in its cache
+            if not complete.exists():
+                _fetch(artifact, version, cache, folder, timeout_s)
+                complete.touch()
     return f"{folder}/*"
+
+
+def _fetch(artifact: str, version: str, cache: Path, folder: Path, timeout_s: float) -> None:
+    """Put the jars of an artifact, and of what it needs, into a folder."""
+    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+    subprocess.run(
+        [
+            *("java", "-jar", str(ivy)),
+            *("-settings", str(ROOT / "scripts" / "pipeline" / "ivysettings.xml")),
+            *("-cache", str(cache)),
+            *("-dependency", "org.apache.kafka", artifact, version),
+            *("-confs", "default", "-types", "jar", "bundle"),
+            *("-retrieve", f"{folder}/[artifact]-[revision].[ext]"),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        timeout=timeout_s,
+        check=True,
+    )
 
 
 def kafka_clients_class_path() -> str:

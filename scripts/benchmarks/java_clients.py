@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import re
 import shutil
@@ -84,10 +85,13 @@ def _compiled() -> str:
     """The class path of the program, compiled where its source is not yet."""
     jars = kafka_class_path("kafka-clients", KAFKA_CLIENTS_VERSION)
     classes = CACHE / hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
-    if not classes.exists():
-        unfinished = classes.with_name(f"{classes.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        subprocess.run(["javac", "-d", str(unfinished), "-cp", jars, str(SOURCE)], check=True)
-        unfinished.rename(classes)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not classes.exists():
+            unfinished = classes.with_name(f"{classes.name}.unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
+            subprocess.run(["javac", "-d", str(unfinished), "-cp", jars, str(SOURCE)], check=True)
+            unfinished.rename(classes)
     return f"{classes}:{jars}"

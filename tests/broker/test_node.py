@@ -369,17 +369,19 @@ async def test_above_the_rate_of_the_broker_a_connection_waits_until_it_is_serve
 
 
 async def test_idle_connections_are_closed_but_not_those_that_wait(tmp_path: Path) -> None:
-    async with running(tmp_path, connections_max_idle_ms=40) as node, connected(node) as idle, connected(node) as busy:
+    async with running(tmp_path, connections_max_idle_ms=200) as node:
         await node.services.topics.create("orders", 1, {})
         fetch = FetchRequest(
-            max_wait_ms=300,
+            max_wait_ms=500,
             min_bytes=1,
             max_bytes=1000,
             topics=[FetchTopic(topic="orders", partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])],
         )
-        busy.send(fetch, 4)
-        assert await idle.is_closed()
-        assert len(await busy.receive()) > 8
+        async with connected(node) as busy:
+            busy.send(fetch, 4)
+            async with connected(node) as idle:
+                assert await idle.is_closed()
+            assert len(await busy.receive()) > 8
 
 
 async def test_what_a_client_sends_closes_its_own_connection_only(tmp_path: Path) -> None:

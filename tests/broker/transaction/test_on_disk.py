@@ -96,7 +96,11 @@ class DiskBroker:
 
 @asynccontextmanager
 async def disk_broker(directory: Path, store: InMemoryMetadataStore) -> AsyncIterator[DiskBroker]:
-    settings = Settings(log_dirs=str(directory), transaction_state_log_num_partitions=3)
+    settings = Settings(
+        log_dirs=str(directory),
+        transaction_state_log_num_partitions=3,
+        add_partitions_to_txn_retry_backoff_max_ms=10_000,  # markers may take their time on a busy machine
+    )
     clock = SystemClock()
     logs = LogDirectory(str(directory), disk=LocalDisk(), clock=clock)
     topics = Topics(store, logs, settings)
