@@ -93,18 +93,18 @@ def handle_produce(
     Only a batch that opens a transaction on its partition waits, for the transaction coordinator to confirm it, before
     it is appended; requests of one producer that wait like that keep their order. Versions 0 to 2 are advertised but
     refused: librdkafka takes a higher minimum for a broker without compression (KAFKA-18659).
-    Refuses as a whole: INVALID_REQUIRED_ACKS, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional batch but no
-    transactional id), INVALID_PRODUCER_ID_MAPPING (two producers in one request). Raises CloseConnection for an error
-    with acks=0. `timeout_ms` is not used: the disk finishes, or fails, and then the answer is KAFKA_STORAGE_ERROR.
+    Refuses as a whole: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional batch but no
+    transactional id), INVALID_PRODUCER_ID_MAPPING (two producers in one request); and with INVALID_REQUIRED_ACKS every
+    batch that could be appended. Raises CloseConnection for an error with acks=0. `timeout_ms` is not used: the disk finishes, or fails, and then the answer is KAFKA_STORAGE_ERROR.
     """
-    if request.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
-        return produce_failed(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
     production = _Production(context, request)
     refusal = production.read_request()
     if refusal is not ErrorCode.NONE:
         if request.acks == ACKS_NONE:
             raise CloseConnection(f"Produce with acks=0 was refused: {refusal.name}")
         return produce_failed(request, refusal, context.api_version)
+    if request.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
+        return production.refuse_writes(ErrorCode.INVALID_REQUIRED_ACKS)
     unverified = production.begin_verification()
     production.append()
     if unverified:
@@ -248,6 +248,12 @@ class _Production:
         if self._first_error is ErrorCode.NONE:
             self._first_error = error
         return _refused(partition, error, message)
+
+    def refuse_writes(self, error: ErrorCode) -> ProduceResponse:
+        """Append nothing, and say so for every batch that was not refused already."""
+        for write in self._writes:
+            self._answer_refused(write, error)
+        return self._response
 
     def _answer_refused(self, write: _Write, error: ErrorCode, message: str | None = None) -> None:
         write.answers[write.position] = self._refuse(write.partition, error, message)

@@ -156,6 +156,10 @@ def requests(producing: Producing) -> None:
     producing.ask("acks of 1", topic(name, (0, batch())), acks=1)
     producing.ask("acks of 2", topic(name, (0, batch())), acks=2)
     producing.ask("acks of -2", topic(name, (0, batch())), acks=-2)
+    producing.ask(
+        "acks of 2, one good, one unknown, one damaged", topic(name, (0, batch()), (7, batch()), (1, b"")), acks=2
+    )
+    producing.ask("acks of 2, an unknown topic", topic("nothing", (0, batch())), acks=2)
     if version < BY_ID:
         producing.ask("an empty topic name", topic("", (0, batch())))
         producing.ask("a bad topic name", topic("a b", (0, batch())))

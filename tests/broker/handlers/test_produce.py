@@ -302,9 +302,21 @@ async def test_sequence_with_a_gap_is_refused(broker: HandlerBroker) -> None:
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 100])
-async def test_unknown_acks_refuse_the_whole_request(broker: HandlerBroker, acks: int) -> None:
-    response = await broker.call(produce((0, batch()), (9, batch()), acks=acks), BY_NAME)
-    assert errors(response) == dict.fromkeys((0, 9), ErrorCode.INVALID_REQUIRED_ACKS)
+async def test_unknown_acks_refuse_all_that_could_be_appended(broker: HandlerBroker, acks: int) -> None:
+    response = await broker.call(produce((0, batch()), (1, b""), (9, batch()), acks=acks), BY_NAME)
+    assert errors(response) == {
+        0: ErrorCode.INVALID_REQUIRED_ACKS,
+        1: ErrorCode.INVALID_RECORD,
+        9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert end_offsets(broker) == [0, 0, 0]
+
+
+async def test_a_transactional_batch_without_a_transactional_id_counts_more_than_unknown_acks(
+    broker: HandlerBroker,
+) -> None:
+    response = await broker.call(produce((0, transactional()), acks=2), BY_NAME)
+    assert errors(response) == {0: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
 async def test_transactional_batch_without_a_transactional_id_refuses_the_whole_request(broker: HandlerBroker) -> None:
