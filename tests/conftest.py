@@ -28,6 +28,17 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # What costs seconds to start is started in one of the processes of `pytest --dist loadgroup`, for all who share it.
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "spark" in fixtures:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        elif "broker" in fixtures:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
     # kafka-python and py4j leave sockets to the garbage collector. Those of the last tests would be found when pytest
