@@ -138,6 +138,7 @@ class Figure:
     is_headline:    whether it belongs to the short table that is measured first.
     needs_java:     whether its clients do.
     most_rounds:    for what takes so long that a few rounds must do.
+    in_the_way:     what keeps brokers, or this one, from its targets; told where one is missed.
     """
 
     name: str
@@ -152,6 +153,7 @@ class Figure:
     is_headline: bool = False
     needs_java: bool = False
     most_rounds: int = 1_000
+    in_the_way: str = ""
 
     def is_about(self, subject: Subject) -> bool:
         """Whether it is measured on a subject: peers, which bear their address as a name, are compared like Kafka."""

@@ -63,6 +63,8 @@ FIGURES = (
         subjects=COMPARED,
         needs_launches=False,
         is_headline=True,
+        in_the_way="two processes are woken and three messages cross the loopback whatever the broker does; that is "
+        "most of the time with either.",
     ),
     Figure(
         name="steady-latency",

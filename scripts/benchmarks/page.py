@@ -122,6 +122,11 @@ def _figure(name: str, figure: Mapping[str, Any]) -> Iterator[str]:
     if load > cores + 1:
         company = f"{load:.0f} processes wanted {cores} cores"
         yield f"**The machine was busy with other things ({company}):** times are long, ranges wide.\n"
+    is_missed = any(
+        target["verdict"] == "missed" for one in (*figure["results"], *figure["ratios"]) for target in one["targets"]
+    )
+    if is_missed and FIGURES[name].in_the_way:
+        yield f"What is in the way: {FIGURES[name].in_the_way}\n"
     yield f"![{name}]({PICTURES_FOLDER}/{name}.svg)\n"
     results, ratios = figure["results"], figure["ratios"]
     subjects = list(dict.fromkeys(result["subject"] for result in results))

@@ -127,6 +127,19 @@ def test_the_page_tells_what_is_missed() -> None:
     assert "| footprint |  | idle memory | Fencepost, page cache / Kafka | 0.5 | ≤ 0.08 | **missed** |" in text
     assert "Passes until the brokers were warm: Kafka after 9." in text
     assert "| idle memory | MiB | 10 | 10 | 20 | 0.5 | 0.5 |" in text
+    assert f"What is in the way: {measured.in_the_way}" in text
+
+
+def test_the_page_says_nothing_is_in_the_way_of_what_is_met() -> None:
+    measured = FIGURES["footprint"]
+    results = [
+        result
+        for subject, value in ((DURABLE, 1.0), (PAGE_CACHE, 1.0), (REFERENCE, 20.0))
+        for result in summarize(measured, subject, [[Sample("idle memory", value, "MiB")]])
+    ]
+    text = page(as_json(results, ratios(measured, results), passes={REFERENCE: 9}))
+    assert "1 of 1 aims are met" in text
+    assert "in the way" not in text
 
 
 def test_peers_that_only_have_an_address_are_passed_over_where_brokers_are_started() -> None:
