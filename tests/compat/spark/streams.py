@@ -61,6 +61,18 @@ def copied(where: Path) -> list[str]:
     return sorted((row["value"] for row in rows), key=int)
 
 
+def to_sink(check: Check, frame: Any, *, topic: str) -> Any:
+    """A running query that writes its rows into a topic."""
+    return (
+        frame.writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", check.bootstrap)
+        .option("topic", topic)
+        .option("checkpointLocation", str(folder(check)))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
+
+
 def stream_available_now(check: Check) -> None:
     topic = create_topic(check, "topic", 2)
     produce(check, topic, numbers(0, 60), partition=0)
@@ -159,24 +171,24 @@ def stream_with_data_loss(check: Check) -> None:
 
 
 def stream_to_sink_through_kill(check: Check) -> None:
-    """The broker is killed while records go from topic to topic: every one arrives, none of a task twice."""
+    stream_to_sink_through(check, "kill")
+
+
+def stream_to_sink_through_termination(check: Check) -> None:
+    stream_to_sink_through(check, "terminate")
+
+
+def stream_to_sink_through(check: Check, how: str) -> None:
+    """The broker ends while records go from topic to topic: every one arrives, none of a task twice."""
     source = create_topic(check, "source", 2)
     target = create_topic(check, "target", 2)
     produce(check, source, numbers(0, 1_000), partition=0)
     produce(check, source, numbers(1_000, 2_000), partition=1)
-    query = (
-        read_stream(check, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="200")
-        .select("key", "value")
-        .writeStream.format("kafka")
-        .option("kafka.bootstrap.servers", check.bootstrap)
-        .option("topic", target)
-        .option("checkpointLocation", str(folder(check)))
-        .trigger(processingTime="100 milliseconds")
-        .start()
-    )
+    frame = read_stream(check, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="200")
+    query = to_sink(check, frame.select("key", "value"), topic=target)
     try:
         check.until("it is on its way", lambda: len(query.recentProgress) >= 2)
-        check.restart("kill")
+        check.restart(how)
         produce(check, source, numbers(2_000, 2_500), partition=0)
         query.processAllAvailable()
     finally:
