@@ -17,6 +17,7 @@ from scripts.kafka_clients import KAFKA_CLIENTS_VERSION, kafka_class_path
 SOURCE = Path(__file__).parent / "clients" / "Transactions.java"
 CACHE = ROOT / ".cache" / "bench" / "java"
 TOOL_TIMEOUT_S = 300
+CONSUMER_PATIENCE_MS = 120_000  # until its next record, the first one included, on a machine that is busy
 JVM_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC")
 PRODUCED = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec", re.MULTILINE)
 
@@ -47,6 +48,7 @@ def consumer_performance(broker: Broker, topic: str, *, records: int, fetch_byte
         "ConsumerPerformance",
         *("--bootstrap-server", bootstrap(broker), "--topic", topic, "--num-records", str(records)),
         *("--fetch-size", str(fetch_bytes), "--group", f"bench-{topic}", "--hide-header"),
+        *("--timeout", str(CONSUMER_PATIENCE_MS)),
     )
     # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, MB/s and records/s of the fetches
     lines = [line.split(", ") for line in output.splitlines() if line.count(", ") >= 9]
