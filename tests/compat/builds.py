@@ -17,7 +17,7 @@ from tests.compat.harness import CLIENTS_FOLDER, Client, NotHereError, build_onc
 
 GO_CHECKS = CLIENTS_FOLDER / "go-checks"
 # librdkafka is compiled as part of its crate; a machine that needs longer leaves the client out.
-RUST_BUILD_LIMIT_S = 240
+RUST_BUILD_LIMIT_S = 480
 # What every distribution has: kcat's packages are unpacked without them.
 SYSTEM_PACKAGES = ("libc6", "libgcc-s1", "gcc-")
 
