@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -52,7 +51,6 @@ class ClientProcess:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
             )
         self._reader = threading.Thread(target=self._follow, name=self.name, daemon=True)
         self._reader.start()
