@@ -95,7 +95,7 @@ final class GroupTools {
     }
 
     /** The new offsets that it prints, by partition. */
-    private static List<String> reset(Check check, String group, String topic, String... arguments) throws Exception {
+    static List<String> reset(Check check, String group, String topic, String... arguments) throws Exception {
         return Tool.words(groups(check, TopicTools.with(arguments, "--reset-offsets", "--group", group, "--topic", topic)))
                 .stream().filter(row -> row.get(0).equals(group)).sorted((one, other) -> one.get(2).compareTo(other.get(2)))
                 .map(row -> row.get(3)).toList();

@@ -9,6 +9,7 @@ final class Main {
         GroupTools.addTo(checks);
         TransactionTools.addTo(checks);
         ClusterTools.addTo(checks);
+        ManyClientsTools.addTo(checks);
         checks.main(arguments);
     }
 }
