@@ -49,7 +49,7 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("kept")
     exit_code, _, said = soak(tmp_path, "--minutes", "0.1")
     assert exit_code == 2
-    assert "is not empty" in said
+    assert "is not empty" in " ".join(said.split())  # a long path wraps the line
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 

@@ -20,11 +20,15 @@ with warnings.catch_warnings():
 # py4j and kafka-python leave sockets to the garbage collector, which then warns in whatever test is running.
 UNCLOSED_SOCKETS = ("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
+SESSION_TIMEOUT_S = 300
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+            if item.get_closest_marker("timeout") is None:  # the first one also waits for the session, and for its jars
+                item.add_marker(pytest.mark.timeout(SESSION_TIMEOUT_S))
             for unclosed in UNCLOSED_SOCKETS:
                 item.add_marker(pytest.mark.filterwarnings(unclosed))
 
