@@ -93,9 +93,10 @@ def handle_produce(
     Only a batch that opens a transaction on its partition waits, for the transaction coordinator to confirm it, before
     it is appended; requests of one producer that wait like that keep their order. Versions 0 to 2 are advertised but
     refused: librdkafka takes a higher minimum for a broker without compression (KAFKA-18659).
-    Refuses as a whole: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional batch but no
-    transactional id), INVALID_PRODUCER_ID_MAPPING (two producers in one request); and with INVALID_REQUIRED_ACKS every
-    batch that could be appended. Raises CloseConnection for an error with acks=0. `timeout_ms` is not used: the disk finishes, or fails, and then the answer is KAFKA_STORAGE_ERROR.
+    Refuses as a whole: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional batch but no transactional id),
+    INVALID_PRODUCER_ID_MAPPING (two producers in one request). With INVALID_REQUIRED_ACKS it refuses every batch that
+    could be appended. Raises CloseConnection for an error with acks=0. `timeout_ms` is not used: the disk finishes, or
+    fails, and then the answer is KAFKA_STORAGE_ERROR.
     """
     production = _Production(context, request)
     refusal = production.read_request()
