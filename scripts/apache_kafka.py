@@ -24,7 +24,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-ROOT = Path(__file__).resolve().parent.parent
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from scripts.free_port import free_port
+
+ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache"
 KAFKA_VERSION = "4.3.0"
 SCALA_VERSION = "2.13"
@@ -84,14 +89,6 @@ def fetch_jars(version: str = KAFKA_VERSION) -> Path:
         )
     (jars / ".complete").touch()
     return jars
-
-
-def free_port() -> int:
-    """A TCP port on the loopback address that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass

@@ -20,11 +20,12 @@ from pathlib import Path
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.apache_kafka import ApacheKafka, free_port
+from scripts.apache_kafka import ApacheKafka
 from scripts.diffing.comparison import Answers, Deviation, answers_of, compare, described, load, save
 from scripts.diffing.declared import undeclared
 from scripts.diffing.fencepost import SETTINGS, running_fencepost
 from scripts.diffing.sequences import SEQUENCES
+from scripts.free_port import free_port
 
 Address = tuple[str, int]
 

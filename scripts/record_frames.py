@@ -24,7 +24,8 @@ if __package__ in (None, ""):
 
 from kafka.protocol.api_key import ApiKey
 
-from scripts.apache_kafka import ROOT, ApacheKafka, fetch_jars, free_port
+from scripts.apache_kafka import ROOT, ApacheKafka, fetch_jars
+from scripts.free_port import free_port
 from scripts.kafka_clients import kafka_class_path
 from scripts.recording import python_clients, raw_requests
 from scripts.recording.proxy import Exchange, RecordingProxy

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -113,11 +112,3 @@ def resident_memory(process_id: int) -> ResidentMemory:
 def _family(process_id: int) -> list[psutil.Process]:
     process = psutil.Process(process_id)
     return [process, *process.children(recursive=True)]
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scripts.apache_kafka import ApacheKafka
-from scripts.benchmarks.broker_process import BrokerProcess, free_port
+from scripts.benchmarks.broker_process import BrokerProcess
+from scripts.free_port import free_port
 
 JAVA_OPTIONS = (
     "-server",

@@ -16,7 +16,8 @@ from typing import Any
 
 from kafka.protocol import admin, metadata, producer
 
-from scripts.apache_kafka import ROOT, ApacheKafka, free_port
+from scripts.apache_kafka import ROOT, ApacheKafka
+from scripts.free_port import free_port
 from scripts.recording.raw_session import RETRYABLE, Session, record_batch
 
 ANSWERS = ROOT / "tests" / "frames" / "transaction_answers.json"

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+
+from scripts.free_port import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 READY = re.compile(rb"fencepost is ready|event=ready|: ready")
@@ -31,7 +32,7 @@ class Broker:
     def __init__(self, data_directory: Path, log_path: Path, settings: Mapping[str, str]) -> None:
         self.data_directory = data_directory
         self.log_path = log_path
-        self.port = _free_port()
+        self.port = free_port()
         self.recoveries_s: list[float] = []  # from the start of the process to its ready line, after the first start
         self._settings = dict(settings)
         self._process: subprocess.Popen[bytes] | None = None
@@ -147,10 +148,3 @@ class Broker:
         if self._sink is not None:
             self._sink.wait()
         self._process = self._sink = None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from scripts.free_port import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 READY = re.compile(r"ready: (?P<host>\S+):(?P<port>\d+)")
 START_TIMEOUT_S = 60.0
@@ -38,7 +40,7 @@ class BrokerProcess:
         self.data_directory = data_directory
         self.settings = dict(settings or {})
         self.host = "127.0.0.1"
-        self.port = 0
+        self.port = free_port()
         self._log_path = data_directory.parent / f"{data_directory.name}.broker.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._sink: subprocess.Popen[bytes] | None = None
