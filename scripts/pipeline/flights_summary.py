@@ -14,10 +14,13 @@ The job needs nothing but pyspark. The last line it prints is one JSON object: w
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import pyspark
@@ -49,7 +52,9 @@ def spark_session(name: str, *, driver_memory: str = "1g", cores: int = 2) -> Sp
         .config("spark.sql.shuffle.partitions", str(cores))
         .config("spark.sql.session.timeZone", "UTC")
     )
+    resolving: AbstractContextManager[None] = nullcontext()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        resolving = _alone_in_ivy()
         # Spark binds to the machine's host name otherwise, which need not resolve.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -64,9 +69,20 @@ def spark_session(name: str, *, driver_memory: str = "1g", cores: int = 2) -> Sp
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.log.level", "WARN")
         )
-    session = builder.getOrCreate()
+    with resolving:
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+@contextmanager
+def _alone_in_ivy() -> Iterator[None]:
+    """Ivy expects no other Ivy in its cache; two sessions that start together would spoil each other's downloads."""
+    cache = ROOT / ".cache" / "ivy"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def summarize(session: SparkSession, bootstrap_servers: str, output: Path) -> Path:
