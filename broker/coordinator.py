@@ -21,7 +21,6 @@ import structlog
 from broker.clock import Clock
 from broker.coordinator_replay import Replay
 from broker.disk import StorageError
-from broker.log.flusher import Patience
 from broker.log.results import AppendOrigin
 from broker.shard import (
     CoordinatorRecord,
@@ -105,7 +104,6 @@ class CoordinatorRuntime(Generic[S]):
     applied:    called in the same step, after a decision's records were applied and after a partition has been loaded;
                 not yet durable then.
     only_latest_count: whether the last record of a key says all there is to know about it, which makes loading faster.
-    patience:   how long requests can wait for their sync to begin; those of transactions never do.
     """
 
     def __init__(
@@ -116,14 +114,12 @@ class CoordinatorRuntime(Generic[S]):
         clock: Clock,
         applied: Callable[[CoordinatorPartition[S]], None] | None = None,
         only_latest_count: bool = False,
-        patience: Patience = Patience.NONE,
     ) -> None:
         self.name = name
         self._make_shard = make_shard
         self._clock = clock
         self._applied = applied
         self._only_latest_count = only_latest_count
-        self._patience = patience
         self._partitions: dict[int, CoordinatorPartition[S]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._load_turn = asyncio.Lock()
@@ -184,7 +180,7 @@ class CoordinatorRuntime(Generic[S]):
         decision = decide(partition.shard)
         if isinstance(decision.reply, Parked) or decision.answers:
             raise TypeError("replies to waiting requests leave only when they are durable")
-        self._carry_out(partition, decision, Patience.PAUSE)
+        self._carry_out(partition, decision, is_awaited=False)
         return decision.reply
 
     async def durable(self, index: int) -> None:
@@ -192,18 +188,15 @@ class CoordinatorRuntime(Generic[S]):
         await self._durable(self.partition(index))
 
     def _carry_out(
-        self, partition: CoordinatorPartition[S], decision: Decision[Any], patience: Patience | None = None
+        self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool = True
     ) -> None:
         if decision.records:
-            if patience is None:
-                # A transaction waits for the records that belong to it, one step after another.
-                patience = self._patience if decision.producer is None else Patience.NONE
-            self._append(partition, decision, patience)
+            self._append(partition, decision, is_awaited=is_awaited)
             if self._applied is not None:
                 self._applied(partition)
         self._schedule(partition)
 
-    def _append(self, partition: CoordinatorPartition[S], decision: Decision[Any], patience: Patience) -> None:
+    def _append(self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool) -> None:
         now_ms = self._clock.now_ms()
         producer_id, producer_epoch = decision.producer or (-1, -1)
         batch = build_batch(
@@ -218,7 +211,7 @@ class CoordinatorRuntime(Generic[S]):
                 origin=AppendOrigin.COORDINATOR,
                 now_ms=now_ms,
                 guard=decision.guard,
-                patience=patience,
+                is_awaited=is_awaited,
             )
         except StorageError as error:
             self._take_offline(partition, error)

@@ -33,7 +33,6 @@ from broker.group.share.groups import ShareGroups
 from broker.group.streams.groups import StreamsGroups
 from broker.group.streams.service import StreamsGroupService
 from broker.group_configs import GroupConfigs
-from broker.log.flusher import Patience
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from broker.topics import Topics
@@ -101,10 +100,7 @@ class GroupService:
             streams_max_size=settings.group_streams_max_size,
         )
         self._runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
-            "group",
-            make_shard=lambda _: GroupCoordinatorShard(config, topics.metadata),
-            clock=clock,
-            patience=Patience.GATHERING,
+            "group", make_shard=lambda _: GroupCoordinatorShard(config, topics.metadata), clock=clock
         )
         # A crash between the deletion of a topic and that of its offsets leaves them behind.
         self._offsets_topic = CoordinatedTopic(

@@ -105,8 +105,7 @@ class DurableLog:
         self._insist_on_online()
         if not self.config.is_durable:
             return DONE
-        # Otherwise the sync that runs covers it, or one that is about to.
-        if end_offset > self._sync_target and not self._flusher.is_asked_to_sync(self):
+        if end_offset > self._sync_target:  # otherwise the sync that runs covers it
             self._flusher.request(self)
         return self._waiters.wait_for(end_offset)
 

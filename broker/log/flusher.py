@@ -1,17 +1,14 @@
 """Group commit: what many partitions have appended becomes durable in one sync, and what arrives meanwhile in the next.
 
 An idle flusher starts at the end of the current turn of the event loop, so that requests that arrived together share
-a sync and a single one waits for nothing but the disk. At most one sync runs at a time. Two kinds of work do not start
-one at once: small records that many clients send all the time are gathered, so that each does not cost a sync; and what
-nobody waits for goes with the next sync of its log, or after a pause with one of its own.
-Source of gathering: Kafka's group.coordinator.append.linger.ms, which waits whether or not others come.
+a sync and a single one waits for nothing but the disk. At most one sync runs at a time. What nobody waits for does not
+start one: it goes with the next sync of its log, or after a pause with one of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from enum import Enum
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -20,22 +17,8 @@ from broker.disk import Disk, LogFile, StorageError
 
 log = structlog.get_logger(__name__)
 
-GATHERING_S = 0.005
 LONGEST_PAUSE_S = 0.02
 LOGS_PER_SYNC = 64  # so that one busy turn does not make everybody wait for hundreds of files
-
-
-class Patience(Enum):
-    """How long what was appended can wait before it is synced.
-
-    NONE:      for the end of this turn of the event loop.
-    GATHERING: until `GATHERING_S` after the last sync for its kind began: a single one does not wait at all.
-    PAUSE:     for `LONGEST_PAUSE_S`, as nobody waits for it.
-    """
-
-    NONE = "none"
-    GATHERING = "gathering"
-    PAUSE = "pause"
 
 
 class SyncWork(NamedTuple):
@@ -63,73 +46,36 @@ class Flusher:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._dirty: dict[Syncable, None] = {}
-        self._gathered: dict[Syncable, None] = {}
-        self._gathering: asyncio.TimerHandle | None = None
-        self._gathered_until_s = 0.0
-        self._unawaited: dict[Syncable, None] = {}
-        self._pause: asyncio.TimerHandle | None = None
+        self._patient: dict[Syncable, None] = {}
+        self._patience: asyncio.TimerHandle | None = None
         self._syncing: list[tuple[Syncable, SyncWork]] = []
         self._is_running = False
         self._idle_waiters: list[asyncio.Future[None]] = []
         self.sync_count = 0
 
-    def request(self, log_to_sync: Syncable, patience: Patience = Patience.NONE) -> None:
-        """Have a log synced: with the others of this turn if nothing is being synced, else after the sync that runs.
-
-        With patience, a little later. Asking again with less of it counts.
-        """
-        if patience is Patience.NONE:
-            self._request(log_to_sync)
-        elif patience is Patience.GATHERING:
-            self._gather(log_to_sync)
-        else:
-            self._unawaited[log_to_sync] = None
-            if self._pause is None:
-                self._pause = asyncio.get_running_loop().call_later(LONGEST_PAUSE_S, self._end_pause)
-
-    def is_asked_to_sync(self, log_to_sync: Syncable) -> bool:
-        """Whether a sync will begin for those who wait for what the log has now."""
-        return log_to_sync in self._dirty or log_to_sync in self._gathered
-
-    def _request(self, log_to_sync: Syncable) -> None:
+    def request(self, log_to_sync: Syncable) -> None:
+        """Have a log synced: with the others of this turn if nothing is being synced, else after the sync that runs."""
         self._dirty[log_to_sync] = None
         if not self._is_running:
             self._is_running = True
             asyncio.get_running_loop().call_soon(self._start)
 
-    def _gather(self, log_to_sync: Syncable) -> None:
-        if log_to_sync in self._dirty:
-            return
-        self._gathered[log_to_sync] = None
-        if self._gathering is not None:
-            return
-        loop = asyncio.get_running_loop()
-        remaining_s = self._gathered_until_s - loop.time()
-        if remaining_s <= 0:
-            self._end_gathering()
-        else:
-            self._gathering = loop.call_later(remaining_s, self._end_gathering)
-
-    def _end_gathering(self) -> None:
-        if self._gathering is not None:
-            self._gathering.cancel()
-            self._gathering = None
-        self._gathered_until_s = asyncio.get_running_loop().time() + GATHERING_S
-        gathered, self._gathered = self._gathered, {}
-        for log_to_sync in gathered:
-            self._request(log_to_sync)
+    def request_within_pause(self, log_to_sync: Syncable) -> None:
+        """Have a log synced for which nobody waits: before `LONGEST_PAUSE_S` are over."""
+        self._patient[log_to_sync] = None
+        if self._patience is None:
+            self._patience = asyncio.get_running_loop().call_later(LONGEST_PAUSE_S, self._end_pause)
 
     def _end_pause(self) -> None:
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
-        unawaited, self._unawaited = self._unawaited, {}
-        for log_to_sync in unawaited:
-            self._request(log_to_sync)
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        patient, self._patient = self._patient, {}
+        for log_to_sync in patient:
+            self.request(log_to_sync)
 
     async def drain(self) -> None:
         """Return when nothing is left to sync."""
-        self._end_gathering()
         self._end_pause()
         while self._is_running:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -148,8 +94,7 @@ class Flusher:
             for log_to_sync in dirty:
                 del self._dirty[log_to_sync]
         for log_to_sync in dirty:
-            self._gathered.pop(log_to_sync, None)
-            self._unawaited.pop(log_to_sync, None)
+            self._patient.pop(log_to_sync, None)
             work = log_to_sync.begin_sync()
             self._syncing.append((log_to_sync, work))
             files.extend(work.files)

@@ -18,7 +18,6 @@ from broker.log.batch_preparation import (
     prepare_own_batch,
 )
 from broker.log.batch_scan import DamagedLogError
-from broker.log.flusher import Patience
 from broker.log.log_config import LogConfig
 from broker.log.log_segments import EMPTY
 from broker.log.producer_replay import usable_transaction_index
@@ -79,14 +78,14 @@ class PartitionLog(SweptLog):
         origin: AppendOrigin,
         now_ms: int,
         guard: VerificationGuard | None = None,
-        patience: Patience = Patience.NONE,
+        is_awaited: bool = True,
     ) -> AppendResult:
         """Append one record batch at the end of the log and give its records their offsets.
 
         batch:  exactly one v2 batch, as sent; offset and leader epoch are overwritten, the rest is written as it is.
         origin: a coordinator's batch is its own work: neither its checksum nor its sequence is looked at.
         guard:  from `begin_verification`, where the batch had to be verified.
-        patience: how long whoever will ask for `flushed` can wait for the sync to begin.
+        is_awaited: false where nobody will ask for `flushed` soon: it may become durable a little later then.
         Returns the offsets given; for a retry among the producer's last five batches, those given before. Durable only
         after `flushed`.
         Refuses, as a value: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
@@ -118,7 +117,7 @@ class PartitionLog(SweptLog):
             self._producers.apply_data_batch(
                 header, base_offset=base_offset, max_timestamp_ms=header.max_timestamp_ms, now_ms=now_ms
             )
-        self._appended(patience)
+        self._appended(is_awaited=is_awaited)
         return AppendResult(
             ErrorCode.NONE,
             base_offset,
@@ -221,9 +220,12 @@ class PartitionLog(SweptLog):
             return False
         return header.max_timestamp_ms - first_timestamp_ms > retention.roll_age_ms(self.topic_partition, config)
 
-    def _appended(self, patience: Patience = Patience.NONE) -> None:
+    def _appended(self, *, is_awaited: bool = True) -> None:
         if self.config.is_durable:
-            self._flusher.request(self, patience)
+            if is_awaited:
+                self._flusher.request(self)
+            else:
+                self._flusher.request_within_pause(self)
             self._update_stable()
         else:
             self.high_watermark = self.log_end_offset

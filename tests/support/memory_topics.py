@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from broker.disk import StorageError
-from broker.log.flusher import Patience
 from broker.log.partition_log import PartitionLog
 from broker.log.results import AppendOrigin, AppendResult, Isolation, LogRead, MarkerObserver
 from broker.metadata.image import MetadataImage, TopicMetadata
@@ -62,7 +61,7 @@ class MemoryLog:
         origin: AppendOrigin,
         now_ms: int,
         guard: object | None = None,
-        patience: Patience = Patience.NONE,
+        is_awaited: bool = True,
     ) -> AppendResult:
         self.guards.append(guard)
         return self._append(bytearray(batch))

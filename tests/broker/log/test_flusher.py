@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import cast
 
 from broker.disk import Disk, LogFile, StorageError
-from broker.log.flusher import GATHERING_S, LOGS_PER_SYNC, Flusher, Patience, SyncWork
+from broker.log.flusher import LOGS_PER_SYNC, Flusher, SyncWork
 
 
 class NamedFile:
@@ -127,7 +127,7 @@ async def test_what_nobody_waits_for_goes_with_the_next_sync_of_its_log_and_with
     disk = SteppedDisk()
     flusher = Flusher(cast("Disk", disk))
     patient, other = DirtyLog("patient"), DirtyLog("other")
-    flusher.request(patient, Patience.PAUSE)
+    flusher.request_within_pause(patient)
     await turn()
     assert disk.syncs == []
     flusher.request(other)
@@ -147,7 +147,7 @@ async def test_what_nobody_waits_for_is_synced_after_a_pause() -> None:
     disk = SteppedDisk()
     flusher = Flusher(cast("Disk", disk))
     patient = DirtyLog("patient")
-    flusher.request(patient, Patience.PAUSE)
+    flusher.request_within_pause(patient)
     while not disk.syncs:  # noqa: ASYNC110  # nothing tells of the sync but the disk
         await asyncio.sleep(0.001)
     disk.syncs[-1][2].set_result(None)
@@ -159,70 +159,13 @@ async def test_draining_syncs_what_nobody_waits_for() -> None:
     disk = SteppedDisk()
     flusher = Flusher(cast("Disk", disk))
     patient = DirtyLog("patient")
-    flusher.request(patient, Patience.PAUSE)
+    flusher.request_within_pause(patient)
     drained = asyncio.ensure_future(flusher.drain())
     await turn()
     assert [files for files, _, _ in disk.syncs] == [["patient"]]
     disk.syncs[-1][2].set_result(None)
     await drained
     assert patient.ended == [None]
-
-
-async def test_the_first_to_be_gathered_is_synced_at_once_and_those_that_follow_together() -> None:
-    disk = SteppedDisk()
-    flusher = Flusher(cast("Disk", disk))
-    first, second, third = DirtyLog("first"), DirtyLog("second"), DirtyLog("third")
-    loop = asyncio.get_running_loop()
-    flusher.request(first, Patience.GATHERING)
-    began_at_s = loop.time()
-    await turn()
-    assert [files for files, _, _ in disk.syncs] == [["first"]]
-    disk.syncs[-1][2].set_result(None)
-    await turn()
-    flusher.request(second, Patience.GATHERING)
-    flusher.request(third, Patience.GATHERING)
-    flusher.request(second, Patience.GATHERING)
-    assert flusher.is_asked_to_sync(second)
-    while len(disk.syncs) < 2:  # noqa: ASYNC110  # nothing tells of the sync but the disk
-        await asyncio.sleep(0.0005)
-    assert loop.time() - began_at_s > GATHERING_S / 2
-    assert [files for files, _, _ in disk.syncs] == [["first"], ["second", "third"]]
-    disk.syncs[-1][2].set_result(None)
-    await flusher.drain()
-    assert flusher.sync_count == 2
-
-
-async def test_what_is_being_gathered_is_synced_at_once_when_somebody_cannot_wait() -> None:
-    disk = SteppedDisk()
-    flusher = Flusher(cast("Disk", disk))
-    first, second = DirtyLog("first"), DirtyLog("second")
-    flusher.request(first, Patience.GATHERING)
-    await turn()
-    disk.syncs[-1][2].set_result(None)
-    await turn()
-    flusher.request(second, Patience.GATHERING)
-    flusher.request(second)
-    await turn()
-    assert [files for files, _, _ in disk.syncs] == [["first"], ["second"]]
-    disk.syncs[-1][2].set_result(None)
-    await flusher.drain()
-    assert flusher.sync_count == 2
-
-
-async def test_draining_syncs_what_is_being_gathered() -> None:
-    disk = SteppedDisk()
-    flusher = Flusher(cast("Disk", disk))
-    first, second = DirtyLog("first"), DirtyLog("second")
-    flusher.request(first, Patience.GATHERING)
-    await turn()
-    disk.syncs[-1][2].set_result(None)
-    await turn()
-    flusher.request(second, Patience.GATHERING)
-    drained = asyncio.ensure_future(flusher.drain())
-    await turn()
-    disk.syncs[-1][2].set_result(None)
-    await drained
-    assert first.ended == second.ended == [None]
 
 
 async def test_an_idle_flusher_is_drained_at_once() -> None:
