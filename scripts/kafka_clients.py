@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
 from pathlib import Path
 
 import pyspark
+
+from scripts.alone import alone_in
 
 ROOT = Path(__file__).resolve().parents[1]
 KAFKA_CLIENTS_VERSION = "4.3.0"
@@ -23,9 +24,7 @@ def kafka_class_path(artifact: str, version: str, *, timeout_s: float = FETCH_TI
     complete = folder / ".complete"
     if not complete.exists():
         cache = ROOT / ".cache" / "ivy" / "kafka-clients"
-        cache.mkdir(parents=True, exist_ok=True)
-        with (cache / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # Ivy expects no other Ivy in its cache
+        with alone_in(cache):  # Ivy expects no other Ivy there
             if not complete.exists():
                 _fetch(artifact, version, cache, folder, timeout_s)
                 complete.touch()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
+from scripts.alone import alone_in
 from scripts.benchmarks.broker_process import ROOT
 from scripts.benchmarks.client_process import ClientFailedError, ClientProcess, bootstrap
 from scripts.benchmarks.figures import Broker
@@ -87,9 +87,7 @@ def _compiled() -> str:
     """The class path of the program, compiled where its source is not yet."""
     jars = kafka_class_path("kafka-clients", KAFKA_CLIENTS_VERSION)
     classes = CACHE / hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone_in(CACHE):
         if not classes.exists():
             unfinished = classes.with_name(f"{classes.name}.unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)

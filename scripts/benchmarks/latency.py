@@ -63,8 +63,7 @@ FIGURES = (
         subjects=COMPARED,
         needs_launches=False,
         is_headline=True,
-        in_the_way="two processes are woken and three messages cross the loopback whatever the broker does; that is "
-        "most of the time with either.",
+        in_the_way="two processes are woken and three messages cross the loopback whatever the broker does.",
     ),
     Figure(
         name="steady-latency",
