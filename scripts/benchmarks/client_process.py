@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -18,6 +19,8 @@ from scripts.benchmarks.broker_process import ROOT
 from scripts.benchmarks.figures import Broker
 
 END_TIMEOUT_S = 30.0
+LONGEST_S = 900.0
+"""No program takes so long: one that does hangs, and is killed."""
 
 
 class ClientFailedError(Exception):
@@ -35,12 +38,17 @@ class Measured(NamedTuple):
 class ClientProcess:
     """One program; a context manager, so that none is left behind."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], *, longest_s: float = LONGEST_S) -> None:
         self._name = " ".join(command[-2:])
+        self._longest_s = longest_s
+        self._gave_up = False
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  # closed with the process
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
         )
+        self._patience = threading.Timer(longest_s, self._give_up)
+        self._patience.daemon = True
+        self._patience.start()
 
     def wait_until_ready(self) -> None:
         """Raises ClientFailedError."""
@@ -66,6 +74,7 @@ class ClientProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._patience.cancel()
         if error is not None:
             self._process.kill()
         try:
@@ -79,13 +88,19 @@ class ClientProcess:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
+    def _give_up(self) -> None:
+        self._gave_up = True
+        self._process.kill()
+
     def _fail(self) -> None:
+        self._patience.cancel()
         self._process.kill()
         self._process.communicate()
         self._errors.seek(0)
         errors = self._errors.read()
         self._errors.close()
-        raise ClientFailedError(f"{self._name}:\n{errors[-2_000:]}")
+        reason = f" was killed after {self._longest_s:g} s without a result" if self._gave_up else ""
+        raise ClientFailedError(f"{self._name}{reason}:\n{errors[-2_000:]}")
 
 
 def client(program: str, **parameters: Any) -> ClientProcess:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from scripts.benchmarks.client import RefusedError
-from scripts.benchmarks.client_process import ClientFailedError, client
+from scripts.benchmarks.client_process import ClientFailedError, ClientProcess, client
 from scripts.benchmarks.command import main
 from scripts.benchmarks.figures import (
     COMPARED,
@@ -274,3 +275,9 @@ def test_a_figure_that_cannot_be_measured_does_not_end_the_others(
     assert "fails: RefusedError: NOT_LEADER_OR_FOLLOWER" in told
     assert "not measured: fails" in told
     assert list(json.loads(output.read_text())["figures"]) == ["works"]
+
+
+def test_a_client_that_says_nothing_is_killed_and_named() -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with ClientProcess(command, longest_s=0.2) as process, pytest.raises(ClientFailedError, match=r"killed after 0.2 s"):
+        process.wait_until_ready()

@@ -45,7 +45,16 @@ public final class Transactions {
         }
     }
 
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
+        try {
+            run(arguments);
+        } catch (Exception failed) {
+            failed.printStackTrace();
+            System.exit(1); // the threads of the others would keep it alive
+        }
+    }
+
+    private static void run(String[] arguments) throws Exception {
         Transactions transactions = new Transactions(
                 arguments[0],
                 arguments[1],
@@ -93,6 +102,9 @@ public final class Transactions {
                 producer.send(new ProducerRecord<>(topic, (number * perTransaction + index) % partitions, null, VALUE));
             }
             long begin = System.nanoTime();
+            // The sender may take the end of the transaction for all there is to send, if it comes while it looks: the
+            // broker then has nothing to commit. What is flushed before cannot be overtaken.
+            producer.flush();
             producer.commitTransaction();
             commits.add((System.nanoTime() - begin) / 1e6);
         }
