@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -23,7 +22,7 @@ from scripts.benchmarks.kafka import KafkaSubject
 from scripts.benchmarks.memory import FilledMemory
 from scripts.benchmarks.peer import PeerSubject
 from scripts.benchmarks.ratios import Ratio, comparison_table, ratios
-from scripts.benchmarks.results import Result, as_json, merged
+from scripts.benchmarks.results import MOST_COMPANY, Result, as_json, machine, merged
 from scripts.benchmarks.runner import Runner
 from scripts.benchmarks.table import FIGURES
 
@@ -69,7 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ) as runner,
         ExitStack() as at_the_end,
     ):
-        warn_of_company(runner.progress)
+        where = machine()
+        warn_of_company(runner.progress, where["load_average"], where["cores"])
         memory = None
         if options.fill_memory:
             options.cache.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results += measured
             compared += figure_ratios
             if options.json is not None:  # after every figure: hours of measuring are not lost with the last one
-                content = as_json(results, compared, passes=runner.passes)
+                content = as_json(results, compared, where=where, passes=runner.passes)
                 options.json.parent.mkdir(parents=True, exist_ok=True)
                 options.json.write_text(json.dumps(merged(options.json, content), indent=1) + "\n")
             if options.plot is not None:
@@ -121,7 +121,7 @@ def write_page(console: Console, path: Path) -> int:
 
 
 def draw(directory: Path, results: Sequence[Result]) -> None:
-    draw_content(directory, as_json(results, (), passes={}))
+    draw_content(directory, as_json(results, (), where={}, passes={}))
 
 
 def draw_content(directory: Path, content: dict[str, object]) -> None:
@@ -165,10 +165,9 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def warn_of_company(console: Console) -> None:
+def warn_of_company(console: Console, load: float, cores: int) -> None:
     """Figures of time mean little on a machine that has other things to do."""
-    busy, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if busy > cores / 2:
+    if load > cores * MOST_COMPANY:
         console.print(
-            f"[yellow]the machine is busy (load {busy:.1f} on {cores} cores): expect slow, wide figures[/yellow]"
+            f"[yellow]the machine is busy (load {load:.1f} on {cores} cores): expect slow, wide figures[/yellow]"
         )

@@ -19,6 +19,9 @@ import confluent_kafka
 from scripts.apache_kafka import KAFKA_VERSION
 from scripts.benchmarks.figures import DURABLE, PAGE_CACHE, Figure, RatioTarget, Sample, Target
 
+MOST_COMPANY = 0.5
+"""Processes per core that may be busy with other things before figures of time mean little."""
+
 if TYPE_CHECKING:
     from scripts.benchmarks.ratios import Ratio
 
@@ -68,12 +71,15 @@ def readable(value: float) -> str:
     return f"{value:.3g}"
 
 
-def as_json(results: Sequence[Result], ratios: Sequence[Ratio], *, passes: Mapping[str, int]) -> dict[str, Any]:
+def as_json(
+    results: Sequence[Result], ratios: Sequence[Ratio], *, where: Mapping[str, Any], passes: Mapping[str, int]
+) -> dict[str, Any]:
     """Everything, by figure, each with the machine that it was measured on and when.
 
+    where:  `machine()` before the first was measured: afterwards its load is that of the measuring.
     passes: after how many passes each broker was warm, where it was warmed.
     """
-    where, today = machine(), time.strftime("%Y-%m-%d")
+    today = time.strftime("%Y-%m-%d")
     figures: dict[str, Any] = {}
     for result in results:
         figure = figures.setdefault(

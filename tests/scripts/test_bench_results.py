@@ -33,6 +33,8 @@ from scripts.benchmarks.runner import Runner
 from scripts.benchmarks.table import FAMILIES, FIGURES
 from scripts.benchmarks.warm_up import is_settled
 
+WHERE = {"cores": 2, "load_average": 0.2, "python": "3.11.0"}
+
 
 class NoSubject:
     """A subject that no figure of these tests starts."""
@@ -70,7 +72,7 @@ def test_a_target_is_compared_with_the_median(target: Target, verdict: str) -> N
     measured = figure((target,))
     (result,) = summarize(measured, "fencepost", [[Sample("time", value, "s")] for value in (9.0, 2.0, 1.0)])
     assert result.verdict == verdict
-    targets = as_json([result], [], passes={})["figures"]["speed"]["results"][0]["targets"]
+    targets = as_json([result], [], where=WHERE, passes={})["figures"]["speed"]["results"][0]["targets"]
     assert [target["verdict"] for target in targets] == ([verdict] if verdict else [])
     Console(quiet=True).print(comparison_table(measured, [result], []))
 
@@ -93,7 +95,7 @@ def test_a_ratio_is_taken_within_each_round() -> None:
     assert (durable.subject, durable.reference, durable.values) == (DURABLE, REFERENCE, (1.0, 0.6, 1.25))
     assert in_page_cache.values == (0.25, 0.5, 0.5)
     assert (durable.verdict, in_page_cache.verdict) == ("met", "missed")
-    content = as_json(results, [durable, in_page_cache], passes={REFERENCE: 9})
+    content = as_json(results, [durable, in_page_cache], where=WHERE, passes={REFERENCE: 9})
     assert [target["verdict"] for target in content["figures"]["speed"]["ratios"][1]["targets"]] == ["met", "missed"]
     assert content["figures"]["speed"]["warm_after_passes"] == {REFERENCE: 9}
     Console(quiet=True).print(comparison_table(measured, results, [durable, in_page_cache]))
@@ -111,7 +113,9 @@ def test_what_was_not_measured_on_both_sides_has_no_ratio() -> None:
 def test_figures_measured_before_stay_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps({"figures": {"speed": {"old": True}, "size": {"old": True}}}))
-    content = merged(path, as_json(summarize(figure(), DURABLE, [[Sample("time", 1.23456, "s")]]), [], passes={}))
+    content = merged(
+        path, as_json(summarize(figure(), DURABLE, [[Sample("time", 1.23456, "s")]]), [], where=WHERE, passes={})
+    )
     assert content["figures"]["size"] == {"old": True}
     assert content["figures"]["speed"]["results"][0]["values"] == [1.235]
 
@@ -123,7 +127,7 @@ def test_the_page_tells_what_is_missed() -> None:
         for subject, value in ((DURABLE, 10.0), (PAGE_CACHE, 10.0), (REFERENCE, 20.0))
         for result in summarize(measured, subject, [[Sample("idle memory", value, "MiB")]])
     ]
-    text = page(as_json(results, ratios(measured, results), passes={REFERENCE: 9}))
+    text = page(as_json(results, ratios(measured, results), where=WHERE, passes={REFERENCE: 9}))
     assert "0 of 1 aims are met" in text
     assert "| footprint |  | idle memory | Fencepost, page cache / Kafka | 0.5 | ≤ 0.08 | **missed** |" in text
     assert "Passes until the brokers were warm: Kafka after 9." in text
@@ -138,9 +142,22 @@ def test_the_page_says_nothing_is_in_the_way_of_what_is_met() -> None:
         for subject, value in ((DURABLE, 1.0), (PAGE_CACHE, 1.0), (REFERENCE, 20.0))
         for result in summarize(measured, subject, [[Sample("idle memory", value, "MiB")]])
     ]
-    text = page(as_json(results, ratios(measured, results), passes={REFERENCE: 9}))
+    text = page(as_json(results, ratios(measured, results), where=WHERE, passes={REFERENCE: 9}))
     assert "1 of 1 aims are met" in text
     assert "in the way" not in text
+
+
+@pytest.mark.parametrize(("load", "told"), [(0.9, False), (1.7, True), (None, False)])
+def test_the_page_tells_of_company_that_was_there_before_anything_was_measured(load: float | None, told: bool) -> None:
+    results = summarize(FIGURES["footprint"], DURABLE, [[Sample("idle memory", 10.0, "MiB")]])
+    text = page(as_json(results, [], where={**WHERE, "load_average": load}, passes={}))
+    assert ("busy with other things (1.7 processes wanted 2 cores before it began)" in text) is told
+
+
+def test_a_long_table_is_folded_away() -> None:
+    samples = [Sample("produce", 1.0, "MB/s", f"case {number}") for number in range(61)]
+    text = page(as_json(summarize(FIGURES["throughput"], DURABLE, [samples]), [], where=WHERE, passes={}))
+    assert "<details><summary>All 61 rows</summary>\n\n| case |" in text
 
 
 def test_peers_that_only_have_an_address_are_passed_over_where_brokers_are_started() -> None:
@@ -236,7 +253,7 @@ def test_the_same_results_draw_the_same_picture(tmp_path: Path) -> None:
             figure(), subject, [[Sample("time", value, "s", "cold")], [Sample("time", 1, "s", "cold")]]
         )
     ]
-    content = as_json(results, [], passes={})
+    content = as_json(results, [], where=WHERE, passes={})
     for name in ("first", "second"):
         draw_pictures(tmp_path / name, content)
     first, second = (tmp_path / name / "speed.svg" for name in ("first", "second"))
@@ -279,5 +296,8 @@ def test_a_figure_that_cannot_be_measured_does_not_end_the_others(
 
 def test_a_client_that_says_nothing_is_killed_and_named() -> None:
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
-    with ClientProcess(command, longest_s=0.2) as process, pytest.raises(ClientFailedError, match=r"killed after 0.2 s"):
+    with (
+        ClientProcess(command, longest_s=0.2) as process,
+        pytest.raises(ClientFailedError, match=r"killed after 0.2 s"),
+    ):
         process.wait_until_ready()

@@ -101,7 +101,7 @@ def consume(
         "receive.message.max.bytes": 2**30,
         "queued.max.messages.kbytes": 256 * 1024,
         "fetch.queue.backoff.ms": 0,
-        # The first fetch may ask for the one partition that is known by then, and wait for records where there are none.
+        # The first fetch may ask for the one partition that is known by then, and wait for records that are not there.
         "fetch.wait.max.ms": 10,
         "auto.offset.reset": "error",
     }
