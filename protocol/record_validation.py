@@ -10,6 +10,7 @@ Source: Kafka's LogValidator and DefaultRecordBatch; KIP-467 for the record erro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from mmap import mmap
 from typing import Final, NamedTuple
 
 from protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, decompress
@@ -34,6 +35,8 @@ _SMALLEST_RECORD_BYTES: Final = 7  # length, attributes, two deltas, two lengths
 _NULL: Final = 1  # the length -1, zig-zag
 _CONTINUED_BYTES: Final = bytes(range(0x80, 0x100))  # those after which a variable-length integer goes on
 _WORTH_TRYING_COUNT: Final = 6
+_DECOMPRESSED: Final = memoryview(mmap(-1, 4 * 1024 * 1024))
+"""Where the records of the batch that is being checked are decompressed; what was never written to takes no memory."""
 _WRONG_OFFSET: Final = "a record's offset is not the one after the record before it"
 
 
@@ -84,7 +87,8 @@ def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *
     try:
         content: Buffer = batch[HEADER_BYTES:]
         if attributes & CODEC_MASK:
-            content = decompress(header.codec, content, maximum_bytes=rules.maximum_decompressed_bytes)
+            limit_bytes = rules.maximum_decompressed_bytes
+            content = decompress(header.codec, content, maximum_bytes=limit_bytes, into=_DECOMPRESSED)
         misses_key = check_records(content, records_count)
         if (misses_key and rules.requires_keys) or not _times_are_within(header, rules, now_ms):
             return _examine_records(header, content, rules, now_ms)

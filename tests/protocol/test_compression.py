@@ -128,3 +128,31 @@ def test_content_with_changed_bytes_is_refused_or_is_other_content(codec: Codec,
         decompress(codec, compressed, maximum_bytes=100_000)
     except DecodeError:
         return
+
+
+STREAMS = (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
+
+
+@pytest.mark.parametrize("codec", STREAMS)
+def test_memory_that_is_given_is_used_again_and_again(codec: Codec) -> None:
+    memory = memoryview(bytearray(1_000_000))
+    for content in (b"a" * 900_000, b"words and words " * 1_000, b""):
+        decompressed = decompress(codec, compress(codec, content), into=memory)
+        assert decompressed == content
+        assert memory[: len(content)] == content
+
+
+@pytest.mark.parametrize("codec", STREAMS)
+def test_what_does_not_fit_into_the_memory_that_is_given_is_decompressed_all_the_same(codec: Codec) -> None:
+    memory = memoryview(bytearray(100_000))
+    for content in (b"a" * 100_001, bytes(range(256)) * 4_000):
+        assert decompress(codec, compress(codec, content), into=memory) == content
+
+
+@pytest.mark.parametrize("codec", STREAMS)
+def test_the_bound_holds_in_memory_that_is_larger(codec: Codec) -> None:
+    memory = memoryview(bytearray(1_000_000))
+    compressed = compress(codec, b"a" * 60_000)
+    assert decompress(codec, compressed, maximum_bytes=60_000, into=memory) == b"a" * 60_000
+    with pytest.raises(DecodeError, match="larger than 59999 bytes"):
+        decompress(codec, compressed, maximum_bytes=59_999, into=memory)
