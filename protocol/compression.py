@@ -128,13 +128,14 @@ def _decompress_stream(
     try:
         return guess[: decompress_into(content, guess)]
     except cramjam.DecompressionError as error:
-        reason = error
+        # Not the error itself, which holds this frame, and so the memory until garbage is collected.
+        reason = str(error)
     if len(guess) < maximum_bytes:
         try:
             greatest = memoryview(mmap(-1, maximum_bytes))
             return greatest[: decompress_into(content, greatest)]
         except cramjam.DecompressionError as error:
-            reason = error
+            reason = str(error)
     raise DecodeError(f"{codec.name.lower()} content is corrupt or larger than {maximum_bytes} bytes: {reason}")
 
 

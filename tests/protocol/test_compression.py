@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import struct
+import weakref
 
 import cramjam
 import lz4.frame
@@ -156,3 +158,16 @@ def test_the_bound_holds_in_memory_that_is_larger(codec: Codec) -> None:
     assert decompress(codec, compressed, maximum_bytes=60_000, into=memory) == b"a" * 60_000
     with pytest.raises(DecodeError, match="larger than 59999 bytes"):
         decompress(codec, compressed, maximum_bytes=59_999, into=memory)
+
+
+@pytest.mark.parametrize("codec", STREAMS)
+def test_memory_is_given_back_with_the_content_and_not_when_garbage_is_collected(codec: Codec) -> None:
+    gc.disable()
+    try:
+        content = decompress(codec, compress(codec, b"a" * 3_000_000))
+        assert isinstance(content, memoryview)
+        memory = weakref.ref(content.obj)
+        del content
+        assert memory() is None
+    finally:
+        gc.enable()
