@@ -114,7 +114,7 @@ def _decompress_stream(
     maximum_bytes: int,
     into: memoryview | None,
 ) -> memoryview:
-    """Decompress into a buffer whose size is guessed, and if that fails into one of the greatest size allowed.
+    """Decompress into `into` or a buffer of a guessed size, and if that fails into one of the greatest size allowed.
 
     None of the three formats must say how much it holds, and what one says need not be true; and the library reports a
     buffer that is too small and corrupt content alike. The greatest buffer is mapped memory, of which only what is

@@ -19,11 +19,11 @@ import confluent_kafka
 from scripts.apache_kafka import KAFKA_VERSION
 from scripts.benchmarks.figures import DURABLE, PAGE_CACHE, Figure, RatioTarget, Sample, Target
 
-MOST_COMPANY = 0.5
-"""Processes per core that may be busy with other things before figures of time mean little."""
-
 if TYPE_CHECKING:
     from scripts.benchmarks.ratios import Ratio
+
+MOST_COMPANY = 0.5
+"""Processes per core that may be busy with other things before figures of time mean little."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from protocol.compression import Codec, compress, decompress
 from protocol.primitives import DecodeError
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
+STREAMS = (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
 TEXT = b"all records of a batch are compressed as one stream; " * 2000
 
 
@@ -130,9 +131,6 @@ def test_content_with_changed_bytes_is_refused_or_is_other_content(codec: Codec,
         decompress(codec, compressed, maximum_bytes=100_000)
     except DecodeError:
         return
-
-
-STREAMS = (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
 
 
 @pytest.mark.parametrize("codec", STREAMS)
