@@ -14,6 +14,7 @@ brokers work in memory that the host has given already.
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -21,5 +22,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.benchmarks.command import main
 
+ENDED_BY_SIGNAL = 128
+
+
+def end(number: int, _: object) -> None:
+    """Ends like an error, so that brokers are stopped and what was made for them is removed."""
+    sys.exit(ENDED_BY_SIGNAL + number)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, end)
     sys.exit(main())

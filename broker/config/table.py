@@ -190,7 +190,7 @@ class TopicSettings:
     )
     fencepost_max_partitions: int = declare(
         INT,
-        20_000,
+        100_000,
         "How many partitions the broker hosts at most, internal topics included; creating more is refused.",
         at_least(1),
     )

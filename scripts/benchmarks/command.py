@@ -19,6 +19,7 @@ from scripts.benchmarks.client_process import ClientFailedError
 from scripts.benchmarks.fencepost import FencepostSubject, fencepost_in_page_cache
 from scripts.benchmarks.figures import BrokerEndedError, Subject
 from scripts.benchmarks.kafka import KafkaSubject
+from scripts.benchmarks.limit import LimitSubject
 from scripts.benchmarks.memory import FilledMemory
 from scripts.benchmarks.peer import PeerSubject
 from scripts.benchmarks.ratios import Ratio, comparison_table, ratios
@@ -104,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def subjects(options: argparse.Namespace) -> list[Subject]:
     """Who takes part, in the order of their turns."""
     taking_part: list[Subject] = [FencepostSubject(), fencepost_in_page_cache()]
+    taking_part += [LimitSubject(), LimitSubject(is_synced=True)]
     if not options.alone:
         taking_part.append(KafkaSubject())
     return [*taking_part, *map(PeerSubject, options.peer)]

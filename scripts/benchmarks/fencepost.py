@@ -17,6 +17,7 @@ class FencepostSubject:
     """Fencepost: by default what is acknowledged is on the disk."""
 
     can_be_launched = True
+    is_to_be_warmed = True
 
     def __init__(self, name: str = "fencepost", settings: Mapping[str, str] | None = None) -> None:
         self.name = name

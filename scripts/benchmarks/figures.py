@@ -12,6 +12,10 @@ Say = Callable[[str], None]
 
 DURABLE, PAGE_CACHE, REFERENCE = "fencepost", "fencepost-page-cache", "kafka"
 """The names of the subjects that are compared; ratios are to the reference."""
+LIMIT, LIMIT_ON_DISK = "limit", "limit-on-disk"
+"""What is in no broker's way: a server that does the least, in the page cache and on the disk."""
+OURS = (DURABLE, PAGE_CACHE, LIMIT, LIMIT_ON_DISK)
+"""What is divided by the others."""
 
 
 class Sample(NamedTuple):
@@ -98,6 +102,11 @@ class Subject(Protocol):
         """Whether `launch` starts a process; otherwise it runs already, and figures that start brokers pass over it."""
         ...
 
+    @property
+    def is_to_be_warmed(self) -> bool:
+        """Whether it becomes faster with what it does."""
+        ...
+
     def launch(self, data_directory: Path, settings: Mapping[str, str]) -> Broker:
         """Start a process and do not wait for it."""
         ...
@@ -164,3 +173,5 @@ class Figure:
 
 COMPARED = (DURABLE, PAGE_CACHE, REFERENCE)
 """For `Figure.subjects`: side by side, in both settings."""
+COMPARED_WITH_LIMIT = (*COMPARED, LIMIT, LIMIT_ON_DISK)
+"""The same, and what clients, system and event loop take by themselves."""

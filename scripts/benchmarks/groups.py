@@ -13,7 +13,7 @@ from protocol.messages.group_offsets import (
 )
 from scripts.benchmarks.async_client import AsyncClient
 from scripts.benchmarks.client import connect, create_topic, find_group_coordinator, insist
-from scripts.benchmarks.figures import COMPARED, Broker, Figure, Round, Sample, Target
+from scripts.benchmarks.figures import COMPARED_WITH_LIMIT, Broker, Figure, Round, Sample, Target
 from scripts.benchmarks.group_members import ClassicGroupMember, ConsumerGroupMember, GroupMember
 
 TOPIC = "measured"
@@ -186,7 +186,7 @@ FIGURES = (
         sizes={"groups": 1_000, "seconds": 15},
         small_sizes={"groups": 20, "seconds": 2},
         targets=(Target("cores in use", 0.15),),
-        subjects=COMPARED,
+        subjects=COMPARED_WITH_LIMIT,
         in_the_way="each commit finds the broker asleep. Python whose caches have gone cold takes 150 µs, several "
         "times that of a busy broker; the system takes 60 for waking and sockets. Then one of 50 files is synced, "
         "which takes 130 with its thread, and wakes the broker again.",

@@ -39,6 +39,7 @@ class KafkaSubject:
 
     name = "kafka"
     can_be_launched = True
+    is_to_be_warmed = True
 
     def launch(self, data_directory: Path, settings: Mapping[str, str]) -> BrokerProcess:
         """Formats the directory where that was not done yet; the node itself is not waited for.

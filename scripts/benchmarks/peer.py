@@ -17,6 +17,7 @@ class PeerSubject:
     """A broker at an address. Figures that start and kill brokers pass over it."""
 
     can_be_launched = False
+    is_to_be_warmed = True
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.name = "{}:{}".format(*address)

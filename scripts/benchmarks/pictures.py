@@ -10,12 +10,20 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
-COLOURS = {"fencepost": "#1b6ca8", "fencepost-page-cache": "#7fb7e0", "kafka": "#d98032"}
+COLOURS = {
+    "fencepost": "#1b6ca8",
+    "fencepost-page-cache": "#7fb7e0",
+    "kafka": "#d98032",
+    "limit": "#cccccc",
+    "limit-on-disk": "#888888",
+}
 OTHER_COLOURS = ("#6a994e", "#9d6b9e", "#888888")
 LABELS = {
     "fencepost": "Fencepost, on disk before the reply",
     "fencepost-page-cache": "Fencepost, in the page cache",
     "kafka": "Apache Kafka, in the page cache (its default)",
+    "limit": "the limit, in the page cache",
+    "limit-on-disk": "the limit, on disk before the reply",
 }
 COLUMNS_COUNT = 3
 PANEL_WIDTH_INCHES = 4.2

@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
-from scripts.benchmarks.figures import DURABLE, PAGE_CACHE, REFERENCE, Figure, RatioTarget, Target
+from scripts.benchmarks.figures import OURS, REFERENCE, Figure, RatioTarget, Target
 from scripts.benchmarks.results import Result, readable
 
 QUANTITY_WIDTH = 26
@@ -41,10 +41,10 @@ class Ratio:
 
 
 def ratios(figure: Figure, results: Sequence[Result]) -> list[Ratio]:
-    """Of this broker, in each setting, to each other broker that took part."""
+    """Of this broker and of the limit, in each setting, to each other broker that took part."""
     found: list[Ratio] = []
     references = {(one.subject, one.case, one.quantity): one for one in results}
-    others = [name for name in dict.fromkeys(one.subject for one in results) if name not in (DURABLE, PAGE_CACHE)]
+    others = [name for name in dict.fromkeys(one.subject for one in results) if name not in OURS]
     for result in results:
         if result.subject in others:
             continue

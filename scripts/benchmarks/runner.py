@@ -93,7 +93,7 @@ class Runner:
             say("starting")
             broker = self._running[subject.name] = subject.launch(data_directory, {})
             connect(broker).close()
-            if not self._is_small:
+            if subject.is_to_be_warmed and not self._is_small:
                 self.passes[subject.name] = warm_up(broker, say)
                 self.progress.print(f"[dim]{subject.name}: warm after {self.passes[subject.name]} passes[/dim]")
         return broker

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from scripts.benchmarks.client_process import bootstrap, measure_client
-from scripts.benchmarks.figures import COMPARED, DURABLE, Broker, Figure, RatioTarget, Round, Sample
+from scripts.benchmarks.figures import (
+    COMPARED,
+    COMPARED_WITH_LIMIT,
+    DURABLE,
+    Broker,
+    Figure,
+    RatioTarget,
+    Round,
+    Sample,
+)
 from scripts.benchmarks.measuring import percentiles, topic_of
 
 PARTITIONS_COUNT = 30
@@ -99,7 +108,7 @@ FIGURES = (
             RatioTarget("transactions", 3.0, DURABLE, is_lower_bound=True, case=str(Case(3, 1))),
             RatioTarget("transactions", 2.0, is_lower_bound=True, case=str(Case(3, 50))),
         ),
-        subjects=COMPARED,
+        subjects=COMPARED_WITH_LIMIT,
         needs_launches=False,
         is_headline=True,
         in_the_way="librdkafka waits a millisecond before it asks for the partitions of a transaction and works for "

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
+from scripts.benchmarks.broker_process import ROOT
 from scripts.benchmarks.client import connect
 from scripts.benchmarks.command import main
 from scripts.benchmarks.fencepost import FencepostSubject
@@ -69,3 +74,29 @@ def test_a_broker_is_warmed_until_its_figures_settle(tmp_path: Path) -> None:
     finally:
         broker.kill()
     assert 2 * STEADY_COUNT <= passes_count == len(said)
+
+
+def test_a_benchmark_that_is_terminated_leaves_nothing_behind(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    command = [sys.executable, str(ROOT / "scripts" / "bench.py"), "--small", "--alone", "--only", "loops"]
+    bench = subprocess.Popen(
+        [*command, "--rounds", "1000", "--cache", str(cache)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert bench.stderr is not None
+        for line in bench.stderr:
+            if "round 3 of" in line:
+                break
+        children = psutil.Process(bench.pid).children(recursive=True)
+        assert children
+        bench.terminate()
+        assert bench.wait(timeout=60) == 128 + signal.SIGTERM
+    finally:
+        bench.kill()
+        bench.communicate()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+    assert not [path.name for path in cache.iterdir() if path.name.startswith(("round-", "running-"))]
