@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from broker.handlers.api import CloseConnection
+from broker.long_polls import PendingReply
 from broker.receive_buffer import Receiver
 from protocol.primitives import DecodeError
 
@@ -89,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._limits = limits
         self._loop = loop
+        self._long_polls = dispatcher.long_polls
         self._receiver = Receiver(pool)
         self._transport: asyncio.Transport | None = None
         self._in_flight: deque[_InFlight] = deque()
@@ -229,6 +231,7 @@ class Connection(asyncio.BufferedProtocol):
         has_more = False
         try:
             has_more = self._start_frames()
+            self._long_polls.ask_first()
         except CloseConnection as reason:
             self._refuse(str(reason))
         finally:
@@ -283,6 +286,10 @@ class Connection(asyncio.BufferedProtocol):
             self._in_flight.append(in_flight)
             outcome.add_done_callback(lambda task: self._finished(in_flight, task))
             return
+        if isinstance(outcome, PendingReply):
+            self._in_flight.append(in_flight)
+            self._wait_for(outcome, in_flight)
+            return
         if outcome is None:
             return
         in_flight.is_done = True
@@ -300,13 +307,24 @@ class Connection(asyncio.BufferedProtocol):
             error: BaseException | None = CloseConnection("the request was cancelled")
         else:
             error = task.exception()
+        self._replied(in_flight, task.result() if error is None else None, error)
+
+    def _wait_for(self, pending: PendingReply, in_flight: _InFlight) -> None:
+        def replied(reply: Reply, error: BaseException | None) -> None:
+            self.remove_close_callback(pending.cancel)
+            self._replied(in_flight, reply, error)
+
+        pending.on_reply = replied
+        self.add_close_callback(pending.cancel)
+
+    def _replied(self, in_flight: _InFlight, reply: Reply, error: BaseException | None) -> None:
         if self._transport is None:
             return
         if error is not None:
             # The dispatcher answers failures; what comes through says that there is no answer.
             self._refuse(str(error))
             return
-        in_flight.reply = task.result()
+        in_flight.reply = reply
         in_flight.is_done = True
         if self._in_flight[0] is in_flight:
             self._advance()

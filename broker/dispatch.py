@@ -17,6 +17,7 @@ from broker.coordinator import CoordinatorRefusal
 from broker.disk import StorageError
 from broker.handlers import APIS, Api, CloseConnection, RequestContext, Services
 from broker.handlers.api_versions import unsupported_version_reply
+from broker.long_polls import LongPoll, PendingReply
 from broker.quotas.client_quotas import ClientQuotas, RequestMeter
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -48,10 +49,12 @@ class Dispatcher:
         self._services = services
         self._quotas = quotas
         self._loop = loop
+        self.long_polls = services.long_polls
         self._routes: dict[tuple[int, int], _Route] = {}
 
-    def dispatch(self, frame: memoryview, connection: Connection) -> Reply | asyncio.Future[Reply]:
-        """Start a request: the chunks of its reply, None when there is none, or a task that ends in one of the two.
+    def dispatch(self, frame: memoryview, connection: Connection) -> Reply | asyncio.Future[Reply] | PendingReply:
+        """Start a request: the chunks of its reply, None when there is none, or a task that ends in one of the two, or
+        what waits without a task.
 
         Raises CloseConnection, also out of the task. Never raises, and never ends, in another way.
         """
@@ -86,6 +89,8 @@ class Dispatcher:
             response = api.handler(context, request)
             if response is None or isinstance(response, api.response):
                 return self._encode(response, context)
+            if isinstance(response, LongPoll):
+                return self._begin(api, context, request, response)
             started = eager.start(self._answer(api, context, request, response), self._loop)
         except CloseConnection:
             raise
@@ -100,6 +105,22 @@ class Dispatcher:
         if api.is_cancelled_on_disconnect:
             _cancel_on_disconnect(started, connection)
         return started
+
+    def _begin(self, api: Api, context: RequestContext, request: Any, waiting: LongPoll[Any]) -> PendingReply:
+        def poll() -> Reply:
+            try:
+                response = waiting.poll()
+                return None if response is None else self._encode(response, context)
+            except CloseConnection:
+                raise
+            except Exception as error:  # noqa: BLE001  # as above
+                return self._failed(api, context, request, error)
+
+        pending = PendingReply(self.long_polls, waiting, poll)
+        pending.begin()
+        if context.meter is not None:
+            context.meter.suspend()
+        return pending
 
     def _route(self, api_key: int, api_version: int) -> _Route:
         """Raises CloseConnection for what is not served."""

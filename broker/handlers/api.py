@@ -2,8 +2,8 @@
 
 `APIS` is the only table: dispatch, ApiVersions and the protocol-support page read it. A handler is declared with `@api`
 and answers at once or returns a coroutine, whose first step runs at once, too (see `broker.eager` for what it must not
-do). So whatever runs before the first wait happens in request order. Replies leave in request order per connection.
-What a request holds of its frame (`records` fields) is good until the handler has answered.
+do), or a `LongPoll`. So whatever runs before the first wait happens in request order. Replies leave in request order
+per connection. What a request holds of its frame (`records` fields) is good until the handler has answered.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from broker.loggers import Loggers
+from broker.long_polls import LongPolls
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Services:
     port: int
     cluster_id: str
     loggers: Loggers = field(default_factory=Loggers)
+    long_polls: LongPolls = field(default_factory=LongPolls)
     # By producer id, resolved once the last Produce that waited for its verification has appended: what keeps their
     # order.
     produce_verifications: dict[int, asyncio.Future[None]] = field(default_factory=dict)

@@ -8,12 +8,13 @@ KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages and DelayedFetch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Callable, Sequence
 
 from broker.handlers.api import RequestContext, api
 from broker.handlers.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
 from broker.handlers.partition_lookup import find_log
 from broker.log.partition_log import Isolation, PartitionLog
+from broker.long_polls import LongPoll
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -64,7 +65,7 @@ _NOT_FOUND = frozenset(
 
 
 @api(FetchRequest, FetchResponse, versions="4-18", failed=fetch_failed, is_cancelled_on_disconnect=True)
-def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
+def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | LongPoll[FetchResponse]:
     """Answer at once with what is there, or later, when enough has come or the wait is over.
 
     It answers at once when `min_bytes` are there, `max_wait_ms` is 0, nothing is asked for, or any partition has an
@@ -86,7 +87,7 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchRespons
     fetch.read_all()
     if request.max_wait_ms <= 0 or fetch.is_satisfied:
         return fetch.response()
-    return fetch.wait(request.max_wait_ms)
+    return _WaitingFetch(fetch, request.max_wait_ms)
 
 
 def _divergence(log: PartitionLog, wanted: FetchedPartition) -> PartitionData | None:
@@ -128,13 +129,13 @@ class _PartitionFetch:
         self.log: PartitionLog | None = None
         self.records_bytes = 0
         self.has_moved = False
-        self.wake: asyncio.Event | None = None
+        self.wake: Callable[[], None] | None = None
 
     def moved(self) -> None:
         """Called by the log when what can be read of it changed."""
         self.has_moved = True
         if self.wake is not None:
-            self.wake.set()
+            self.wake()
 
     def has_moved_since_read(self, log: PartitionLog) -> bool:
         return (
@@ -251,38 +252,15 @@ class _Fetch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER  # a partition has no replica but its leader
         return log
 
-    # Waiting
+    def read_what_moved(self) -> None:
+        for partition in self._partitions:
+            if partition.has_moved:
+                self._read(partition)
 
-    async def wait(self, max_wait_ms: int) -> FetchResponse:
-        """Hold the fetch until it is satisfied or `max_wait_ms` are over. Cancelled, it leaves nothing behind."""
-        wake = asyncio.Event()
-        is_over = False
-
-        def end_wait() -> None:
-            nonlocal is_over
-            is_over = True
-            wake.set()
-
-        watched = [(partition, partition.log) for partition in self._partitions if partition.log is not None]
-        for partition, log in watched:
-            partition.wake = wake
-            log.add_watcher(partition.moved)
-            # What moved between the first read and this moment had nobody to tell.
-            if partition.has_moved_since_read(log):
-                partition.moved()
-        time_out = asyncio.get_running_loop().call_later(max_wait_ms / 1000, end_wait)
-        try:
-            while not self.is_satisfied and not is_over:
-                await wake.wait()
-                wake.clear()
-                for partition, _ in watched:
-                    if partition.has_moved:
-                        self._read(partition)
-        finally:
-            time_out.cancel()
-            for partition, log in watched:
-                log.remove_watcher(partition.moved)
-        return self.response()
+    @property
+    def found(self) -> list[tuple[_PartitionFetch, PartitionLog]]:
+        """The partitions that have a log here, by now."""
+        return [(partition, partition.log) for partition in self._partitions if partition.log is not None]
 
     def response(self) -> FetchResponse:
         if self._meter is not None and not self._meter.charge_fetch(self._records_bytes):
@@ -298,6 +276,45 @@ class _Fetch:
             session_id=selection.session_id,
             responses=_by_topic(selection.included, uses_topic_ids=self._plan.uses_topic_ids),
         )
+
+
+class _WaitingFetch(LongPoll[FetchResponse]):
+    """A fetch that found too little: held until it is satisfied or `max_wait_ms` are over."""
+
+    __slots__ = ("_fetch", "_is_over", "_max_wait_ms", "_time_out", "_watched")
+
+    def __init__(self, fetch: _Fetch, max_wait_ms: int) -> None:
+        self._fetch = fetch
+        self._max_wait_ms = max_wait_ms
+        self._is_over = False
+        self._time_out: asyncio.TimerHandle | None = None
+        self._watched = fetch.found
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        self._time_out = asyncio.get_running_loop().call_later(self._max_wait_ms / 1000, self._end_wait, wake)
+        for partition, log in self._watched:
+            partition.wake = wake
+            log.add_watcher(partition.moved)
+            # What moved between the first read and this moment had nobody to tell.
+            if partition.has_moved_since_read(log):
+                partition.moved()
+
+    def _end_wait(self, wake: Callable[[], None]) -> None:
+        self._is_over = True
+        wake()
+
+    def poll(self) -> FetchResponse | None:
+        fetch = self._fetch
+        fetch.read_what_moved()
+        return fetch.response() if fetch.is_satisfied or self._is_over else None
+
+    def end(self) -> None:
+        if self._time_out is not None:
+            self._time_out.cancel()
+            self._time_out = None
+        for partition, log in self._watched:
+            partition.wake = None
+            log.remove_watcher(partition.moved)
 
 
 def _by_topic(

@@ -11,6 +11,7 @@ import pytest
 
 from broker.connection import Connection, Reply
 from broker.handlers.api import CloseConnection
+from broker.long_polls import LongPoll, LongPolls, PendingReply
 from broker.receive_buffer import BufferPool
 from tests.simulation import loop as virtual_time
 
@@ -81,7 +82,29 @@ class PlayedTransport(asyncio.Transport):
         self.has_ended.set()
 
 
-Answer = Callable[[memoryview], "Reply | asyncio.Future[Reply]"]
+class Poll(LongPoll[Any]):
+    """What waits for a test."""
+
+    def __init__(self) -> None:
+        self._reply: Reply = None
+        self._wake: Callable[[], None] = lambda: None
+        self.has_ended = False
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def poll(self) -> Reply:
+        return self._reply
+
+    def end(self) -> None:
+        self.has_ended = True
+
+    def happens(self, reply: list[bytes]) -> None:
+        self._reply = reply
+        self._wake()
+
+
+Answer = Callable[[memoryview], "Reply | asyncio.Future[Reply] | PendingReply"]
 
 
 @dataclass
@@ -94,6 +117,7 @@ class Client:
     started: list[bytes] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     is_gone: bool = False
+    long_polls: LongPolls = field(default_factory=LongPolls)
 
     def __post_init__(self) -> None:
         self.transport = PlayedTransport()
@@ -108,12 +132,24 @@ class Client:
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
 
-    def dispatch(self, frame: memoryview, connection: Connection) -> Reply | asyncio.Future[Reply]:
+    def dispatch(self, frame: memoryview, connection: Connection) -> Reply | asyncio.Future[Reply] | PendingReply:
         self.started.append(bytes(frame))
         outcome = self.answer(frame)
         if isinstance(outcome, asyncio.Future):
             connection.keep_frame_until(outcome)
         return outcome
+
+    def wait_without_a_task(self) -> Poll:
+        """Requests from now on wait for the returned poll."""
+        poll = Poll()
+
+        def answer(frame: memoryview) -> PendingReply:
+            pending = PendingReply(self.connection._long_polls, poll, poll.poll)
+            pending.begin()
+            return pending
+
+        self.answer = answer
+        return poll
 
     def connection_opened(self, connection: Connection) -> bool:
         return self.has_room
@@ -286,6 +322,52 @@ async def test_an_impossible_frame_length_closes_the_connection(length: int) -> 
     assert len(client.refusals) == 1
     assert str(length) in client.refusals[0]
     assert client.started == []
+
+
+async def test_what_requests_cause_leaves_before_their_own_replies() -> None:
+    writes: list[str] = []
+    waiter = Client()
+    writer = Client(long_polls=waiter.long_polls)
+    poll = waiter.wait_without_a_task()
+    for name, client in (("waiter", waiter), ("writer", writer)):
+        client.transport.writelines = lambda data, name=name: writes.append(name)  # type: ignore[method-assign,misc]
+    waiter.send(b"wait_for_")
+
+    def write(frame: memoryview) -> Reply:
+        poll.happens([b"what was written"])
+        return [b"acknowledged"]
+
+    writer.answer = write
+    writer.send(b"written!", b"written!")
+    assert writes == ["waiter", "writer"]
+
+
+async def test_a_reply_that_comes_without_a_task_waits_for_those_before_it() -> None:
+    client = Client()
+    before: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    poll = client.wait_without_a_task()
+    polled = client.answer
+    client.answer = lambda frame: before
+    client.send(b"first...")
+    client.answer = polled
+    client.send(b"second..")
+    poll.happens([b"second"])
+    await asyncio.sleep(0)
+    assert client.transport.writes == []
+    before.set_result([b"first "])
+    await asyncio.sleep(0)
+    assert client.received == b"first second"
+
+
+async def test_who_waits_without_a_task_hears_that_its_client_is_gone() -> None:
+    client = Client()
+    poll = client.wait_without_a_task()
+    client.send(b"wait_for_")
+    client.connection.connection_lost(None)
+    assert poll.has_ended
+    poll.happens([b"too late"])
+    await asyncio.sleep(0)
+    assert not client.received
 
 
 async def test_what_cannot_be_answered_closes_the_connection_after_earlier_replies() -> None:

@@ -15,6 +15,7 @@ from broker.coordinator import CoordinatorRefusal
 from broker.disk import StorageError
 from broker.dispatch import Dispatcher
 from broker.handlers.api import APIS, Api, CloseConnection, RequestContext
+from broker.long_polls import LongPoll, LongPolls, PendingReply
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header
 from protocol.messages.api_versions import ApiVersionsResponse
@@ -57,7 +58,7 @@ class World:
         self.peer = Peer()
         self.apis = {18: APIS[18]}
         monkeypatch.setattr(broker.dispatch, "APIS", self.apis)
-        self.services = cast("Any", SimpleNamespace(name="services", settings=Settings()))
+        self.services = cast("Any", SimpleNamespace(name="services", settings=Settings(), long_polls=LongPolls()))
         self.dispatcher = Dispatcher(self.services, loop=asyncio.get_running_loop())
 
     def serve(
@@ -284,6 +285,54 @@ async def test_a_handler_that_waits_for_its_client_only_is_cancelled_when_that_i
         await task
     await asyncio.sleep(0)
     assert world.peer.close_callbacks == []
+
+
+class Poll(LongPoll[EndTxnResponse]):
+    """Raises or answers what a test has put there."""
+
+    def __init__(self) -> None:
+        self.outcome: EndTxnResponse | Exception | None = None
+        self.wake: Callable[[], None] = lambda: None
+        self.has_ended = False
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+
+    def poll(self) -> EndTxnResponse | None:
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+    def end(self) -> None:
+        self.has_ended = True
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error"),
+    [
+        (EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE), ErrorCode.INVALID_TXN_STATE),
+        (CoordinatorRefusal(ErrorCode.NOT_COORDINATOR), ErrorCode.NOT_COORDINATOR),
+        (StorageError("the disk is gone"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (ValueError("a mistake"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+async def test_a_long_poll_is_answered_like_any_other_request(
+    world: World, outcome: EndTxnResponse | Exception, error: ErrorCode
+) -> None:
+    poll = Poll()
+    world.serve(lambda context, request: poll)
+    pending = world.end_txn()
+    assert isinstance(pending, PendingReply)
+    replies: list[Any] = []
+    pending.on_reply = lambda reply, reason: replies.append(reply)
+    poll.wake()
+    await asyncio.sleep(0)
+    assert not replies
+    poll.outcome = outcome
+    poll.wake()
+    await asyncio.sleep(0)
+    assert reply_of(replies[0]).error_code == error
+    assert poll.has_ended
 
 
 async def test_other_handlers_run_to_their_end_without_their_client(world: World) -> None:

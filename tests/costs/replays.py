@@ -137,8 +137,23 @@ class Client:
                 await asyncio.sleep(0)
         reply = bytes(self._transport.written)
         assert len(reply) == 4 + int.from_bytes(reply[:4], "big"), "there is no reply"
-        header_bytes = 5 if response_header_version(request.api_key, version) >= 1 else 4
-        return decode(RESPONSES[request.api_key], reply[4:], version, header_bytes)
+        return reply_to(request, version, reply)
+
+    async def call_after(
+        self, waiting: Any, request: Any, version: int, counts: Counts | None = None
+    ) -> tuple[Any, Any]:
+        """The replies to a request that waits for what another one does; both together are counted."""
+        frames = [request_frame(1, "costs", one, version) for one in (waiting, request)]
+        self._transport.written.clear()
+        with nullcontext() if counts is None else counting(counts):
+            self._receive(frames[0])
+            assert not self._transport.written, "it does not wait"
+            self._receive(frames[1])
+            for _ in range(IDLE_TURNS_COUNT):
+                await asyncio.sleep(0)
+        replies = bytes(self._transport.written)
+        end = 4 + int.from_bytes(replies[:4], "big")
+        return reply_to(waiting, version, replies[:end]), reply_to(request, version, replies[end:])
 
     def close(self) -> None:
         self._transport.close()
@@ -151,6 +166,11 @@ class Client:
             room[: len(arrived)] = arrived
             self._connection.buffer_updated(len(arrived))
             position += len(arrived)
+
+
+def reply_to(request: Any, version: int, frame: bytes) -> Any:
+    header_bytes = 5 if response_header_version(request.api_key, version) >= 1 else 4
+    return decode(RESPONSES[request.api_key], frame[4:], version, header_bytes)
 
 
 @asynccontextmanager
@@ -216,6 +236,22 @@ async def fetch(client: Client) -> Counts:
         reply = await client.call(request, 12, counts)
         assert reply.responses[0].partitions[0].error_code == 0
         assert len(reply.responses[0].partitions[0].records) > RECORDS_PER_BATCH * RECORD_BYTES
+
+    return await repeated(once)
+
+
+async def fetch_that_waits(client: Client) -> Counts:
+    """A consumer that waits at the end of the log, and the produce of a batch that ends its wait."""
+    offset = 0
+
+    async def once(counts: Counts | None) -> None:
+        nonlocal offset
+        partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=2**20)
+        waiting = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic=TOPIC, partitions=[partition])])
+        fetched, produced = await client.call_after(waiting, produce_request({0: batch()}), 12, counts)
+        insist(produced)
+        assert len(fetched.responses[0].partitions[0].records) > RECORDS_PER_BATCH * RECORD_BYTES
+        offset += RECORDS_PER_BATCH
 
     return await repeated(once)
 
@@ -321,6 +357,7 @@ REPLAYS: dict[str, Replay] = {
     "produce": produce,
     "produce, idempotent": produce_idempotent,
     "fetch": fetch,
+    "fetch that waits for a produce": fetch_that_waits,
     "add_partitions_to_txn": add_partitions_to_txn,
     "produce to 3 partitions in a transaction": produce_in_transaction,
     "end_txn of 3 partitions": end_txn,

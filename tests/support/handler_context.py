@@ -40,6 +40,7 @@ from broker.handlers.fetch_sessions import FetchSessionCache
 from broker.local_disk import LocalDisk
 from broker.log.log_directory import LogDirectory
 from broker.log.partition_log import PartitionLog
+from broker.long_polls import LongPoll
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.quotas.client_quotas import ClientQuotas
 from broker.scram_credentials import ScramCredentials
@@ -114,7 +115,8 @@ class HandlerBroker:
         api = APIS[request.api_key]
         assert api.minimum_version <= version <= api.maximum_version
         sent = b"".join(encode_chunks(request, version))
-        return api.handler(self.context(api.key, version), decode(api.request, memoryview(sent), version))
+        outcome = api.handler(self.context(api.key, version), decode(api.request, memoryview(sent), version))
+        return polled(outcome) if isinstance(outcome, LongPoll) else outcome
 
     async def call(self, request: Any, version: int | None = None) -> Any:
         """The response as the client decodes it, at the highest version unless told; None when there is none."""
@@ -145,6 +147,19 @@ class HandlerBroker:
 
 async def finished(outcome: Any) -> Any:
     return await outcome if inspect.isawaitable(outcome) else outcome
+
+
+async def polled(waiting: LongPoll[Any]) -> Any:
+    """What a long poll answers, asked whenever it wakes."""
+    woken = asyncio.Event()
+    try:
+        waiting.begin(woken.set)
+        while (response := waiting.poll()) is None:
+            await woken.wait()
+            woken.clear()
+        return response
+    finally:
+        waiting.end()
 
 
 @asynccontextmanager

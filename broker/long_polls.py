@@ -1,0 +1,134 @@
+"""Requests that wait for something to happen, such as a Fetch for records: asked again when it may have happened.
+
+None of them has a task. With one each, what has happened takes three turns of the event loop until it reaches the
+client: an event wakes a task, the task ends, its end is told. Here a poll that was woken is asked again before the
+requests that woke it are answered themselves, as far as there are few; else in the loop's next turn. What several
+requests that arrived together have caused is delivered together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from typing import Any, Generic, TypeVar
+
+Response = TypeVar("Response")
+Frame = Sequence[bytes | bytearray | memoryview]
+
+DELIVERED_FIRST_COUNT = 4
+"""As many answers leave before the replies to who caused them; what thousands wait for must not delay its writer."""
+
+
+class LongPoll(ABC, Generic[Response]):
+    """What a handler returns instead of a response that is not there yet. All calls come from the event loop."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def begin(self, wake: Callable[[], None]) -> None:
+        """Watch: `wake` is to be called whenever an answer may have become possible. It only takes note of that."""
+
+    @abstractmethod
+    def poll(self) -> Response | None:
+        """The answer, or None to go on waiting. Raises what a handler may raise."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Stop watching: it is answered, or its client is gone."""
+
+
+class PendingReply:
+    """The reply to a long poll. Whoever waits for it is told in the very step in which it is made.
+
+    poll:     makes the reply, or returns None. Raises CloseConnection, and nothing else.
+    on_reply: is called once, with the reply or else the error, unless the poll is cancelled.
+    """
+
+    __slots__ = ("_context", "_is_over", "_is_woken", "_poll", "_polls", "_waiting", "on_reply")
+
+    on_reply: Callable[[Frame | None, BaseException | None], None]
+
+    def __init__(self, polls: LongPolls, waiting: LongPoll[Any], poll: Callable[[], Frame | None]) -> None:
+        self._polls = polls
+        self._waiting = waiting
+        self._poll = poll
+        # Whoever wakes it may be about something else: another client, or in a simulation another node.
+        self._context = copy_context()
+        self._is_over = self._is_woken = False
+
+    def begin(self) -> None:
+        """Raises what the poll raises."""
+        try:
+            self._waiting.begin(self.wake)
+        except BaseException:
+            self._waiting.end()
+            raise
+
+    def wake(self) -> None:
+        if not self._is_woken:
+            self._is_woken = True
+            self._polls.woken(self)
+
+    def ask(self) -> None:
+        """Let it answer, if it can by now."""
+        self._context.run(self._ask)
+
+    def cancel(self) -> None:
+        """Nobody wants the reply any more."""
+        if not self._is_over:
+            self._end()
+
+    def _ask(self) -> None:
+        self._is_woken = False
+        if self._is_over:
+            return
+        reply, error = None, None
+        try:
+            reply = self._poll()
+            if reply is None:
+                return
+        except Exception as reason:  # noqa: BLE001  # CloseConnection: the connection ends with it
+            error = reason
+        tell = self.on_reply
+        self._end()
+        tell(reply, error)
+
+    def _end(self) -> None:
+        """Also lets go of what refers to this: the records of a reply are freed when they are sent."""
+        self._is_over = True
+        self._waiting.end()
+        del self._poll, self.on_reply
+
+
+class LongPolls:
+    """Those that were woken and are to be asked again, one after another; one for all connections of a node."""
+
+    __slots__ = ("_is_scheduled", "_woken")
+
+    def __init__(self) -> None:
+        self._woken: deque[PendingReply] = deque()
+        self._is_scheduled = False
+
+    def woken(self, pending: PendingReply) -> None:
+        """Ask this one soon."""
+        self._woken.append(pending)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._ask_all)
+
+    def ask_first(self) -> None:
+        """Ask a few at once: to be called by who has let things happen, before it answers."""
+        woken = self._woken
+        for _ in range(DELIVERED_FIRST_COUNT):
+            if not woken:
+                return
+            woken.popleft().ask()
+
+    def _ask_all(self) -> None:
+        self._is_scheduled = False
+        woken, self._woken = self._woken, deque()
+        for pending in woken:
+            pending.ask()
