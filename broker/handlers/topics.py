@@ -38,6 +38,8 @@ FIRST_DELETE_VERSION_BY_ID = 6
 FIRST_DELETE_VERSION_WITH_DISABLED_ERROR = 3
 DEFAULT_REPLICATION_FACTOR = -1
 REPLICATION_FACTOR = 1
+MOST_PARTITIONS_PER_REQUEST = 10_000
+"""Kafka's ReplicationControlManager.MAX_PARTITIONS_PER_BATCH."""
 
 # From these versions on a client over its quota is refused (KIP-599); before, it only has to pause.
 FIRST_CREATE_VERSION_WITH_QUOTA = 6
@@ -81,9 +83,15 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
 
     Refuses, per topic: INVALID_REQUEST (named twice; numbers beside an assignment), INVALID_REPLICATION_FACTOR,
     INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED (6 and later), and what
-    `Topics.check_create` refuses.
+    `Topics.check_create` refuses. As a whole: POLICY_VIOLATION (more than 10,000 partitions).
     """
     counts = Counter(topic.name for topic in request.topics)
+    default_count = context.services.settings.num_partitions
+    wanted_count = sum(_wanted_count(topic, default_count) for topic in request.topics if counts[topic.name] == 1)
+    if wanted_count > MOST_PARTITIONS_PER_REQUEST:
+        message = f"{wanted_count} partitions in one request; at most {MOST_PARTITIONS_PER_REQUEST} are created at once"
+        refused = [_not_created(topic.name, ErrorCode.POLICY_VIOLATION, message) for topic in request.topics]
+        return CreateTopicsResponse(topics=refused)
     results = [
         _not_created(name, ErrorCode.INVALID_REQUEST, "The request names this topic more than once.")
         for name, count in counts.items()
@@ -95,6 +103,13 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
         if counts[topic.name] == 1
     ]
     return CreateTopicsResponse(topics=results)
+
+
+def _wanted_count(topic: CreatableTopic, default_count: int) -> int:
+    """How many partitions a topic is to have; nothing for a number that is refused anyway."""
+    if topic.assignments:
+        return len(topic.assignments)
+    return default_count if topic.num_partitions == DEFAULT_PARTITION_COUNT else max(0, topic.num_partitions)
 
 
 async def _create(context: RequestContext, wanted: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:

@@ -152,6 +152,25 @@ async def test_topic_created_twice_in_one_request_is_refused_once(broker: Handle
     assert len(response.topics) == 2
 
 
+@pytest.mark.parametrize(
+    ("wanted", "is_refused"),
+    [
+        pytest.param([topic("large", 10_001)], True, id="in one topic"),
+        pytest.param([topic("a", 6_000), topic("b", 4_001)], True, id="in several"),
+        pytest.param([topic("a", 9_997), topic("b", -1)], True, id="with the default number"),
+        pytest.param([topic("a", 10_000), topic("orders", 1)], True, id="with a topic that is there already"),
+        pytest.param([topic("a", 6_000), topic("b", 4_000)], False, id="just as many as may be"),
+        pytest.param([topic("a", 6_000), topic("b", 5_000), topic("b", 5_000)], False, id="without one named twice"),
+    ],
+)
+async def test_a_request_for_very_many_partitions_is_refused_as_a_whole(
+    broker: HandlerBroker, wanted: list[CreatableTopic], is_refused: bool
+) -> None:
+    response = await broker.call(CreateTopicsRequest(topics=wanted, validate_only=True))
+    refused = [result.name for result in response.topics if result.error_code == ErrorCode.POLICY_VIOLATION]
+    assert refused == ([one.name for one in wanted] if is_refused else [])
+
+
 # DeleteTopics
 
 
