@@ -119,26 +119,23 @@ async def _create(context: RequestContext, wanted: CreatableTopic, *, validate_o
     if error is not ErrorCode.NONE:
         return _not_created(wanted.name, error, message)
     partition_count = len(wanted.assignments) or wanted.num_partitions
+    new_count = _wanted_count(wanted, services.settings.num_partitions)
     configs = {config.name: config.value for config in wanted.configs}
     error, message = topics.check_create(wanted.name, partition_count, configs)
-    if error is ErrorCode.NONE:
-        new_count = services.settings.num_partitions if partition_count == DEFAULT_PARTITION_COUNT else partition_count
-        if not _may_mutate(context, new_count, strict_from=FIRST_CREATE_VERSION_WITH_QUOTA):
-            error, message = _OVER_QUOTA
+    if error is ErrorCode.NONE and not _may_mutate(context, new_count, strict_from=FIRST_CREATE_VERSION_WITH_QUOTA):
+        error, message = _OVER_QUOTA
     if error is ErrorCode.NONE and not validate_only:
         error, message = await _outcome(topics.create(wanted.name, partition_count, configs))
     if error is not ErrorCode.NONE:
         return _not_created(wanted.name, error, message)
     created = None if validate_only else topics.metadata.get(wanted.name)
-    if partition_count == DEFAULT_PARTITION_COUNT:
-        partition_count = services.settings.num_partitions
     given = {name: text for name, text in configs.items() if text is not None}
     return CreatableTopicResult(
         name=wanted.name,
         topic_id=created.topic_id if created is not None else ZERO_UUID,
         error_code=ErrorCode.NONE,
         error_message=None,
-        num_partitions=partition_count,
+        num_partitions=new_count,
         replication_factor=REPLICATION_FACTOR,
         configs=[_creatable_config(value) for value in describe_topic_configs(given, services.settings)],
     )
