@@ -154,7 +154,8 @@ def api(
     is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client is gone; all others run to their
         end.
     A handler returns the response object, or None when the client expects no reply (Produce with acks=0); or an
-    awaitable of either; or a `LongPoll`, which always ends with its client. It raises `CloseConnection` to have the connection closed instead.
+    awaitable of either; or a `LongPoll`, which always ends with its client. It raises `CloseConnection` to have the
+    connection closed instead.
     """
     minimum, _, maximum = versions.partition("-")
 
