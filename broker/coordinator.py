@@ -31,6 +31,7 @@ from broker.shard import (
     Shard,
     partition_for_key,
 )
+from broker.turnstile import Turnstile
 from protocol.errors import ErrorCode
 from protocol.primitives import DecodeError
 from protocol.record_batch import Record, build_batch
@@ -79,6 +80,7 @@ class CoordinatorPartition(Generic[S]):
     state: PartitionState = PartitionState.LOADING
     timer: asyncio.TimerHandle | None = None
     timer_deadline_ms: int | None = None
+    is_due: bool = False  # a deadline was reached, and its turn to be decided has not come
     parked: dict[Hashable, asyncio.Future[Any]] = field(default_factory=dict)
     load: asyncio.Task[None] | None = None
 
@@ -123,6 +125,8 @@ class CoordinatorRuntime(Generic[S]):
         self._partitions: dict[int, CoordinatorPartition[S]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._load_turn = asyncio.Lock()
+        # What times out in one instant may do so in every partition; requests are to be served in between.
+        self._deadline_turns = Turnstile(1)
 
     def partitions(self) -> Iterable[CoordinatorPartition[S]]:
         return self._partitions.values()
@@ -350,6 +354,8 @@ class CoordinatorRuntime(Generic[S]):
     # Time
 
     def _schedule(self, partition: CoordinatorPartition[S], *, minimum_delay_s: float = 0.0) -> None:
+        if partition.is_due:
+            return
         deadline_ms = partition.shard.next_deadline_ms()
         if deadline_ms == partition.timer_deadline_ms and partition.timer is not None:
             return
@@ -366,14 +372,17 @@ class CoordinatorRuntime(Generic[S]):
         partition.timer_deadline_ms = None
         if partition.state is not PartitionState.ACTIVE:
             return
-        now_ms = self._clock.now_ms()
-        task = asyncio.get_running_loop().create_task(self._run_deadline(partition, now_ms))
+        partition.is_due = True
+        task = asyncio.get_running_loop().create_task(self._run_deadline(partition))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run_deadline(self, partition: CoordinatorPartition[S], now_ms: int) -> None:
+    async def _run_deadline(self, partition: CoordinatorPartition[S]) -> None:
+        await self._deadline_turns.enter()
+        partition.is_due = False
         if partition.state is not PartitionState.ACTIVE:
             return
+        now_ms = self._clock.now_ms()
         try:
             await self.execute(partition.index, lambda shard: shard.decide_deadline(now_ms))
         except CoordinatorRefusal as refusal:

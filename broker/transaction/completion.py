@@ -16,6 +16,7 @@ from broker.transaction.coordinator import TransactionShard
 from broker.transaction.markers import MarkerChannel, TransactionMarker
 from broker.transaction.metadata import TransactionMetadata
 from broker.transaction.state_machine import PREPARE_COMMIT
+from broker.turnstile import Turnstile
 from protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -48,6 +49,7 @@ class Completion:
     transaction: as prepared; all its partitions get a marker, also those that had one before a restart: a repeated
                  marker is harmless.
     channel:     the way to the partitions.
+    turns:       how many transactions are completed in one turn of the event loop.
     ended:       called once it is over, in the same step; also when it was given up.
     A partition that is out of reach is tried for ever; only a partition that was deleted is left out.
     Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
@@ -60,6 +62,7 @@ class Completion:
         transaction: TransactionMetadata,
         *,
         channel: MarkerChannel,
+        turns: Turnstile,
         clock: Clock,
         ended: Callable[[Completion], None],
     ) -> None:
@@ -67,6 +70,7 @@ class Completion:
         self._runtime = runtime
         self._partition = partition
         self._channel = channel
+        self._turns = turns
         self._clock = clock
         self._ended = ended
         self.refusal: ErrorCode | None = None  # why it was given up
@@ -112,6 +116,7 @@ class Completion:
     async def _complete(self) -> None:
         transaction = self.transaction
         await self._runtime.durable(self._partition.index)  # the commit point: no marker leaves before it
+        await self._turns.enter()
         # In one order everywhere, so that what happens does not depend on how sets are hashed.
         shares = self._channel.destinations(sorted(transaction.partitions))
         if len(shares) == 1:

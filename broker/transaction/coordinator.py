@@ -50,7 +50,9 @@ from protocol.stored.transaction_state import (
 
 log = structlog.get_logger(__name__)
 
-DEADLINE_RECORDS_BYTES = 65_536  # of one decision about time-outs and expiry; what is left over is decided right after
+DEADLINE_RECORDS_BYTES = (
+    16_384  # of one decision about time-outs and expiry; what is left over is decided in later turns
+)
 
 
 class ProducerReply(NamedTuple):

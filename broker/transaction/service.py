@@ -39,7 +39,11 @@ from broker.transaction.metadata import (
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.reelection import MAXIMUM_EPOCH, Reelection
 from broker.transaction.state_machine import TransactionVersion
+from broker.turnstile import Turnstile
 from protocol.errors import ErrorCode
+
+COMPLETIONS_PER_TURN = 32
+"""More transactions that end in one turn of the event loop, as when they time out together, wait for the next turn."""
 
 Reply = TypeVar("Reply")
 Partition = CoordinatorPartition[TransactionShard]
@@ -85,6 +89,7 @@ class TransactionService:
             TRANSACTION_STATE_TOPIC, topics, self._runtime, coordinator="transaction", resigned=self._resigned
         )
         self._completions: dict[str, Completion] = {}
+        self._completion_turns = Turnstile(COMPLETIONS_PER_TURN)
         self._reelection = Reelection(self._stand_again)
         topics.on_deleted.append(self._topic_deleted)
 
@@ -319,6 +324,7 @@ class TransactionService:
                 partition,
                 partition.shard.transactions[transactional_id],
                 channel=self._markers,
+                turns=self._completion_turns,
                 clock=self._clock,
                 ended=self._completion_ended,
             )

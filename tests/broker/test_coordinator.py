@@ -365,6 +365,33 @@ async def test_a_deadline_is_decided_when_its_time_comes_and_not_before(harness:
     assert harness.runtime.partition(0).timer is None
 
 
+async def test_deadlines_of_many_partitions_at_one_time_are_decided_in_turns_of_their_own(harness: Harness) -> None:
+    turn, decided_in = 0, []
+
+    class NotingShard(WordShard):
+        def decide_deadline(self, now_ms: int) -> Decision[None]:
+            decided_in.append(turn)
+            return super().decide_deadline(now_ms)
+
+    logs = [MemoryLog(TopicPartition("words", index)) for index in range(5)]
+    runtime = CoordinatorRuntime("words", make_shard=lambda _: NotingShard(), clock=harness.clock)
+    for log in logs:
+        await runtime.load(log.topic_partition.partition, log, coordinator_epoch=0)  # type: ignore[arg-type]  # as above
+    for log in logs:
+        runtime.partition(log.topic_partition.partition).shard.deadline_ms = harness.clock.milliseconds
+        runtime.submit(log.topic_partition.partition, lambda _: Decision(None))
+    while len(decided_in) < len(logs):
+        turn += 1
+        # What else happens to a partition meanwhile does not have its deadline decided twice.
+        runtime.submit(0, lambda _: Decision(None))
+        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(decided_in) == len(set(decided_in)) == len(logs)
+    assert all(runtime.partition(index).shard.words == ["late"] for index in range(5))
+    await runtime.close()
+
+
 async def test_a_deadline_whose_records_are_refused_is_decided_again_after_a_pause(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from broker.transaction.coordinator import ProducerReply
 from broker.transaction.markers import LocalMarkerChannel, MarkerChannel, TransactionMarker
 from broker.transaction.metadata import Producer, TransactionMetadata
 from broker.transaction.producer_ids import ProducerIds
-from broker.transaction.service import TransactionService
+from broker.transaction.service import COMPLETIONS_PER_TURN, TransactionService
 from broker.transaction.state_machine import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -246,6 +246,23 @@ async def test_a_transaction_times_out_by_itself(broker: Broker) -> None:
     assert broker.markers(OUT_0) == [(fenced, False)]
     assert (await broker.end(producer, committed=True)).error is ErrorCode.INVALID_TXN_STATE
     assert await broker.end(producer, committed=False) == ProducerReply(OK, *fenced)
+
+
+async def test_transactions_that_time_out_together_let_others_be_served_in_between(broker: Broker) -> None:
+    ids = [f"together-{number}" for number in range(3 * COMPLETIONS_PER_TURN)]
+    for transactional_id in ids:
+        producer = producer_of(await broker.service.init_producer_id(transactional_id, timeout_ms=20))
+        assert await broker.service.add_partitions(transactional_id, producer, (OUT_0,), version=V2) is OK
+    broker.clock.milliseconds += 21
+    most_in_a_turn = before = 0
+    async with asyncio.timeout(10):
+        while before < len(ids):
+            await asyncio.sleep(0)
+            now = len(broker.markers(OUT_0))
+            most_in_a_turn = max(most_in_a_turn, now - before)
+            before = now
+    assert 0 < most_in_a_turn <= COMPLETIONS_PER_TURN
+    await eventually(lambda: {found.state for found in broker.service.transactions()} == {COMPLETE_ABORT})
 
 
 async def test_an_open_transaction_survives_a_restart_and_can_be_committed(broker: Broker) -> None:

@@ -1,0 +1,48 @@
+"""Work that comes in bursts, such as thousands of transactions that time out in one instant, spread over turns of the
+event loop: whatever else there is to do is done in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class Turnstile:
+    """Lets so many through in one turn of the event loop, the others in the turns after it, in the order they came."""
+
+    __slots__ = ("_entered_count", "_is_counting", "_per_turn_count", "_waiting")
+
+    def __init__(self, per_turn_count: int) -> None:
+        self._per_turn_count = per_turn_count
+        self._entered_count = 0
+        self._is_counting = False  # the next turn has something to do
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def enter(self) -> None:
+        """Go on at once, unless many have done so in this turn."""
+        if self._entered_count < self._per_turn_count and not self._waiting:
+            self._entered_count += 1
+            self._count()
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._count()
+        await turn
+
+    def _count(self) -> None:
+        if not self._is_counting:
+            self._is_counting = True
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._is_counting = False
+        self._entered_count = 0
+        waiting = self._waiting
+        while waiting and self._entered_count < self._per_turn_count:
+            turn = waiting.popleft()
+            if not turn.done():  # cancelled while it waited
+                turn.set_result(None)
+                self._entered_count += 1
+        if self._entered_count:
+            self._count()
