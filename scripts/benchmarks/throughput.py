@@ -133,7 +133,7 @@ FIGURES = (
         needs_launches=False,
         is_headline=True,
         in_the_way="a request of 16 KB costs any server in Python some 40 µs before it does a broker's work "
-        "(`produce-against-limit`); that work is about 3,400 bytecode instructions, 25 µs, and no single part of it "
+        "(`produce-against-limit`); that work is about 3,400 bytecode instructions, 30 µs, and no single part of it "
         "stands out. Megabytes are copied, twice, by the system for both brokers alike.",
     ),
     Figure(
@@ -150,8 +150,7 @@ FIGURES = (
         needs_launches=False,
         is_headline=True,
         in_the_way="Kafka has the system send from the page cache; Fencepost reads into memory and sends from there, "
-        "one copy more, 0.1 s per GB (docs/decisions/0007 says why). With librdkafka the client's own work is most of "
-        "the time.",
+        "two copies more (docs/decisions/0007 says why). With librdkafka the client's own work is most of the time.",
     ),
     Figure(
         name="throughput",
