@@ -100,7 +100,7 @@ class Dispatcher:
             return started.result
         if context.meter is not None:
             context.meter.suspend()
-        if route.carries_records:
+        if route.carries_records and context.needs_frame:
             connection.keep_frame_until(started)
         if api.is_cancelled_on_disconnect:
             _cancel_on_disconnect(started, connection)

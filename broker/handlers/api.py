@@ -3,7 +3,8 @@
 `APIS` is the only table: dispatch, ApiVersions and the protocol-support page read it. A handler is declared with `@api`
 and answers at once or returns a coroutine, whose first step runs at once, too (see `broker.eager` for what it must not
 do), or a `LongPoll`. So whatever runs before the first wait happens in request order. Replies leave in request order
-per connection. What a request holds of its frame (`records` fields) is good until the handler has answered.
+per connection. What a request holds of its frame (`records` fields) is good until the handler has answered, or has said
+that it does not need it any more.
 """
 
 from __future__ import annotations
@@ -81,8 +82,11 @@ class EndlessConnection:
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request as its handler sees it: header fields and the services. `listener` host and port are where the client
-    connected."""
+    """One request as its handler sees it: header fields and the services.
+
+    needs_frame: whether `records` fields are used until the handler has answered; one that is done with them sooner
+                 says so, and the memory they lie in is used again.
+    """
 
     services: Services
     api_key: int
@@ -93,6 +97,7 @@ class RequestContext:
     connection_id: int
     meter: RequestMeter | None = None  # while there are quotas
     connection: ClientConnection = field(default_factory=EndlessConnection)
+    needs_frame: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,7 @@ class _Production:
     """One Produce request being served: its batches, and the response as it comes about."""
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
+        self._context = context
         self._services = context.services
         self._version = context.api_version
         self._request = request
@@ -398,11 +399,12 @@ class _Production:
         self._writes = []
 
     def answer(self) -> ProduceResponse | Awaitable[ProduceResponse] | None:
-        """The reply as `acks` asks for it. Raises CloseConnection for an error with acks=0.
+        """The reply as `acks` asks for it, now that every batch is in the log, or refused.
 
-        The leader is the only replica, so its word and that of all of them come at the same moment: when the batch can
-        be read.
+        Raises CloseConnection for an error with acks=0. The leader is the only replica, so its word and that of all of
+        them come at the same moment: when the batch can be read.
         """
+        self._context.needs_frame = False
         if self._request.acks == ACKS_NONE:
             if self._first_error is not ErrorCode.NONE:
                 raise CloseConnection(f"Produce with acks=0 was refused: {self._first_error.name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -221,6 +221,17 @@ async def test_the_frame_of_a_write_that_waits_is_kept_and_that_of_others_is_not
     world.serve(handler, request=ProduceRequest, response=ProduceResponse, versions=(3, 13))
     task = world.send(bytes(encode_request_header(0, 9, 77, "client", 2) + encode(ProduceRequest(acks=1), 9)))
     assert world.peer.kept_until == [task]
+    assert await task is None
+
+
+async def test_the_frame_of_a_write_is_let_go_when_its_handler_needs_it_no_more(world: World) -> None:
+    def handler(context: RequestContext, request: ProduceRequest) -> Awaitable[None]:
+        context.needs_frame = False
+        return asyncio.sleep(0)
+
+    world.serve(handler, request=ProduceRequest, response=ProduceResponse, versions=(3, 13))
+    task = world.send(bytes(encode_request_header(0, 9, 77, "client", 2) + encode(ProduceRequest(acks=1), 9)))
+    assert world.peer.kept_until == []
     assert await task is None
 
 

@@ -111,11 +111,17 @@ class HandlerBroker:
         )
 
     def start(self, request: Any, version: int) -> Any:
-        """Call the handler: a response, None, or something to await. The request goes through its bytes."""
+        """Call the handler: a response, None, or something to await.
+
+        The request goes through its bytes, which are overwritten as soon as the handler does not need them any more.
+        """
         api = APIS[request.api_key]
         assert api.minimum_version <= version <= api.maximum_version
-        sent = b"".join(encode_chunks(request, version))
-        outcome = api.handler(self.context(api.key, version), decode(api.request, memoryview(sent), version))
+        sent = bytearray().join(encode_chunks(request, version))
+        context = self.context(api.key, version)
+        outcome = api.handler(context, decode(api.request, memoryview(sent), version))
+        if not context.needs_frame:
+            sent[:] = bytes(len(sent))
         return polled(outcome) if isinstance(outcome, LongPoll) else outcome
 
     async def call(self, request: Any, version: int | None = None) -> Any:

@@ -12,10 +12,11 @@ import pytest
 
 from broker.disk import StorageError
 from broker.handlers.api import CloseConnection
-from broker.handlers.produce import produce_failed
+from broker.handlers.produce import handle_produce, produce_failed
 from broker.local_disk import LocalDisk, LocalFile
 from broker.log.partition_log import Isolation
 from broker.topic_partition import TopicPartition
+from protocol.api_keys import ApiKey
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
@@ -169,6 +170,24 @@ async def test_acks_leader_is_answered_when_the_batch_can_be_read(broker: Handle
     assert broker.log("orders").high_watermark == 0
     assert errors(await finished(outcome)) == {0: 0}
     assert broker.log("orders").high_watermark == 1
+
+
+async def test_the_frame_is_not_needed_while_what_is_in_the_log_becomes_durable(broker: HandlerBroker) -> None:
+    context = broker.context(ApiKey.PRODUCE, BY_NAME)
+    outcome = handle_produce(context, produce((0, batch(b"a"))))
+    assert broker.log("orders").high_watermark == 0
+    assert not context.needs_frame
+    await finished(outcome)
+
+
+async def test_the_frame_is_needed_while_a_batch_waits_to_be_verified(broker: HandlerBroker) -> None:
+    broker.verifier.is_elsewhere = True
+    context = broker.context(ApiKey.PRODUCE, BY_NAME)
+    outcome = handle_produce(context, produce((0, transactional(b"a")), transactional_id="tx"))
+    assert broker.log("orders").log_end_offset == 0
+    assert context.needs_frame
+    await finished(outcome)
+    assert broker.log("orders").log_end_offset == 1
 
 
 async def test_acks_none_is_not_answered(broker: HandlerBroker) -> None:
