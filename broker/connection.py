@@ -2,6 +2,7 @@
 
 Requests are pipelined: the next one is started while earlier ones wait for the disk. Three bounds push back on the
 client by not reading from its socket: requests in flight, bytes of replies that wait to be sent, and the frame size.
+What a reply holds of a file is read as it is sent.
 Nothing that a client sends raises into the event loop: what cannot be understood closes the connection, with a reason
 logged.
 """
@@ -10,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from broker.disk import StorageError
+from broker.file_slice import Chunk, FileSlice, sendable
 from broker.handlers.api import CloseConnection
 from broker.long_polls import PendingReply
 from broker.receive_buffer import Receiver
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 MINIMUM_FRAME_BYTES = 8  # api key, api version, correlation id
 
-Reply = Sequence[bytes | bytearray | memoryview] | None
+Reply = Sequence[Chunk | FileSlice] | None
 """The chunks of one reply frame, length prefix included; None when the client expects no reply."""
 
 
@@ -101,6 +104,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_behind = False  # frames wait for the loop's next turn
         self._is_draining = False
         self._is_held = True  # see _weigh_holds
+        self._begun: Iterator[list[Chunk]] | None = None  # what is left of a reply that is sent in portions
+        self._is_closing = False  # to be closed as soon as that is sent
         self._stalled_bytes = 0
         self._stall_timer: asyncio.TimerHandle | None = None
         self._close_callbacks: dict[Callable[[], None], None] = {}
@@ -150,9 +155,11 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def close(self) -> None:
-        """Close after what has been handed to the transport is sent."""
+        """Close after what has been handed to the transport, and the reply that has begun, are sent."""
         if self._transport is not None:
-            self._transport.close()
+            if self._begun is None:
+                self._transport.close()
+            self._is_closing = True
             self._weigh_holds()
 
     def abort(self) -> None:
@@ -216,6 +223,7 @@ class Connection(asyncio.BufferedProtocol):
             self._unmute_timer.cancel()
             self._unmute_timer = None
         self._receiver.close()
+        self._begun = None
         self._in_flight.clear()
         callbacks, self._close_callbacks = self._close_callbacks, {}
         for callback in callbacks:
@@ -274,6 +282,7 @@ class Connection(asyncio.BufferedProtocol):
             transport is None
             or self._is_writing_paused
             or self._is_draining
+            or self._is_closing
             or self._unmute_timer is not None
             or transport.is_closing()
         )
@@ -336,7 +345,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_consuming:
             return
         self._send_ready()
-        if self._is_draining and not self._in_flight:
+        if self._is_closing or (self._is_draining and not self._in_flight):
             self.close()
         elif self._is_reading_paused and not self._is_behind and self._may_start():
             self._consume()
@@ -345,16 +354,18 @@ class Connection(asyncio.BufferedProtocol):
         """Hand the finished replies at the head of the queue to the transport; stops when it has enough."""
         in_flight = self._in_flight
         transport = self._transport
-        if transport is None or transport.is_closing() or not in_flight or not in_flight[0].is_done:
+        if transport is None or transport.is_closing() or not self._has_sent_begun(transport):
+            return
+        if not in_flight or not in_flight[0].is_done:
             return
         if len(in_flight) == 1 and not self._is_writing_paused:
             reply = in_flight.popleft().reply
             if reply is not None:
-                transport.writelines(reply)
+                self._send(transport, reply)
             self.last_activity_s = self._loop.time()
             return
         limit_bytes = self._limits.fencepost_connection_write_buffer_bytes
-        while in_flight and in_flight[0].is_done and not self._is_writing_paused:
+        while in_flight and in_flight[0].is_done and not self._is_writing_paused and not transport.is_closing():
             chunks: list[Any] = []
             chunk_bytes = 0
             while in_flight and in_flight[0].is_done and chunk_bytes < limit_bytes:
@@ -363,8 +374,35 @@ class Connection(asyncio.BufferedProtocol):
                     chunks += reply
                     chunk_bytes += sum(map(len, reply))
             if chunks:
-                transport.writelines(chunks)
+                self._send(transport, chunks)
         self.last_activity_s = self._loop.time()
+
+    def _send(self, transport: asyncio.Transport, chunks: Sequence[Any]) -> None:
+        """Hand chunks to the transport, or, of those that lie in a file, as many as it takes for now."""
+        if len(chunks) > 1 and any(type(chunk) is FileSlice for chunk in chunks):
+            self._begun = sendable(chunks)
+            self._has_sent_begun(transport)
+        else:
+            transport.writelines(chunks)
+
+    def _has_sent_begun(self, transport: asyncio.Transport) -> bool:
+        """Go on with what has begun; whether all of it is on its way."""
+        begun = self._begun
+        if begun is None:
+            return True
+        try:
+            while not self._is_writing_paused:
+                portion = next(begun, None)
+                if portion is None:
+                    self._begun = None
+                    return True
+                transport.writelines(portion)
+        except StorageError as error:
+            # What was sent of the frame cannot be taken back.
+            self._begun = None
+            self._owner.connection_refused(self, f"a reply could not be read: {error}")
+            self.abort()
+        return False
 
     def _unmute(self) -> None:
         self._unmute_timer = None
@@ -405,7 +443,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, reason: str) -> None:
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or self._is_closing:
             return
         self._owner.connection_refused(self, reason)
         # What was answered before still goes out; Kafka closes in the same way.

@@ -15,8 +15,10 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
+from broker.file_slice import FileSlice
+
 Response = TypeVar("Response")
-Frame = Sequence[bytes | bytearray | memoryview]
+Frame = Sequence[bytes | bytearray | memoryview | FileSlice]
 
 DELIVERED_FIRST_COUNT = 4
 """As many answers leave before the replies to who caused them; what thousands wait for must not delay its writer."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from broker.handlers.api import RequestContext, api
 from broker.handlers.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
@@ -215,12 +216,15 @@ class _Fetch:
             max(0, min(wanted.max_bytes, self._maximum_bytes - self._records_bytes)),
             isolation=self._isolation,
             minimum_one_batch=self._records_bytes == 0,
+            is_lazy=True,
         )
         if found.error is not ErrorCode.NONE:
             self._has_error = True
             partition.answer = _failed_partition(wanted.partition, found.error)
             return
-        partition.records_bytes = len(found.records)
+        # A slice is encoded as any large piece of records, by its length alone; the connection reads it.
+        records = found.records if found.slice is None else cast("memoryview", found.slice)
+        partition.records_bytes = len(records)
         self._records_bytes += partition.records_bytes
         partition.answer = PartitionData(
             partition_index=wanted.partition,
@@ -234,7 +238,7 @@ class _Fetch:
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
                 for aborted in found.aborted_transactions
             ],
-            records=found.records,
+            records=records,
         )
 
     def _locate(self, wanted: FetchedPartition) -> PartitionLog | ErrorCode:

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from broker.log.batch_scan import scan_whole
 from broker.log.results import AbortedTransaction, TimestampedOffset
-from broker.log.segment import Segment, SegmentRead
+from broker.log.segment import EMPTY, Segment, SegmentRead
 from protocol.record_batch import RecordBatch, read_header, read_records
-
-EMPTY = memoryview(b"")
 
 
 class LogSegments:
@@ -76,15 +74,15 @@ class LogSegments:
         return self._segments[slot:] if slot else self._segments
 
     def read(
-        self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool
+        self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool, is_lazy: bool = False
     ) -> tuple[Segment, SegmentRead]:
         """Batches of one segment, as `Segment.read` says; of the next one where compaction left a gap."""
         active = self.active
         if offset >= active.base_offset:
-            found = active.read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch)
+            found = active.read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy)
             return active, found if found is not None else SegmentRead(EMPTY, 0)
         for segment in self.from_offset(offset):
-            found = segment.read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch)
+            found = segment.read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy)
             if found is not None:
                 return segment, found
         return active, SegmentRead(EMPTY, 0)

@@ -6,6 +6,8 @@ Source: Kafka's UnifiedLog.
 
 from __future__ import annotations
 
+import errno
+
 import structlog
 
 from broker.disk import StorageError
@@ -19,7 +21,6 @@ from broker.log.batch_preparation import (
 )
 from broker.log.batch_scan import DamagedLogError
 from broker.log.log_config import LogConfig
-from broker.log.log_segments import EMPTY
 from broker.log.producer_replay import usable_transaction_index
 from broker.log.producer_snapshot import ProducerSnapshot
 from broker.log.producer_state import CompletedTransaction, Duplicate
@@ -35,7 +36,7 @@ from broker.log.results import (
     RecordError,
     TimestampedOffset,
 )
-from broker.log.segment import CorruptTransactionIndexError, Segment
+from broker.log.segment import EMPTY, CorruptTransactionIndexError, Segment
 from broker.log.swept_log import SweptLog
 from broker.log.transaction_index import TransactionIndexEntry
 from broker.log.verification import VerificationGuard
@@ -272,12 +273,20 @@ class PartitionLog(SweptLog):
 
     # Read
 
-    def read(self, offset: int, max_bytes: int, *, isolation: Isolation, minimum_one_batch: bool = True) -> LogRead:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        isolation: Isolation,
+        minimum_one_batch: bool = True,
+        is_lazy: bool = False,
+    ) -> LogRead:
         """Whole batches of one segment as they lie on disk, from the one that holds `offset`, below the isolation's
         bound.
 
         Nothing to read is no error; `records` is then empty. With `minimum_one_batch` the first batch comes whole even
-        if it alone is above `max_bytes`.
+        if it alone is above `max_bytes`. With `is_lazy` large finds are not read but left to whoever sends them.
         Refuses, as a value: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; CORRUPT_MESSAGE where no batch begins, and what
         lies elsewhere stays readable. With LOG_END a log that cannot be read raises StorageError instead: whoever
         replays it must not take a part for the whole.
@@ -300,9 +309,13 @@ class PartitionLog(SweptLog):
             result.error = ErrorCode.OFFSET_OUT_OF_RANGE
         elif offset < bound:
             try:
-                segment, found = self.segments.read(offset, max_bytes, bound, minimum_one_batch=minimum_one_batch)
-                result.records = found.records
-                if is_committed and found.records:
+                segment, found = self.segments.read(
+                    offset, max_bytes, bound, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy
+                )
+                result.records, result.slice = found.records, found.slice
+                if found.slice is not None:
+                    found.slice.failed = self._slice_failed
+                if is_committed and (found.records or found.slice):
                     result.aborted_transactions = self._aborted_transactions(segment, offset, found.end_position)
             except DamagedLogError as error:
                 self._note_damage(error)
@@ -316,6 +329,11 @@ class PartitionLog(SweptLog):
                     raise
                 result.error = ErrorCode.KAFKA_STORAGE_ERROR
         return result
+
+    def _slice_failed(self, error: StorageError) -> None:
+        """What was found could not be read when it was to be sent. Where its segment was deleted, the log is well."""
+        if error.errno != errno.EBADF and not self.is_deleted:
+            self.give_up(error)
 
     def _note_damage(self, error: DamagedLogError) -> None:
         reason = str(error)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from broker.file_slice import FileSlice
 from protocol.errors import ErrorCode
 
 
@@ -66,6 +67,7 @@ class LogRead:
 
     aborted_transactions: None unless READ_COMMITTED.
     error:                NONE, or OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR; then `records` is empty.
+    slice:                what was found, in place of `records`, where much was found and the read was lazy.
     """
 
     records: memoryview
@@ -74,6 +76,7 @@ class LogRead:
     log_start_offset: int
     aborted_transactions: list[AbortedTransaction] | None = None
     error: ErrorCode = ErrorCode.NONE
+    slice: FileSlice | None = None
 
 
 class TimestampedOffset(NamedTuple):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from broker.disk import Disk, LogFile
+from broker.file_slice import FileSlice
 from broker.log.batch_scan import DamagedLogError, damaged, scan_batches
 from broker.log.offset_index import ENTRY_BYTES, CorruptIndexError, OffsetIndex
 from broker.log.segment_checksums import FileRecord, SegmentChecksums, content_record
@@ -23,10 +24,11 @@ from protocol.record_batch import HEADER_BYTES
 
 log = structlog.get_logger(__name__)
 
+EMPTY = memoryview(b"")
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_POSITION = 2**31 - 1
 NO_TIMESTAMP = -1
-SMALL_READ_BYTES = 64 * 1024
+SMALL_READ_BYTES = 64 * 1024  # read whoever asks, with what lies around; more than what is copied into a reply
 _WALK = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
 _LENGTH_OVERHEAD = 12
 _SMALLEST_LENGTH = HEADER_BYTES - _LENGTH_OVERHEAD
@@ -46,10 +48,11 @@ class CorruptTransactionIndexError(Exception):
 
 
 class SegmentRead(NamedTuple):
-    """Whole batches, and the position after the last of them."""
+    """Whole batches, and the position after the last of them. Many of a lazy read are in `slice`, not in memory."""
 
     records: memoryview
     end_position: int
+    slice: FileSlice | None = None
 
 
 class Segment:
@@ -162,25 +165,30 @@ class Segment:
 
     # Read
 
-    def read(self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool) -> SegmentRead | None:
+    def read(
+        self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool, is_lazy: bool = False
+    ) -> SegmentRead | None:
         """Whole batches from the one that holds `offset`, none of which reaches `bound_offset`.
 
         None when the segment holds nothing at or after `offset` (a compacted log has gaps).
-        With `minimum_one_batch` the first batch is returned whole even if it alone is above `max_bytes`.
+        With `minimum_one_batch` the first batch is returned whole even if it alone is above `max_bytes`. With `is_lazy`
+        more than SMALL_READ_BYTES are found but not read.
         Raises DamagedLogError where the file holds something that cannot be the next batch. Checksums are not looked
         at: that is for the reader.
         """
         try:
-            return self._read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch)
+            return self._read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy)
         except DamagedLogError as error:
             if not self._indexes_were_read:
                 raise
             # Perhaps it is the index that leads to a place where no batch begins.
             log.warning("index_rebuilt", path=self.path(".index"), reason=str(error))
             self.rebuild_indexes()
-            return self._read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch)
+            return self._read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy)
 
-    def _read(self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool) -> SegmentRead | None:
+    def _read(
+        self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool, is_lazy: bool
+    ) -> SegmentRead | None:
         index = self.offset_index
         size_bytes = self.log.size_bytes
         first_position = chunk_position = index.position_before(offset - self.base_offset)
@@ -222,35 +230,62 @@ class Segment:
             raise self._damaged(chunk_position + start, least_offset)
         if last_offset >= bound_offset:
             return SegmentRead(chunk[:0], chunk_position + start)
+        batch_position = chunk_position + start
         first_bytes = length + _LENGTH_OVERHEAD
         if first_bytes > max_bytes:
             if not minimum_one_batch:
-                return SegmentRead(chunk[:0], chunk_position + start)
+                return SegmentRead(chunk[:0], batch_position)
             if start + first_bytes > len(chunk):
-                chunk_position += start
+                if is_lazy:
+                    return self._slice(batch_position, batch_position + first_bytes)
                 start = 0
-                chunk = self.log.read(chunk_position, first_bytes)
-            end = start + first_bytes
-            return SegmentRead(chunk[start:end], chunk_position + end)
-        batch_position = chunk_position + start
-        is_partial = chunk_position + len(chunk) < min(size_bytes, batch_position + max_bytes)
+                chunk = self.log.read(batch_position, first_bytes)
+            return SegmentRead(chunk[start : start + first_bytes], batch_position + first_bytes)
+        limit = min(batch_position + max_bytes, size_bytes)
+        is_partial = chunk_position + len(chunk) < limit
         if is_partial and (not is_small or start + first_bytes > len(chunk) or start > len(chunk) // 2):
+            if is_lazy and limit - batch_position > SMALL_READ_BYTES:
+                return self._slice(batch_position, self._end_of_batches(batch_position, limit, bound_offset))
             chunk_position = batch_position
             start = 0
-            chunk = self.log.read(chunk_position, min(max_bytes, size_bytes - chunk_position))
+            chunk = self.log.read(chunk_position, limit - chunk_position)
+        limit = min(limit, chunk_position + len(chunk))
+        end = self._end_of_batches(batch_position, limit, bound_offset, chunk, chunk_position)
+        return SegmentRead(chunk[start : end - chunk_position], end)
+
+    def _slice(self, position: int, end: int) -> SegmentRead:
+        length_bytes = end - position
+        if length_bytes <= SMALL_READ_BYTES:
+            return SegmentRead(self.log.read(position, length_bytes), end)
+        return SegmentRead(EMPTY, end, FileSlice(self.log, position, length_bytes))
+
+    def _end_of_batches(
+        self, position: int, limit: int, bound_offset: int, chunk: memoryview = EMPTY, chunk_position: int = 0
+    ) -> int:
+        """Where the last batch ends that lies between a batch's position and `limit` as a whole and does not reach the
+        bound.
+
+        chunk: what has been read of the file, from `chunk_position` on.
+        """
+        index = self.offset_index
         # Jump near the end by the index, then walk to the last whole batch.
-        limit = min(start + max_bytes, len(chunk))
-        near_end = index.batch_at_or_before(chunk_position + limit)
+        near_end = index.batch_at_or_before(limit)
         if bound_offset < self.next_offset:
             near_end = min(near_end, index.last_position_below(bound_offset - self.base_offset))
-        end = max(start, near_end - chunk_position)
+        end = max(position, near_end)
         while end + _WALK.size <= limit:
-            base_offset, length, last_offset_delta = _WALK.unpack_from(chunk, end)
+            start = end - chunk_position
+            if start + _WALK.size > len(chunk):
+                chunk_position, start = end, 0
+                chunk = self.log.read(end, min(self._index_interval_bytes + _WALK.size, limit - end))
+                if len(chunk) < _WALK.size:
+                    raise self._damaged(end, self.base_offset)
+            base_offset, length, last_offset_delta = _WALK.unpack_from(chunk, start)
             following = end + length + _LENGTH_OVERHEAD
             if following > limit or length < _SMALLEST_LENGTH or base_offset + last_offset_delta >= bound_offset:
                 break  # a damaged batch is for the read that begins with it
             end = following
-        return SegmentRead(chunk[start:end], chunk_position + end)
+        return end
 
     def _damaged(self, position: int, offset: int) -> DamagedLogError:
         return damaged(self.path(".log"), position, offset)

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from broker.connection import Connection, Reply
+from broker.file_slice import FileSlice
 from broker.handlers.api import CloseConnection
 from broker.long_polls import LongPoll, LongPolls, PendingReply
 from broker.receive_buffer import BufferPool
 from tests.simulation import loop as virtual_time
+from tests.support.counted_file import CountedFile
 
 
 @dataclass
@@ -312,6 +314,98 @@ async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
         client.connection._check_stall()
     assert client.transport.ended is None
     client.transport.unstick()
+
+
+PIECE = 1_001  # each is more than the write buffer of these tests
+
+
+@pytest.fixture
+def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.file_slice.PIECE_BYTES", PIECE)
+
+
+def reply_from(file: CountedFile) -> list[Any]:
+    """The whole of a file, with a chunk before it and one behind."""
+    return [b"head", FileSlice(file, 0, file.size_bytes), b"tail"]
+
+
+@pytest.mark.usefixtures("in_pieces")
+async def test_a_reply_from_a_file_leaves_at_once_where_the_client_takes_it() -> None:
+    file = CountedFile(bytes(range(250)) * 10)
+    client = Client(answer=lambda frame: reply_from(file))
+    client.send(b"request1", b"request2")
+    assert client.received == (b"head" + file.content + b"tail") * 2
+    assert client.connection.in_flight_count == 0
+
+
+@pytest.mark.usefixtures("in_pieces")
+async def test_of_a_reply_from_a_file_no_more_is_read_than_the_client_takes() -> None:
+    file = CountedFile(bytes(range(250)) * 10)
+    client = Client(answer=lambda frame: reply_from(file) if frame[-1] == ord("1") else [bytes(frame)])
+    client.transport.is_stuck = True
+    client.send(b"request1", b"request2")
+    for pieces_count in (1, 2):
+        assert client.received == b"head" + file.content[: pieces_count * PIECE]
+        assert len(file.reads) == pieces_count
+        client.transport.stuck_bytes = 0
+        client.connection.resume_writing()
+    client.transport.unstick()
+    await settle()
+    assert client.received == b"head" + file.content + b"tail" + b"request2"
+
+
+@pytest.mark.usefixtures("in_pieces")
+async def test_replies_behind_one_from_a_file_wait_for_its_end() -> None:
+    waiting, file = Waiting(), CountedFile(bytes(range(250)) * 20)
+    client = Client(answer=waiting)
+    client.transport.is_stuck = True
+    client.send(b"request1", b"request2")
+    waiting.futures[1].set_result([b"second"])
+    waiting.futures[0].set_result(reply_from(file))
+    await settle()
+    assert client.received == b"head" + file.content[:PIECE]
+    client.transport.unstick()
+    assert client.received == b"head" + file.content + b"tail" + b"second"
+
+
+@pytest.mark.usefixtures("in_pieces")
+@pytest.mark.parametrize("stop", [Connection.close, Connection.drain])
+async def test_a_connection_that_is_to_be_closed_sends_a_reply_that_has_begun_to_its_end(
+    stop: Callable[[Connection], None],
+) -> None:
+    file = CountedFile(bytes(range(250)) * 20)
+    client = Client(answer=lambda frame: reply_from(file))
+    client.transport.is_stuck = True
+    client.send(b"request1")
+    stop(client.connection)
+    assert client.transport.ended is None
+    assert not client.transport.accepts_input
+    client.transport.unstick()
+    assert client.received == b"head" + file.content + b"tail"
+    assert client.transport.ended == "closed"
+
+
+@pytest.mark.usefixtures("in_pieces")
+async def test_a_connection_is_cut_off_where_the_rest_of_a_reply_cannot_be_read() -> None:
+    file = CountedFile(bytes(range(250)) * 20, fails_from=2_500)
+    client = Client(answer=lambda frame: reply_from(file))
+    client.send(b"request1", b"request2")
+    assert client.received == b"head" + file.content[: 2 * PIECE]
+    assert client.transport.ended == "aborted"
+    assert len(client.refusals) == 1
+    assert "Input/output error" in client.refusals[0]
+
+
+@pytest.mark.usefixtures("in_pieces")
+async def test_a_client_that_leaves_in_the_middle_of_a_reply_ends_it() -> None:
+    file = CountedFile(bytes(range(250)) * 20)
+    client = Client(answer=lambda frame: reply_from(file))
+    client.transport.is_stuck = True
+    client.send(b"request1")
+    client.connection.connection_lost(None)
+    client.connection.resume_writing()
+    assert client.is_gone
+    assert len(file.reads) == 1
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 0, 7, 1_000_001, 2**31 - 1])

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from unittest import mock
 
-from broker.log import log_opening
+from broker import file_slice
+from broker.log import log_opening, segment
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.transaction_admin import ListTransactionsRequest
+from protocol.writer import COPIED_RECORDS_BYTES
 from scripts.history.checker import check_history
 from scripts.history.writer import ClientHistory, HistoryWriter, ReadRecord
 from tests.simulation.aging import age
@@ -40,6 +42,7 @@ from tests.simulation.nemesis import Nemesis
 from tests.simulation.script import Script, write_script
 from tests.simulation.world import World
 
+PIECE_BYTES: Final = 500
 LONGEST_FAREWELL_S: Final = 150.0
 LONGEST_SETTLING_S: Final = 60.0
 LONGEST_START_S: Final = 30.0
@@ -85,7 +88,13 @@ def tell(seed: int, *, keeps_trace: bool = False) -> Outcome:
     teller = _Teller(outcome, keeps_trace=keeps_trace)
     began_s = time.process_time()
     # No time passes while a log is opened: else many would be at a stretch, and few clients come in between.
-    with BrokerEvents(teller.note_event), mock.patch.object(log_opening, "SLICE_S", 0.0):
+    with (
+        BrokerEvents(teller.note_event),
+        mock.patch.object(log_opening, "SLICE_S", 0.0),
+        # Worlds are small: what is much in them is sent as large replies are.
+        mock.patch.object(segment, "SMALL_READ_BYTES", COPIED_RECORDS_BYTES),
+        mock.patch.object(file_slice, "PIECE_BYTES", PIECE_BYTES),
+    ):
         try:
             run(teller.tell(seed))
         except (Violation, AssertionError, Stuck) as error:

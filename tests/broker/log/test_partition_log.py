@@ -11,8 +11,9 @@ import pytest
 import structlog
 
 from broker.disk import StorageError
+from broker.file_slice import FileSlice
 from broker.log.log_config import LogConfig
-from broker.log.partition_log import AppendOrigin, Isolation, PartitionLog
+from broker.log.partition_log import AbortedTransaction, AppendOrigin, Isolation, PartitionLog
 from protocol.errors import ErrorCode
 from protocol.record_batch import Record, RecordBatch, build_batch, check_crc, iterate_batches, read_records
 from tests.support.log_world import NOW_MS, LogWorld, content_of, overwrite
@@ -460,6 +461,69 @@ async def test_leader_epochs_end_where_the_next_begins(world: LogWorld) -> None:
     assert asked == {-1: (-1, -1), 0: (0, 1), 1: (0, 1), 2: (2, 2), 4: (2, 2), 5: (5, 3), 6: (-1, -1)}
     assert (await world.restart()).leader_epoch == 5
     assert world.orders.end_offset_for_leader_epoch(1) == (0, 1)
+
+
+# Reads that are sent later
+
+
+def read_later(log: PartitionLog) -> FileSlice:
+    found = log.read(0, 1 << 20, isolation=Isolation.READ_UNCOMMITTED, is_lazy=True)
+    assert found.slice is not None
+    assert not found.records
+    return found.slice
+
+
+async def test_a_large_lazy_read_holds_what_an_eager_one_holds(world: LogWorld) -> None:
+    log = world.create()
+    world.append(bytes(100_000))
+    world.append(b"small")
+    await log.flushed()
+    eager = log.read(0, 1 << 20, isolation=Isolation.READ_UNCOMMITTED)
+    assert b"".join(read_later(log).pieces()) == eager.records
+    small = log.read(1, 1 << 20, isolation=Isolation.READ_UNCOMMITTED, is_lazy=True)
+    assert small.slice is None
+    assert small.records
+
+
+async def test_a_lazy_read_tells_of_aborted_transactions_too(world: LogWorld) -> None:
+    log = world.create()
+    world.append(bytes(100_000), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    world.end_transaction(7, 1, committed=False)
+    await log.flushed()
+    found = log.read(0, 1 << 20, isolation=Isolation.READ_COMMITTED, is_lazy=True)
+    assert found.slice is not None
+    assert found.aborted_transactions == [AbortedTransaction(7, 0)]
+
+
+async def test_a_file_that_cannot_be_read_when_it_is_sent_takes_the_log_offline(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = world.create()
+    world.append(bytes(100_000))
+    await log.flushed()
+    found = read_later(log)
+
+    def broken(*_: object) -> None:
+        raise StorageError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(type(log.segments.active.log), "read", broken)
+    with structlog.testing.capture_logs() as logs, pytest.raises(StorageError, match="Input/output error"):
+        list(found.pieces())
+    assert [entry["event"] for entry in logs] == ["partition_went_offline"]
+    assert log.is_offline
+
+
+async def test_a_segment_that_is_gone_when_it_is_to_be_sent_leaves_the_log_well(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_bytes=100_000))
+    world.append(bytes(90_000))
+    world.append(bytes(90_000))
+    await log.flushed()
+    found = read_later(log)
+    log.delete_records(1)
+    log.sweep(NOW_MS)
+    with pytest.raises(StorageError, match="closed"):
+        list(found.pieces())
+    assert not log.is_offline
 
 
 # Failing disks

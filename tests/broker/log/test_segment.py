@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import struct
+from tempfile import TemporaryDirectory
 
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.disk import StorageError
 from broker.local_disk import LocalDisk
-from broker.log.segment import Segment
+from broker.log.batch_scan import DamagedLogError
+from broker.log.segment import Segment, SegmentRead
 from protocol.record_batch import Record, build_batch, iterate_batches
+from tests.support.counted_file import CountedFile
 
 FAR = 2**62
 
@@ -102,6 +107,56 @@ def test_a_large_read_takes_little_more_from_the_file_than_it_returns(
         assert found is not None
         assert len(found.records) == whole_count * batch_bytes
         assert read_bytes < max_bytes + 5_000
+
+
+def content_of(found: SegmentRead | None) -> tuple[bytes, int] | None:
+    if found is None:
+        return None
+    records = found.records if found.slice is None else b"".join(found.slice.pieces())
+    return bytes(records), found.end_position
+
+
+@given(
+    sizes_bytes=st.lists(st.integers(1, 6_000), min_size=1, max_size=30),
+    offset=st.integers(100, 165),
+    max_bytes=st.integers(0, 40_000),
+    bound=st.integers(100, 165),
+    minimum_one_batch=st.booleans(),
+)
+def test_a_lazy_read_finds_what_an_eager_one_does(
+    sizes_bytes: list[int], offset: int, max_bytes: int, bound: int, minimum_one_batch: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as directory:
+        patched.setattr("broker.log.segment.SMALL_READ_BYTES", 1_500)
+        disk = LocalDisk()
+        segment = Segment(disk, directory, 100, next_offset=100, index_interval_bytes=512)
+        for size_bytes in sizes_bytes:
+            fill(segment, 1, records=2, value_bytes=size_bytes)
+        bound = min(bound, segment.next_offset)
+        eager = segment.read(offset, max_bytes, bound, minimum_one_batch=minimum_one_batch)
+        lazy = segment.read(offset, max_bytes, bound, minimum_one_batch=minimum_one_batch, is_lazy=True)
+        assert content_of(lazy) == content_of(eager)
+        assert lazy is None or len(lazy.records) <= 1_500 + 512 + 28
+        assert lazy is None or lazy.slice is None or len(lazy.slice) > 1_500
+        disk.close()
+
+
+def test_a_lazy_read_takes_little_from_the_file_however_much_it_finds(segment: Segment) -> None:
+    fill(segment, 30, records=2, value_bytes=50_000)
+    file = CountedFile(bytes(segment.log.read(0, segment.size_bytes)))
+    segment.log = file
+    found = segment.read(100, 2_000_000, FAR, minimum_one_batch=True, is_lazy=True)
+    assert found is not None
+    assert found.slice is not None
+    assert len(found.slice) == 19 * len(batch_of(0, records=2, value_bytes=50_000))
+    assert sum(length_bytes for _, length_bytes in file.reads) < 5_000
+
+
+def test_a_lazy_read_of_a_file_that_was_cut_behind_the_brokers_back_finds_damage(segment: Segment) -> None:
+    fill(segment, 30, records=2, value_bytes=50_000)
+    os.truncate(segment.log.path, segment.size_bytes // 2)
+    with pytest.raises(DamagedLogError):
+        segment.read(100, 3_000_000, FAR, minimum_one_batch=True, is_lazy=True)
 
 
 def test_a_read_stays_below_its_bound(segment: Segment) -> None:

@@ -1,0 +1,65 @@
+"""A part of a file on its way to a client: read piece by piece as the client takes it. So many megabytes for a slow
+client, or for hundreds of them, are never in memory as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from broker.disk import LogFile, StorageError
+
+PIECE_BYTES = 1024 * 1024
+
+Chunk = bytes | bytearray | memoryview
+
+
+class FileSlice:
+    """`length_bytes` of a file from `position` on, which nobody changes any more. Its length is that in bytes.
+
+    failed: is told when it could not be read, before whoever reads it is.
+    """
+
+    __slots__ = ("_file", "_length_bytes", "_position", "failed")
+
+    def __init__(self, file: LogFile, position: int, length_bytes: int) -> None:
+        self._file = file
+        self._position = position
+        self._length_bytes = length_bytes
+        self.failed: Callable[[StorageError], None] | None = None
+
+    def __len__(self) -> int:
+        return self._length_bytes
+
+    def pieces(self) -> Iterator[memoryview]:
+        """Its bytes, in pieces of at most PIECE_BYTES, each read when it is asked for.
+
+        Raises StorageError: for a file that cannot be read, or was closed meanwhile because its segment was deleted.
+        """
+        position, end = self._position, self._position + self._length_bytes
+        while position < end:
+            try:
+                piece = self._file.read(position, min(PIECE_BYTES, end - position))
+                if not piece:
+                    raise StorageError(f"{self._file.path} ends at byte {position}, before byte {end}")
+            except StorageError as error:
+                if self.failed is not None:
+                    self.failed(error)
+                raise
+            position += len(piece)
+            yield piece
+
+
+def sendable(reply: Sequence[Chunk | FileSlice]) -> Iterator[list[Chunk]]:
+    """The chunks of a reply in portions to send one after another, slices read when their portion is asked for. Raises
+    StorageError."""
+    portion: list[Chunk] = []
+    for chunk in reply:
+        if not isinstance(chunk, FileSlice):
+            portion.append(chunk)
+            continue
+        for piece in chunk.pieces():
+            portion.append(piece)
+            yield portion
+            portion = []
+    if portion:
+        yield portion
