@@ -354,14 +354,19 @@ class Connection(asyncio.BufferedProtocol):
         """Hand the finished replies at the head of the queue to the transport; stops when it has enough."""
         in_flight = self._in_flight
         transport = self._transport
-        if transport is None or transport.is_closing() or not self._has_sent_begun(transport):
+        if transport is None or transport.is_closing():
+            return
+        if self._begun is not None and not self._go_on(transport, self._begun):
             return
         if not in_flight or not in_flight[0].is_done:
             return
         if len(in_flight) == 1 and not self._is_writing_paused:
-            reply = in_flight.popleft().reply
-            if reply is not None:
-                self._send(transport, reply)
+            only: Sequence[Any] | None = in_flight.popleft().reply
+            if only is not None:
+                if len(only) == 1:
+                    transport.writelines(only)
+                else:
+                    self._send(transport, only)
             self.last_activity_s = self._loop.time()
             return
         limit_bytes = self._limits.fencepost_connection_write_buffer_bytes
@@ -378,18 +383,16 @@ class Connection(asyncio.BufferedProtocol):
         self.last_activity_s = self._loop.time()
 
     def _send(self, transport: asyncio.Transport, chunks: Sequence[Any]) -> None:
-        """Hand chunks to the transport, or, of those that lie in a file, as many as it takes for now."""
-        if len(chunks) > 1 and any(type(chunk) is FileSlice for chunk in chunks):
-            self._begun = sendable(chunks)
-            self._has_sent_begun(transport)
-        else:
-            transport.writelines(chunks)
+        """Hand chunks to the transport, or, where some lie in a file, as many as it takes for now."""
+        for chunk in chunks:
+            if type(chunk) is FileSlice:
+                self._go_on(transport, sendable(chunks))
+                return
+        transport.writelines(chunks)
 
-    def _has_sent_begun(self, transport: asyncio.Transport) -> bool:
-        """Go on with what has begun; whether all of it is on its way."""
-        begun = self._begun
-        if begun is None:
-            return True
+    def _go_on(self, transport: asyncio.Transport, begun: Iterator[list[Chunk]]) -> bool:
+        """Send portions until the client takes no more, and leave the rest in `_begun`; whether there is none."""
+        self._begun = begun
         try:
             while not self._is_writing_paused:
                 portion = next(begun, None)

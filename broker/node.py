@@ -45,6 +45,7 @@ from broker.transaction.verification import TransactionVerifier
 log = structlog.get_logger(__name__)
 
 LONGEST_SWEEP_INTERVAL_S = 5.0
+LONGEST_SWEEP_ROUND_S = 60.0
 
 
 class Node:
@@ -289,16 +290,17 @@ class Node:
         """Retention, rolling by time and expiry of producers.
 
         A sweep takes a share of the logs and of the deleted files, so it comes round more often than
-        `log.retention.check.interval.ms`, within which all have had their turn.
+        `log.retention.check.interval.ms`, within which, or within a minute, all have had their turn.
         """
         loop = asyncio.get_running_loop()
-        interval_s = min(self.settings.log_retention_check_interval_ms / 1000, LONGEST_SWEEP_INTERVAL_S)
+        round_s = min(self.settings.log_retention_check_interval_ms / 1000, LONGEST_SWEEP_ROUND_S)
+        interval_s = min(round_s, LONGEST_SWEEP_INTERVAL_S)
         timer: asyncio.TimerHandle
 
         def sweep() -> None:
             nonlocal timer
             try:
-                logs.sweep(self._clock.now_ms())
+                logs.sweep(self._clock.now_ms(), sweeps_per_round=max(1, int(round_s / interval_s)))
             except StorageError as error:
                 log.error("sweep_failed", reason=str(error))  # noqa: TRY400  # the reason says it all
             timer = loop.call_later(interval_s, sweep)

@@ -44,6 +44,7 @@ LOG_START_FILE = "log-start-offset-checkpoint"
 CLEANER_FILE = "cleaner-offset-checkpoint"
 CHECKPOINT_INTERVAL_MS = 60_000
 SWEPT_LOGS_PER_TURN = 100
+FEWEST_SWEPT_LOGS = 1_000  # by one sweep, if there are as many
 LONGEST_NAME_BYTES = 255
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
 _DELETED_NAME = re.compile(r".+\.[0-9a-f]{32}-delete")
@@ -99,7 +100,9 @@ class LogDirectory:
         self._cleaner_started_ms = 0
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed: list[str] = []
-        self._unswept: list[PartitionLog] = []
+        self._unswept: list[PartitionLog] = []  # whose turn in this round has not come
+        self._share_count = 0  # of logs that this sweep still takes
+        self._is_sweeping = False
         self._checkpointed_ms = 0
         self._is_locked = False
         self._is_open = False
@@ -359,14 +362,17 @@ class LogDirectory:
 
     # Sweep and close
 
-    def sweep(self, now_ms: int) -> None:
+    def sweep(self, now_ms: int, *, sweeps_per_round: int = 1) -> None:
         """Do what time asks for: retention, rolling, expiry, compaction, checkpoints; remove what was deleted.
 
+        sweeps_per_round: after so many sweeps every log has had its turn; with few logs each time.
         Raises StorageError.
         Many logs are gone through in shares, between which the event loop does other things.
         """
         if not self._unswept:
             self._unswept = list(self._logs.values())
+        if not self._is_sweeping:
+            self._share_count = max(FEWEST_SWEPT_LOGS, -(-len(self._logs) // sweeps_per_round))
             self._sweep_share(now_ms)
         backoff_ms = self.cleaner_backoff_ms
         if backoff_ms is not None and now_ms - self._cleaner_started_ms >= backoff_ms:
@@ -377,15 +383,17 @@ class LogDirectory:
             self._write_recovery_points(durable=False)
 
     def _sweep_share(self, now_ms: int) -> None:
-        for _ in range(min(SWEPT_LOGS_PER_TURN, len(self._unswept))):
+        for _ in range(min(SWEPT_LOGS_PER_TURN, self._share_count, len(self._unswept))):
             self._unswept.pop().sweep(now_ms)
+            self._share_count -= 1
         if self._doomed:
             doomed = self._doomed.pop()
             try:
                 self._disk.delete(doomed)
             except StorageError as error:
                 log.error("deletion_failed", path=doomed, reason=str(error))  # noqa: TRY400  # the reason says it all
-        if self._unswept or self._doomed:
+        self._is_sweeping = bool((self._unswept and self._share_count) or self._doomed)
+        if self._is_sweeping:
             asyncio.get_running_loop().call_soon(self._sweep_share, now_ms)
 
     async def close(self) -> None:

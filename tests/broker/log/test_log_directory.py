@@ -13,6 +13,7 @@ from broker.disk import StorageError
 from broker.local_disk import LocalDisk
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import LogDirectory
+from broker.log.partition_log import PartitionLog
 from broker.topic_partition import TopicPartition
 from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld, replace
 
@@ -157,6 +158,26 @@ async def test_recovery_points_are_written_now_and_then(world: LogWorld) -> None
     world.clock.time_ms += 60_000
     world.logs.sweep(world.clock.now_ms())
     assert world.disk.read_file(f"{world.path}/recovery-point-offset-checkpoint") == b"0\n1\norders 0 1\n"
+
+
+async def test_many_logs_are_swept_in_shares_and_each_once_in_a_round(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.log.log_directory.FEWEST_SWEPT_LOGS", 2)
+    monkeypatch.setattr("broker.log.log_directory.SWEPT_LOGS_PER_TURN", 2)
+    swept: list[TopicPartition] = []
+    monkeypatch.setattr(PartitionLog, "sweep", lambda log, now_ms: swept.append(log.topic_partition))
+    partitions = [TopicPartition("many", index) for index in range(11)]
+    for partition in partitions:
+        world.logs.create(partition, TOPIC_ID, world.config)
+    counts = []
+    for _ in range(6):
+        world.logs.sweep(world.clock.now_ms(), sweeps_per_round=3)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        counts.append(len(swept))
+    assert counts == [4, 8, 11, 15, 19, 22]
+    assert sorted(swept[:11]) == sorted(swept[11:]) == partitions
 
 
 async def test_many_partitions_share_few_descriptors_and_all_come_back(world: LogWorld) -> None:
