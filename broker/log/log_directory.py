@@ -365,7 +365,8 @@ class LogDirectory:
     def sweep(self, now_ms: int, *, sweeps_per_round: int = 1) -> None:
         """Do what time asks for: retention, rolling, expiry, compaction, checkpoints; remove what was deleted.
 
-        sweeps_per_round: after so many sweeps every log has had its turn; with few logs each time.
+        sweeps_per_round: after so many sweeps every log has had its turn; with few logs each time. Flushes are not put
+                          off like that.
         Raises StorageError.
         Many logs are gone through in shares, between which the event loop does other things.
         """
@@ -374,6 +375,9 @@ class LogDirectory:
         if not self._is_sweeping:
             self._share_count = max(FEWEST_SWEPT_LOGS, -(-len(self._logs) // sweeps_per_round))
             self._sweep_share(now_ms)
+        for partition_log in self._logs.values():
+            if partition_log.is_flushed_by_time:
+                partition_log.flush_by_time(now_ms)
         backoff_ms = self.cleaner_backoff_ms
         if backoff_ms is not None and now_ms - self._cleaner_started_ms >= backoff_ms:
             self._cleaner_started_ms = now_ms

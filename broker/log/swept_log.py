@@ -10,6 +10,7 @@ import structlog
 from broker.disk import StorageError
 from broker.log import retention
 from broker.log.durable_log import DurableLog
+from broker.log.log_config import MAX_INT64
 from protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -59,7 +60,6 @@ class SweptLog(DurableLog):
         try:
             self._roll_by_time(now_ms)
             self._delete_expired(now_ms)
-            self._flush_by_time(now_ms)
             if now_ms - self._producers_swept_ms >= PRODUCER_SWEEP_INTERVAL_MS:
                 self._producers_swept_ms = now_ms
                 self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
@@ -72,9 +72,15 @@ class SweptLog(DurableLog):
         except StorageError as error:
             self.give_up(error)
 
-    def _flush_by_time(self, now_ms: int) -> None:
-        """Where the page cache is enough for an acknowledgement, records still reach the disk some time."""
-        if self.config.is_durable or now_ms - self._flushed_ms < self.config.flush_ms:
+    @property
+    def is_flushed_by_time(self) -> bool:
+        """Whether the page cache is enough for an acknowledgement, but records are to be on disk in a given time."""
+        config = self.config
+        return config.flush_ms < MAX_INT64 and not config.is_durable
+
+    def flush_by_time(self, now_ms: int) -> None:
+        """Flush what has waited for its time, where that is given."""
+        if self.is_offline or self.is_deleted or now_ms - self._flushed_ms < self.config.flush_ms:
             return
         self._flushed_ms = now_ms
         if self.recovery_point < self.log_end_offset:

@@ -180,6 +180,19 @@ async def test_many_logs_are_swept_in_shares_and_each_once_in_a_round(
     assert sorted(swept[:11]) == sorted(swept[11:]) == partitions
 
 
+async def test_flushes_that_are_due_do_not_wait_for_the_turn_of_their_log(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.log.log_directory.FEWEST_SWEPT_LOGS", 1)
+    log = world.create(LogConfig(flush_interval_messages=1000, flush_ms=5000))
+    for index in range(5):
+        world.logs.create(TopicPartition("many", index), TOPIC_ID, world.config)
+    world.append(b"a")
+    world.logs.sweep(world.clock.now_ms() + 5000, sweeps_per_round=6)
+    await world.logs._flusher.drain()
+    assert log.recovery_point == 1
+
+
 async def test_many_partitions_share_few_descriptors_and_all_come_back(world: LogWorld) -> None:
     world.disk = LocalDisk(open_file_limit=50)
     await world.stop()

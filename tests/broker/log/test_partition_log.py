@@ -599,13 +599,13 @@ async def test_records_are_flushed_after_as_many_as_the_topic_says(world: LogWor
 async def test_records_are_flushed_after_a_time(world: LogWorld) -> None:
     log = world.create(LogConfig(flush_interval_messages=1000, flush_ms=5000))
     world.append(b"a")
-    log.sweep(NOW_MS + 4999)
+    world.logs.sweep(NOW_MS + 4999)
     await world.logs._flusher.drain()
     assert log.recovery_point == 0
-    log.sweep(NOW_MS + 5000)
+    world.logs.sweep(NOW_MS + 5000)
     await world.logs._flusher.drain()
     assert log.recovery_point == 1
     syncs = world.logs._flusher.sync_count
-    log.sweep(NOW_MS + 10_000)  # nothing has come since
+    world.logs.sweep(NOW_MS + 10_000)  # nothing has come since
     await world.logs._flusher.drain()
     assert world.logs._flusher.sync_count == syncs
