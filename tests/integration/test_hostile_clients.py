@@ -20,8 +20,12 @@ from structlog.testing import capture_logs
 
 from broker.config import Settings
 from broker.node import Node
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import ProduceRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from protocol.record_batch import Record, build_batch, check_crc, iterate_batches
+from protocol.schema import decode
 from tests.support.broker_process import BrokerProcess
 from tests.support.hostile_clients import Caller, Witness, attack, victims, watched
 from tests.support.hostile_requests import HostileRequests
@@ -173,6 +177,35 @@ async def _send_slowly(broker: BrokerProcess) -> None:
     async with watched(broker.host, broker.port) as witness:
         await asyncio.gather(*(dribble() for _ in range(50)))
     assert_undisturbed(witness, least_rounds=1)
+
+
+def test_large_replies_to_clients_that_do_not_read_take_little_memory_and_are_whole(broker: BrokerProcess) -> None:
+    batch = bytes(build_batch([Record(0, 0, None, b"v" * 900_000)]))
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(WireConnection(broker.host, broker.port)) for _ in range(30)]
+        writer = connections[0]
+        topics = CreateTopicsRequest(topics=[CreatableTopic(name="large", num_partitions=1, replication_factor=1)])
+        writer.call(topics, CreateTopicsResponse, 5, flexible_header=True)
+        sent = PartitionProduceData(index=0, records=batch)
+        write = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="large", partition_data=[sent])])
+        for _ in range(40):
+            written = writer.call(write, ProduceResponse, 9, flexible_header=True)
+            assert written.responses[0].partition_responses[0].error_code == 0
+        before_bytes = broker.resident_bytes()
+        wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=50_000_000)
+        fetch = FetchRequest(max_bytes=50_000_000, topics=[FetchTopic(topic="large", partitions=[wanted])])
+        for connection in connections:
+            connection.send(request_frame(fetch, 11))
+        assert_serves(broker)
+        # Thirty times 36 MB would be 1,080.
+        assert broker.resident_bytes() - before_bytes < 250_000_000
+        for connection in connections[:3]:
+            reply = connection.receive_frame()
+            assert reply is not None
+            (partition,) = decode(FetchResponse, reply, 11, 4).responses[0].partitions
+            batches = list(iterate_batches(memoryview(partition.records or b"")))
+            assert [found.header.base_offset for found in batches] == list(range(40))
+            assert all(check_crc(found.buffer) for found in batches)
 
 
 def test_half_open_connections_disturb_nobody(broker: BrokerProcess) -> None:
