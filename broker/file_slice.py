@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from broker.disk import LogFile, StorageError
 
-PIECE_BYTES = 1024 * 1024
+PIECE_BYTES = 4 * 1024 * 1024
+"""Most replies are within it and read in one go. Smaller pieces cost more: the memory that they free goes back to the
+system, and is faulted in again."""
 
 Chunk = bytes | bytearray | memoryview
 

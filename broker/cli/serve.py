@@ -17,6 +17,7 @@ import structlog
 from broker.config import ConfigurationError, Endpoint, Entry, LoadedSettings, Settings, load_settings
 from broker.config.listeners import parse_endpoint
 from broker.disk import StorageError, remedy
+from broker.freed_memory import keep_freed_memory
 from broker.loggers import Loggers
 from broker.logging import LEVELS, configure_logging
 from broker.node import Node
@@ -133,6 +134,7 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     gc.freeze()
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     gc.enable()
+    keep_freed_memory()
     _print_ready(node, loaded.settings)
     loading = asyncio.create_task(_freeze_when_loaded(node))
     try:
