@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from broker.disk import StorageError
-from broker.file_slice import Chunk, FileSlice, sendable
+from broker.file_slice import FileSlice, sendable
 from broker.handlers.api import CloseConnection
-from broker.long_polls import PendingReply
+from broker.long_polls import Frame, PendingReply
 from broker.receive_buffer import Receiver
-from protocol.primitives import DecodeError
+from protocol.primitives import Buffer, DecodeError
 
 if TYPE_CHECKING:
     from broker.dispatch import Dispatcher
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MINIMUM_FRAME_BYTES = 8  # api key, api version, correlation id
 
-Reply = Sequence[Chunk | FileSlice] | None
+Reply = Frame | None
 """The chunks of one reply frame, length prefix included; None when the client expects no reply."""
 
 
@@ -104,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_behind = False  # frames wait for the loop's next turn
         self._is_draining = False
         self._is_held = True  # see _weigh_holds
-        self._begun: Iterator[list[Chunk]] | None = None  # what is left of a reply that is sent in portions
+        self._begun: Iterator[list[Buffer]] | None = None  # what is left of a reply that is sent in portions
         self._is_closing = False  # to be closed as soon as that is sent
         self._stalled_bytes = 0
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -383,14 +383,14 @@ class Connection(asyncio.BufferedProtocol):
         self.last_activity_s = self._loop.time()
 
     def _send(self, transport: asyncio.Transport, chunks: Sequence[Any]) -> None:
-        """Hand chunks to the transport, or, where some lie in a file, as many as it takes for now."""
+        """Hand chunks to the transport; where some lie in a file, no more than the client takes."""
         for chunk in chunks:
             if type(chunk) is FileSlice:
                 self._go_on(transport, sendable(chunks))
                 return
         transport.writelines(chunks)
 
-    def _go_on(self, transport: asyncio.Transport, begun: Iterator[list[Chunk]]) -> bool:
+    def _go_on(self, transport: asyncio.Transport, begun: Iterator[list[Buffer]]) -> bool:
         """Send portions until the client takes no more, and leave the rest in `_begun`; whether there is none."""
         self._begun = begun
         try:

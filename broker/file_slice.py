@@ -7,12 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from broker.disk import LogFile, StorageError
+from protocol.primitives import Buffer
 
 PIECE_BYTES = 4 * 1024 * 1024
-"""Most replies are within it and read in one go. Smaller pieces cost more: the memory that they free goes back to the
-system, and is faulted in again."""
-
-Chunk = bytes | bytearray | memoryview
+"""Most replies are within it, and are read in one go."""
 
 
 class FileSlice:
@@ -51,10 +49,10 @@ class FileSlice:
             yield piece
 
 
-def sendable(reply: Sequence[Chunk | FileSlice]) -> Iterator[list[Chunk]]:
+def sendable(reply: Sequence[Buffer | FileSlice]) -> Iterator[list[Buffer]]:
     """The chunks of a reply in portions to send one after another, slices read when their portion is asked for. Raises
     StorageError."""
-    portion: list[Chunk] = []
+    portion: list[Buffer] = []
     for chunk in reply:
         if not isinstance(chunk, FileSlice):
             portion.append(chunk)

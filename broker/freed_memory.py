@@ -6,6 +6,8 @@ the next ones is faulted in again: half of the time of a fetch.
 
 from __future__ import annotations
 
+import ctypes
+
 KEPT_BYTES = 32 * 1024 * 1024
 
 # From glibc's malloc.h. To set either switches off that glibc adapts both.
@@ -15,8 +17,6 @@ _M_MMAP_THRESHOLD = -3
 
 def keep_freed_memory() -> bool:
     """Let the process keep up to KEPT_BYTES at the end of its heap; False where the C library has no such setting."""
-    import ctypes
-
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

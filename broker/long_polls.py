@@ -16,9 +16,10 @@ from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
 from broker.file_slice import FileSlice
+from protocol.primitives import Buffer
 
 Response = TypeVar("Response")
-Frame = Sequence[bytes | bytearray | memoryview | FileSlice]
+Frame = Sequence[Buffer | FileSlice]
 
 DELIVERED_FIRST_COUNT = 4
 """As many answers leave before the replies to who caused them; what thousands wait for must not delay its writer."""

@@ -295,12 +295,13 @@ class Node:
         loop = asyncio.get_running_loop()
         round_s = min(self.settings.log_retention_check_interval_ms / 1000, LONGEST_SWEEP_ROUND_S)
         interval_s = min(round_s, LONGEST_SWEEP_INTERVAL_S)
+        sweeps_per_round = int(round_s / interval_s)
         timer: asyncio.TimerHandle
 
         def sweep() -> None:
             nonlocal timer
             try:
-                logs.sweep(self._clock.now_ms(), sweeps_per_round=max(1, int(round_s / interval_s)))
+                logs.sweep(self._clock.now_ms(), sweeps_per_round=sweeps_per_round)
             except StorageError as error:
                 log.error("sweep_failed", reason=str(error))  # noqa: TRY400  # the reason says it all
             timer = loop.call_later(interval_s, sweep)

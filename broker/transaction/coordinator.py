@@ -50,9 +50,8 @@ from protocol.stored.transaction_state import (
 
 log = structlog.get_logger(__name__)
 
-DEADLINE_RECORDS_BYTES = (
-    16_384  # of one decision about time-outs and expiry; what is left over is decided in later turns
-)
+DEADLINE_RECORDS_BYTES = 16_384
+"""Of one decision about time-outs and expiry; what is left over is decided in later turns of the event loop."""
 
 
 class ProducerReply(NamedTuple):

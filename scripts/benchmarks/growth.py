@@ -233,7 +233,7 @@ def _figure(name: str, about: str, grow: Grow, what: str, sizes: Sizes, small_si
     )
 
 
-# Brokers look after what is new every few seconds, for a minute if it is much: so long is what must be a quiet time.
+# Brokers look after what is new every few seconds: over as long a time without work, they are done with it.
 FULL = {"requests": 2_000, "quiet_milliseconds": 6_000}
 SMALL = {"requests": 40, "quiet_milliseconds": 100}
 

@@ -82,31 +82,18 @@ def test_a_read_from_any_offset_begins_with_its_batch_whatever_the_sizes_of_the_
 
 
 @pytest.mark.parametrize("max_bytes", [150_000, 1_000_000])
-def test_a_large_read_takes_little_more_from_the_file_than_it_returns(
-    segment: Segment, max_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_read_takes_little_more_from_the_file_than_it_returns(segment: Segment, max_bytes: int) -> None:
     fill(segment, 30, records=2, value_bytes=50_000)
-    file, read_bytes = segment.log, 0
-
-    class CountedFile:
-        path = file.path
-        size_bytes = file.size_bytes
-
-        def read(self, position: int, length_bytes: int) -> memoryview:
-            nonlocal read_bytes
-            content = file.read(position, length_bytes)
-            read_bytes += len(content)
-            return content
-
-    monkeypatch.setattr(segment, "log", CountedFile())
+    file = CountedFile(bytes(segment.log.read(0, segment.size_bytes)))
+    segment.log = file
     batch_bytes = len(batch_of(0, records=2, value_bytes=50_000))
     whole_count = max_bytes // batch_bytes
     for index in range(30 - whole_count):
-        read_bytes = 0
+        file.reads.clear()
         found = segment.read(100 + 2 * index, max_bytes, FAR, minimum_one_batch=True)
         assert found is not None
         assert len(found.records) == whole_count * batch_bytes
-        assert read_bytes < max_bytes + 5_000
+        assert sum(length_bytes for _, length_bytes in file.reads) < max_bytes + 5_000
 
 
 def content_of(found: SegmentRead | None) -> tuple[bytes, int] | None:
