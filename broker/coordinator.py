@@ -223,8 +223,10 @@ class CoordinatorRuntime(Generic[S]):
         if result.error is not ErrorCode.NONE:
             # Nothing was written and nothing applied: the state still matches the log.
             raise CoordinatorRefusal(_APPEND_ERRORS.get(result.error, result.error))
+        apply = partition.shard.apply
         for offset, record in enumerate(decision.records, start=result.base_offset):
-            partition.shard.apply(record.key, record.value, RecordOrigin(offset, now_ms, producer_id, producer_epoch))
+            key, value, meaning = record
+            apply(key, value, RecordOrigin(offset, now_ms, producer_id, producer_epoch), meaning)
 
     async def _durable(self, partition: CoordinatorPartition[S]) -> None:
         try:

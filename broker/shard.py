@@ -37,10 +37,15 @@ def partition_for_key(key: str, partition_count: int) -> int:
 
 
 class CoordinatorRecord(NamedTuple):
-    """One record of an internal topic: serialized key, and value or None for a tombstone."""
+    """One record of an internal topic: serialized key, and value or None for a tombstone.
+
+    meaning: what the shard would decode from key and value, where the decision has it at hand and its kind of record is
+             frequent; else None. It does not reach the log: whoever loads the record reads its bytes.
+    """
 
     key: bytes
     value: bytes | None
+    meaning: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +87,11 @@ class RecordOrigin(NamedTuple):
 class Shard(Protocol):
     """The pure state of one partition of a coordinator."""
 
-    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
-        """Take in one record. Unknown key or value versions are left out, with a warning, as Kafka does."""
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin, meaning: Any = None) -> None:
+        """Take in one record, with its `CoordinatorRecord.meaning` if it was decided here and has one.
+
+        Unknown key or value versions are left out, with a warning, as Kafka does.
+        """
         ...
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:

@@ -31,7 +31,13 @@ from broker.group.kinds import Group
 from broker.group.offsets.committed import OffsetStore
 from broker.group.offsets.decisions import MAX_RECORDS_PER_DECISION, OffsetDecisions
 from broker.group.offsets.expiry import expired_offsets
-from broker.group.offsets.records import decode_key, decode_offset, offset_tombstone
+from broker.group.offsets.records import (
+    OffsetAndMetadata,
+    OffsetCommitted,
+    decode_key,
+    decode_offset,
+    offset_tombstone,
+)
 from broker.group.share.group import ShareGroup
 from broker.group.share.groups import ShareGroups
 from broker.group.share.records import group_tombstones as share_group_tombstones
@@ -411,7 +417,12 @@ class GroupCoordinatorShard:
 
     # The log
 
-    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+    def apply(
+        self, key: bytes, value: bytes | None, origin: RecordOrigin, meaning: OffsetCommitted | None = None
+    ) -> None:
+        if meaning is not None:
+            self._commit_offset(meaning.group_id, meaning.topic_partition, meaning.at(origin.offset), origin)
+            return
         try:
             offset_key = decode_key(key)
             if offset_key is not None:
@@ -447,7 +458,13 @@ class GroupCoordinatorShard:
         offset = decode_offset(value, origin.offset)
         if offset is None:
             log.warning("group_record_left_out", offset=origin.offset, reason="an offset value of an unknown version")
-        elif origin.producer_id >= 0:
+        else:
+            self._commit_offset(group_id, topic_partition, offset, origin)
+
+    def _commit_offset(
+        self, group_id: str, topic_partition: TopicPartition, offset: OffsetAndMetadata, origin: RecordOrigin
+    ) -> None:
+        if origin.producer_id >= 0:
             self._offsets.commit_in_transaction(origin.producer_id, group_id, topic_partition, offset)
         else:
             self._offsets.commit(group_id, topic_partition, offset)

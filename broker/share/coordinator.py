@@ -254,7 +254,7 @@ class ShareCoordinatorShard:
 
     # The log
 
-    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin, _meaning: None = None) -> None:
         try:
             state_key = decode_share_state_key(key)
             if state_key is None:

@@ -341,25 +341,34 @@ class TransactionShard:
 
     # Records
 
-    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
-        transactional_id = decode_transaction_log_key(key)
-        if transactional_id is None:
-            log.warning("transaction_record_skipped", reason="unknown key version", offset=origin.offset)
+    def apply(
+        self, key: bytes, value: bytes | None, origin: RecordOrigin, meaning: TransactionMetadata | None = None
+    ) -> None:
+        metadata = self._read_record(key, value, origin) if meaning is None else meaning
+        if metadata is None:
             return
-        if value is None:
-            self._forget(transactional_id)
-            return
-        stored = decode_transaction_log_value(value)
-        if stored is None:
-            log.warning("transaction_record_skipped", reason="unknown value version", offset=origin.offset)
-            return
-        metadata = from_value(transactional_id, stored)
+        transactional_id = metadata.transactional_id
         self.transactions[transactional_id] = metadata
         if metadata.state.is_prepared:
             self.unsent[transactional_id] = None
-        else:
+        elif self.unsent:
             self.unsent.pop(transactional_id, None)
         self._note_deadlines(metadata)
+
+    def _read_record(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> TransactionMetadata | None:
+        """The state that a record holds; None when there is none to take in: a tombstone is carried out here."""
+        transactional_id = decode_transaction_log_key(key)
+        if transactional_id is None:
+            log.warning("transaction_record_skipped", reason="unknown key version", offset=origin.offset)
+            return None
+        if value is None:
+            self._forget(transactional_id)
+            return None
+        stored = decode_transaction_log_value(value)
+        if stored is None:
+            log.warning("transaction_record_skipped", reason="unknown value version", offset=origin.offset)
+            return None
+        return from_value(transactional_id, stored)
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
         """Nobody's transaction writes to `__transaction_state`."""
@@ -408,7 +417,7 @@ def _end_records(prepared: TransactionMetadata, now_ms: int) -> list[Coordinator
 def metadata_record(metadata: TransactionMetadata) -> CoordinatorRecord:
     """The record of `__transaction_state` that says what `metadata` says."""
     key = encode_transaction_log_key(metadata.transactional_id)
-    return CoordinatorRecord(key, encode_transaction_log_value(to_value(metadata)))
+    return CoordinatorRecord(key, encode_transaction_log_value(to_value(metadata)), metadata)
 
 
 def _size_bytes(records: Collection[CoordinatorRecord]) -> int:

@@ -3,11 +3,14 @@
 Source: Kafka's TransactionLogKey.json, TransactionLogValue.json and TransactionLog; KIP-98, KIP-890, KIP-939.
 """
 
+from functools import lru_cache
+
 from protocol.primitives import Buffer
 from protocol.schema import field, int8, int16, int32, int64, message, struct
 from protocol.stored.versioned import decode_versioned, encode_versioned
 
 KEY_VERSION = 0
+MAX_REMEMBERED_KEYS = 16_384
 LATEST_VALUE_VERSION = 1  # written when the feature transaction.version is 1 or higher; version 0 before
 
 
@@ -47,6 +50,7 @@ class TransactionLogValue:
     client_transaction_version: int16 = field(versions="1+", tag=2, default=0)
 
 
+@lru_cache(MAX_REMEMBERED_KEYS)  # every transaction writes its id three times
 def encode_transaction_log_key(transactional_id: str) -> bytes:
     """The key of the records about a transactional id."""
     return encode_versioned(TransactionLogKey(transactional_id), KEY_VERSION)

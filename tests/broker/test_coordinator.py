@@ -44,7 +44,7 @@ class WordShard:
     loaded_at_ms: int | None = None
     deadline_ms: int | None = None
 
-    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin, _meaning: None = None) -> None:
         self.words.append(key.decode())
         self.origins.append(origin)
         if key == b"late":

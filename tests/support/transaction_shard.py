@@ -50,7 +50,7 @@ class ShardDriver:
         return decision.reply
 
     def apply(self, record: CoordinatorRecord) -> None:
-        self.shard.apply(record.key, record.value, RecordOrigin(len(self.records), NOW_MS))
+        self.shard.apply(record.key, record.value, RecordOrigin(len(self.records), NOW_MS), record.meaning)
         self.records.append(record)
 
     def put(self, metadata: TransactionMetadata) -> None:

@@ -43,9 +43,20 @@ class OffsetAndMetadata(NamedTuple):
     record_offset: int = -1
 
 
+class OffsetCommitted(NamedTuple):
+    """What the record of a commit means to the shard that decides it."""
+
+    group_id: str
+    topic_partition: TopicPartition
+    value: OffsetAndMetadata
+
+    def at(self, record_offset: int) -> OffsetAndMetadata:
+        """The committed offset, once it is known where in the log it stands."""
+        return OffsetAndMetadata(*self.value[:-1], record_offset)
+
+
 def offset_record(group_id: str, topic_partition: TopicPartition, value: OffsetAndMetadata) -> CoordinatorRecord:
     """The record of a commit: version 4, or 1 for an offset that expires at a time of its own, which only that has."""
-    is_expiring = value.expire_timestamp_ms != -1
     stored = OffsetCommitValue(
         offset=value.offset,
         leader_epoch=value.leader_epoch,
@@ -54,8 +65,12 @@ def offset_record(group_id: str, topic_partition: TopicPartition, value: OffsetA
         expire_timestamp=value.expire_timestamp_ms,
         topic_id=value.topic_id,
     )
-    version = EXPIRING_OFFSET_VALUE_VERSION if is_expiring else LATEST_OFFSET_COMMIT_VALUE_VERSION
-    return CoordinatorRecord(_encode_key(group_id, topic_partition), encode_offset_commit_value(stored, version))
+    key = _encode_key(group_id, topic_partition)
+    if value.expire_timestamp_ms != -1:
+        # That version has room neither for the leader's epoch nor for the topic's id: its bytes mean less than `value`.
+        return CoordinatorRecord(key, encode_offset_commit_value(stored, EXPIRING_OFFSET_VALUE_VERSION))
+    encoded = encode_offset_commit_value(stored, LATEST_OFFSET_COMMIT_VALUE_VERSION)
+    return CoordinatorRecord(key, encoded, OffsetCommitted(group_id, topic_partition, value))
 
 
 def offset_tombstone(group_id: str, topic_partition: TopicPartition) -> CoordinatorRecord:

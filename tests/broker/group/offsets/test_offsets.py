@@ -11,6 +11,7 @@ from broker.group.classic.group import ClassicState
 from broker.group.effects import GroupConfig
 from broker.group.offsets.commits import Committer
 from broker.group.offsets.decisions import MAX_RECORDS_PER_DECISION
+from broker.group.offsets.records import OffsetAndMetadata
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.group_admin import DescribedGroup
@@ -360,6 +361,21 @@ def test_a_group_with_many_offsets_is_deleted_step_by_step(shard: ShardHarness) 
     assert shard.run(shard.shard.delete_group("g")) is None
     assert shard.run(shard.shard.delete_group("g")) is ErrorCode.NONE
     assert shard.state() is None
+
+
+@pytest.mark.parametrize("producer_id", [None, 7])
+@pytest.mark.parametrize("retention_time_ms", [-1, HOUR_MS])
+def test_an_offset_is_kept_as_its_record_says_it(shard: ShardHarness, retention_time_ms: int, producer_id: int) -> None:
+    shard.commit(5, metadata="note", leader_epoch=3, retention_time_ms=retention_time_ms, producer_id=producer_id)
+    if producer_id is not None:
+        shard.end_transaction(producer_id, committed=True)
+    (kept,) = kept_offsets(shard)
+    assert kept.offset == 5
+    assert kept_offsets(shard.replayed()) == [kept]
+
+
+def kept_offsets(shard: ShardHarness) -> list[OffsetAndMetadata]:
+    return list(shard.shard._offsets.committed("g").values())
 
 
 # Records of other brokers
