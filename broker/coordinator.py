@@ -69,6 +69,9 @@ class PartitionState(Enum):
     OFFLINE = "offline"
 
 
+_ACTIVE = PartitionState.ACTIVE
+
+
 @dataclass(slots=True)
 class CoordinatorPartition(Generic[S]):
     """One partition of the internal topic with the shard that its records make up."""
@@ -147,13 +150,18 @@ class CoordinatorRuntime(Generic[S]):
         COORDINATOR_LOAD_IN_PROGRESS pause for longer than most loads take.
         Raises CoordinatorRefusal when the partition cannot answer, also when its log could not be written.
         """
-        await self._wait_for_load(index)
-        partition = self.partition(index)
+        partition = self._partitions.get(index)
+        if partition is None or partition.state is not _ACTIVE:
+            await self._wait_for_load(index)
+            partition = self.partition(index)
         decision = decide(partition.shard)
         reply = decision.reply
         if not isinstance(reply, Parked):
             self._carry_out(partition, decision)
-            await self._deliver(partition, decision)
+            if decision.answers:
+                await self._deliver(partition, decision)
+            else:
+                await self._durable(partition)
             return reply
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         partition.parked[reply.token] = waiting

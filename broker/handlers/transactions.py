@@ -107,17 +107,17 @@ async def handle_add_partitions_to_txn(
         return AddPartitionsToTxnResponse(results_by_transaction=list(results))
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     topics = request.v3_and_below_topics
+    partitions = _partitions(topics)
     errors = _missing_partitions(services.topics, topics)
-    # Clients never write to internal topics; their own offsets join a transaction through AddOffsetsToTxn.
-    errors |= {
-        partition: ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        for partition in _partitions(topics)
-        if partition.topic in INTERNAL_TOPICS
-    }
+    for topic in topics:
+        if topic.name in INTERNAL_TOPICS:
+            # Clients never write to internal topics; their own offsets join a transaction through AddOffsetsToTxn.
+            refused = (partition for partition in partitions if partition.topic == topic.name)
+            errors |= dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if errors:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_not_attempted(topics, errors))
     error = await services.transactions.add_partitions(
-        request.v3_and_below_transactional_id, producer, _partitions(topics), version=TransactionVersion.V1
+        request.v3_and_below_transactional_id, producer, partitions, version=TransactionVersion.V1
     )
     error = _known_to_client(error, context.api_version, knows_producer_fenced=OTHERS_KNOW_PRODUCER_FENCED)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(topics, lambda _: error))
