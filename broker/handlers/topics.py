@@ -38,8 +38,8 @@ FIRST_DELETE_VERSION_BY_ID = 6
 FIRST_DELETE_VERSION_WITH_DISABLED_ERROR = 3
 DEFAULT_REPLICATION_FACTOR = -1
 REPLICATION_FACTOR = 1
-MOST_PARTITIONS_PER_REQUEST = 10_000
-"""Kafka's ReplicationControlManager.MAX_PARTITIONS_PER_BATCH."""
+MOST_RECORDS_PER_REQUEST = 10_000
+"""Of metadata, for each topic, partition and setting one: Kafka's QuorumController.MAX_RECORDS_PER_USER_OP."""
 
 # From these versions on a client over its quota is refused (KIP-599); before, it only has to pause.
 FIRST_CREATE_VERSION_WITH_QUOTA = 6
@@ -83,13 +83,20 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
 
     Refuses, per topic: INVALID_REQUEST (named twice; numbers beside an assignment), INVALID_REPLICATION_FACTOR,
     INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED (6 and later), and what
-    `Topics.check_create` refuses. As a whole: POLICY_VIOLATION (more than 10,000 partitions).
+    `Topics.check_create` refuses. As a whole: POLICY_VIOLATION (more than 10,000 topics, partitions and settings).
     """
     counts = Counter(topic.name for topic in request.topics)
     default_count = context.services.settings.num_partitions
-    wanted_count = sum(_wanted_count(topic, default_count) for topic in request.topics if counts[topic.name] == 1)
-    if wanted_count > MOST_PARTITIONS_PER_REQUEST:
-        message = f"{wanted_count} partitions in one request; at most {MOST_PARTITIONS_PER_REQUEST} are created at once"
+    wanted_count = sum(
+        1 + _wanted_count(topic, default_count) + len(topic.configs)
+        for topic in request.topics
+        if counts[topic.name] == 1
+    )
+    if wanted_count > MOST_RECORDS_PER_REQUEST:
+        message = (
+            f"{wanted_count} topics, partitions and settings in one request; at most {MOST_RECORDS_PER_REQUEST} "
+            "are created at once"
+        )
         refused = [_not_created(topic.name, ErrorCode.POLICY_VIOLATION, message) for topic in request.topics]
         return CreateTopicsResponse(topics=refused)
     results = [

@@ -155,11 +155,13 @@ async def test_topic_created_twice_in_one_request_is_refused_once(broker: Handle
 @pytest.mark.parametrize(
     ("wanted", "is_refused"),
     [
-        pytest.param([topic("large", 10_001)], True, id="in one topic"),
-        pytest.param([topic("a", 6_000), topic("b", 4_001)], True, id="in several"),
-        pytest.param([topic("a", 9_997), topic("b", -1)], True, id="with the default number"),
-        pytest.param([topic("a", 10_000), topic("orders", 1)], True, id="with a topic that is there already"),
-        pytest.param([topic("a", 6_000), topic("b", 4_000)], False, id="just as many as may be"),
+        pytest.param([topic("large", 10_000)], True, id="in one topic"),
+        pytest.param([topic("large", 9_999)], False, id="in one topic, just as many as may be"),
+        pytest.param([topic("large", 9_999, cleanup_policy="compact")], True, id="and a setting"),
+        pytest.param([topic("a", 6_000), topic("b", 3_999)], True, id="in several"),
+        pytest.param([topic("a", 6_000), topic("b", 3_998)], False, id="in several, just as many as may be"),
+        pytest.param([topic("a", 9_995), topic("b", -1)], True, id="with the default number"),
+        pytest.param([topic("a", 9_998), topic("orders", 1)], True, id="with a topic that is there already"),
         pytest.param([topic("a", 6_000), topic("b", 5_000), topic("b", 5_000)], False, id="without one named twice"),
     ],
 )
