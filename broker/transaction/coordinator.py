@@ -45,7 +45,6 @@ from protocol.stored.transaction_state import (
     decode_transaction_log_key,
     decode_transaction_log_value,
     encode_transaction_log_key,
-    encode_transaction_log_value,
 )
 
 log = structlog.get_logger(__name__)
@@ -417,7 +416,7 @@ def _end_records(prepared: TransactionMetadata, now_ms: int) -> list[Coordinator
 def metadata_record(metadata: TransactionMetadata) -> CoordinatorRecord:
     """The record of `__transaction_state` that says what `metadata` says."""
     key = encode_transaction_log_key(metadata.transactional_id)
-    return CoordinatorRecord(key, encode_transaction_log_value(to_value(metadata)), metadata)
+    return CoordinatorRecord(key, to_value(metadata), metadata)
 
 
 def _size_bytes(records: Collection[CoordinatorRecord]) -> int:

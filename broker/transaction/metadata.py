@@ -22,7 +22,7 @@ from broker.transaction.state_machine import (
 )
 from protocol.errors import ErrorCode
 from protocol.primitives import DecodeError
-from protocol.stored.transaction_state import PartitionsSchema, TransactionLogValue
+from protocol.stored.transaction_state import TransactionLogValue, pack_transaction_log_value
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -258,19 +258,19 @@ def fence_end(
 # The stored form: Kafka's TransactionLogValue, version 1
 
 
-def to_value(metadata: TransactionMetadata) -> TransactionLogValue:
-    """The record's value. `partitions` is null only in state Empty, as in Kafka."""
-    return TransactionLogValue(
-        producer_id=metadata.producer_id,
-        producer_epoch=metadata.producer_epoch,
-        transaction_timeout_ms=metadata.timeout_ms,
-        transaction_status=metadata.state,
-        transaction_partitions=None if metadata.state is EMPTY else _to_topics(metadata.partitions),
-        transaction_last_update_timestamp_ms=metadata.last_update_ms,
-        transaction_start_timestamp_ms=metadata.start_ms,
-        previous_producer_id=metadata.previous_producer_id,
-        next_producer_id=metadata.next_producer_id,
-        client_transaction_version=metadata.client_transaction_version,
+def to_value(metadata: TransactionMetadata) -> bytes:
+    """The record's value. The partitions are null only in state Empty, as in Kafka."""
+    return pack_transaction_log_value(
+        metadata.producer_id,
+        metadata.producer_epoch,
+        metadata.timeout_ms,
+        metadata.state,
+        None if metadata.state is EMPTY else _by_topic(metadata.partitions),
+        metadata.last_update_ms,
+        metadata.start_ms,
+        metadata.previous_producer_id,
+        metadata.next_producer_id,
+        metadata.client_transaction_version,
     )
 
 
@@ -303,8 +303,8 @@ def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction
     )
 
 
-def _to_topics(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
+def _by_topic(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
-    return [PartitionsSchema(topic=topic, partition_ids=partition_ids) for topic, partition_ids in topics.items()]
+    return topics

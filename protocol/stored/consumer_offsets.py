@@ -5,9 +5,11 @@ The version of a key says what kind of record it is: 0 and 1 an offset, 2 a grou
 Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.json and GroupMetadataValue.json.
 """
 
+from struct import Struct
+
 from protocol.primitives import Buffer
 from protocol.schema import ZERO_UUID, field, int32, int64, message, struct, uuid
-from protocol.stored.versioned import decode_versioned, encode_versioned
+from protocol.stored.versioned import compact_length, decode_versioned, encode_versioned
 
 OFFSET_COMMIT_KEY_VERSION = 1  # version 0 has the same layout, from the time before Kafka 0.9
 GROUP_METADATA_KEY_VERSION = 2
@@ -82,6 +84,24 @@ def decode_offset_commit_key(key: Buffer) -> OffsetCommitKey | None:
 def encode_offset_commit_value(value: OffsetCommitValue, version: int = LATEST_OFFSET_COMMIT_VALUE_VERSION) -> bytes:
     """The bytes of a committed offset."""
     return encode_versioned(value, version)
+
+
+_BEFORE_METADATA = Struct(">hqi")
+_TIMESTAMP = Struct(">qB")  # without tagged fields
+_TIMESTAMP_AND_TOPIC_ID = Struct(">qBBB16s")  # one tagged field: number 0, of 16 bytes
+
+
+def pack_offset_commit_value(
+    offset: int, leader_epoch: int, metadata: str, commit_timestamp: int, topic_id: bytes
+) -> bytes:
+    """An `OffsetCommitValue` of the latest version, without making one: every commit writes such a value."""
+    text = metadata.encode()
+    if topic_id == ZERO_UUID:
+        end = _TIMESTAMP.pack(commit_timestamp, 0)
+    else:
+        end = _TIMESTAMP_AND_TOPIC_ID.pack(commit_timestamp, 1, 0, 16, topic_id)
+    start = _BEFORE_METADATA.pack(LATEST_OFFSET_COMMIT_VALUE_VERSION, offset, leader_epoch)
+    return start + compact_length(len(text)) + text + end
 
 
 def decode_offset_commit_value(value: Buffer) -> OffsetCommitValue | None:

@@ -3,11 +3,13 @@
 Source: Kafka's TransactionLogKey.json, TransactionLogValue.json and TransactionLog; KIP-98, KIP-890, KIP-939.
 """
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from struct import Struct, pack
 
 from protocol.primitives import Buffer
 from protocol.schema import field, int8, int16, int32, int64, message, struct
-from protocol.stored.versioned import decode_versioned, encode_versioned
+from protocol.stored.versioned import compact_length, decode_versioned, encode_versioned
 
 KEY_VERSION = 0
 MAX_REMEMBERED_KEYS = 16_384
@@ -65,6 +67,53 @@ def decode_transaction_log_key(key: Buffer) -> str | None:
 def encode_transaction_log_value(value: TransactionLogValue, version: int = LATEST_VALUE_VERSION) -> bytes:
     """The bytes of a state. Version 0 has room neither for the other producer ids nor for the client's version."""
     return encode_versioned(value, version)
+
+
+_BEFORE_PARTITIONS = Struct(">hqhib")
+_AFTER_PARTITIONS = Struct(">qqB")  # the times, and how many tagged fields follow
+_TAGGED_INT64 = Struct(">BBq")
+_TAGGED_INT16 = Struct(">BBh")
+
+
+def pack_transaction_log_value(
+    producer_id: int,
+    producer_epoch: int,
+    transaction_timeout_ms: int,
+    transaction_status: int,
+    transaction_partitions: Mapping[str, Sequence[int]] | None,
+    transaction_last_update_timestamp_ms: int,
+    transaction_start_timestamp_ms: int,
+    previous_producer_id: int,
+    next_producer_id: int,
+    client_transaction_version: int,
+) -> bytes:
+    """A `TransactionLogValue` of the latest version, without making one: three are written for every transaction.
+
+    transaction_partitions: partition ids by topic.
+    """
+    parts = [
+        _BEFORE_PARTITIONS.pack(
+            LATEST_VALUE_VERSION, producer_id, producer_epoch, transaction_timeout_ms, transaction_status
+        )
+    ]
+    if transaction_partitions is None:
+        parts.append(b"\0")
+    else:
+        parts.append(compact_length(len(transaction_partitions)))
+        for topic, partition_ids in transaction_partitions.items():
+            name, count = topic.encode(), len(partition_ids)
+            parts += (compact_length(len(name)), name, compact_length(count), pack(f">{count}iB", *partition_ids, 0))
+    tagged = []
+    if previous_producer_id != -1:
+        tagged.append(_TAGGED_INT64.pack(0, 8, previous_producer_id))
+    if next_producer_id != -1:
+        tagged.append(_TAGGED_INT64.pack(1, 8, next_producer_id))
+    if client_transaction_version != 0:
+        tagged.append(_TAGGED_INT16.pack(2, 2, client_transaction_version))
+    parts.append(
+        _AFTER_PARTITIONS.pack(transaction_last_update_timestamp_ms, transaction_start_timestamp_ms, len(tagged))
+    )
+    return b"".join(parts + tagged)
 
 
 def decode_transaction_log_value(value: Buffer) -> TransactionLogValue | None:

@@ -3,7 +3,7 @@
 from struct import Struct
 from typing import Any, TypeVar
 
-from protocol.primitives import Buffer, DecodeError
+from protocol.primitives import Buffer, DecodeError, write_unsigned_varint
 from protocol.schema import decode, encode_chunks, schema_of
 
 Message = TypeVar("Message")
@@ -11,6 +11,20 @@ Message = TypeVar("Message")
 _VERSION = Struct(">h")
 _VERSION_BYTES = _VERSION.size
 _versions: dict[type[Any], frozenset[int]] = {}
+
+
+def compact_length(length: int) -> bytes:
+    """The length of a compact string or array, as it stands in front of it: one more, as an unsigned varint."""
+    return _COMPACT_LENGTHS[length] if length < len(_COMPACT_LENGTHS) else _long_compact_length(length)
+
+
+def _long_compact_length(length: int) -> bytes:
+    out = bytearray()
+    write_unsigned_varint(out, length + 1)
+    return bytes(out)
+
+
+_COMPACT_LENGTHS = tuple(_long_compact_length(length) for length in range(256))
 
 
 def encode_versioned(message_object: Any, version: int) -> bytes:

@@ -12,13 +12,13 @@ from broker.coordinator import CoordinatorRecord
 from broker.topic_partition import TopicPartition
 from protocol.schema import ZERO_UUID
 from protocol.stored.consumer_offsets import (
-    LATEST_OFFSET_COMMIT_VALUE_VERSION,
     OffsetCommitKey,
     OffsetCommitValue,
     decode_offset_commit_key,
     decode_offset_commit_value,
     encode_offset_commit_key,
     encode_offset_commit_value,
+    pack_offset_commit_value,
 )
 
 EXPIRING_OFFSET_VALUE_VERSION = 1
@@ -57,20 +57,19 @@ class OffsetCommitted(NamedTuple):
 
 def offset_record(group_id: str, topic_partition: TopicPartition, value: OffsetAndMetadata) -> CoordinatorRecord:
     """The record of a commit: version 4, or 1 for an offset that expires at a time of its own, which only that has."""
-    stored = OffsetCommitValue(
-        offset=value.offset,
-        leader_epoch=value.leader_epoch,
-        metadata=value.metadata,
-        commit_timestamp=value.commit_timestamp_ms,
-        expire_timestamp=value.expire_timestamp_ms,
-        topic_id=value.topic_id,
-    )
     key = _encode_key(group_id, topic_partition)
-    if value.expire_timestamp_ms != -1:
+    offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id, _ = value
+    if expire_timestamp_ms != -1:
         # That version has room neither for the leader's epoch nor for the topic's id: its bytes mean less than `value`.
+        stored = OffsetCommitValue(
+            offset=offset,
+            metadata=metadata,
+            commit_timestamp=commit_timestamp_ms,
+            expire_timestamp=expire_timestamp_ms,
+        )
         return CoordinatorRecord(key, encode_offset_commit_value(stored, EXPIRING_OFFSET_VALUE_VERSION))
-    encoded = encode_offset_commit_value(stored, LATEST_OFFSET_COMMIT_VALUE_VERSION)
-    return CoordinatorRecord(key, encoded, OffsetCommitted(group_id, topic_partition, value))
+    packed = pack_offset_commit_value(offset, leader_epoch, metadata, commit_timestamp_ms, topic_id)
+    return CoordinatorRecord(key, packed, OffsetCommitted(group_id, topic_partition, value))
 
 
 def offset_tombstone(group_id: str, topic_partition: TopicPartition) -> CoordinatorRecord:

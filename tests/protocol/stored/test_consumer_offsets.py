@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from protocol.schema import DecodeError
+from protocol.schema import ZERO_UUID, DecodeError
 from protocol.stored.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -19,6 +21,7 @@ from protocol.stored.consumer_offsets import (
     encode_group_metadata_value,
     encode_offset_commit_key,
     encode_offset_commit_value,
+    pack_offset_commit_value,
 )
 
 KEY = OffsetCommitKey("g", "topic", 3)
@@ -82,6 +85,21 @@ def test_an_offset_without_topic_id_has_no_tagged_field() -> None:
     assert encode_offset_commit_value(OffsetCommitValue(offset=1)).hex() == (
         "0004" + "0000000000000001" + "ffffffff" + "01" + "0000000000000000" + "00"
     )
+
+
+@given(
+    offset=st.integers(-(2**63), 2**63 - 1),
+    leader_epoch=st.integers(-(2**31), 2**31 - 1),
+    metadata=st.one_of(st.text(max_size=5), st.integers(120, 20_000).map("x".__mul__)),
+    commit_timestamp=st.integers(-(2**63), 2**63 - 1),
+    topic_id=st.one_of(st.just(ZERO_UUID), st.binary(min_size=16, max_size=16)),
+)
+def test_a_packed_offset_has_the_bytes_of_an_encoded_one(
+    offset: int, leader_epoch: int, metadata: str, commit_timestamp: int, topic_id: bytes
+) -> None:
+    value = OffsetCommitValue(offset, leader_epoch, metadata, commit_timestamp, topic_id=topic_id)
+    packed = pack_offset_commit_value(offset, leader_epoch, metadata, commit_timestamp, topic_id)
+    assert packed == encode_offset_commit_value(value)
 
 
 def test_a_group_has_the_bytes_of_version_3() -> None:

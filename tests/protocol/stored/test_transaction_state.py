@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protocol.schema import DecodeError
 from protocol.stored.transaction_state import (
@@ -12,8 +14,14 @@ from protocol.stored.transaction_state import (
     decode_transaction_log_value,
     encode_transaction_log_key,
     encode_transaction_log_value,
+    pack_transaction_log_value,
 )
 
+int64s = st.integers(-(2**63), 2**63 - 1)
+int32s = st.integers(-(2**31), 2**31 - 1)
+int16s = st.integers(-(2**15), 2**15 - 1)
+topics = st.dictionaries(st.text(max_size=5), st.lists(int32s, max_size=5), max_size=5)
+many_topics = st.just({f"{number}" + 200 * "x": list(range(number)) for number in range(130, 270)})
 EMPTY_V0 = bytes.fromhex(
     "0000 0000000000000007 0000 0000ea60 00 ffffffff 00000000000003e8 ffffffffffffffff".replace(" ", "")
 )
@@ -58,6 +66,51 @@ def test_version_0_has_the_bytes_of_kafka() -> None:
 def test_version_1_has_the_bytes_of_kafka_and_is_the_default() -> None:
     assert encode_transaction_log_value(ONGOING) == ONGOING_V1
     assert decode_transaction_log_value(memoryview(ONGOING_V1)) == ONGOING
+
+
+@given(
+    producer_id=int64s,
+    producer_epoch=int16s,
+    timeout_ms=int32s,
+    status=st.integers(0, 7),
+    partitions=st.one_of(st.none(), topics, many_topics),
+    times_ms=st.tuples(int64s, int64s),
+    other_producer_ids=st.tuples(st.one_of(st.just(-1), int64s), st.one_of(st.just(-1), int64s)),
+    client_transaction_version=int16s,
+)
+def test_a_packed_state_has_the_bytes_of_an_encoded_one(
+    producer_id: int,
+    producer_epoch: int,
+    timeout_ms: int,
+    status: int,
+    partitions: dict[str, list[int]] | None,
+    times_ms: tuple[int, int],
+    other_producer_ids: tuple[int, int],
+    client_transaction_version: int,
+) -> None:
+    value = TransactionLogValue(
+        producer_id=producer_id,
+        previous_producer_id=other_producer_ids[0],
+        next_producer_id=other_producer_ids[1],
+        producer_epoch=producer_epoch,
+        transaction_timeout_ms=timeout_ms,
+        transaction_status=status,
+        transaction_partitions=None if partitions is None else [PartitionsSchema(*one) for one in partitions.items()],
+        transaction_last_update_timestamp_ms=times_ms[0],
+        transaction_start_timestamp_ms=times_ms[1],
+        client_transaction_version=client_transaction_version,
+    )
+    packed = pack_transaction_log_value(
+        producer_id,
+        producer_epoch,
+        timeout_ms,
+        status,
+        partitions,
+        *times_ms,
+        *other_producer_ids,
+        client_transaction_version,
+    )
+    assert packed == encode_transaction_log_value(value)
 
 
 def test_version_0_forgets_what_only_version_1_can_hold() -> None:
