@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from protocol.primitives import Buffer, DecodeError
-from protocol.varints import read_varint, read_varlong, write_varint
+from protocol.varints import VARINTS, read_varint, read_varlong
+
+_NO_ATTRIBUTES = bytes(1)  # none are in use
+_NO_HEADERS = VARINTS[0]
+_NULL_LENGTH = -1
 
 
 class Record(NamedTuple):
@@ -23,31 +27,33 @@ class Record(NamedTuple):
 
 def write_record(out: bytearray, record: Record, timestamp_delta_ms: int, offset_delta: int) -> None:
     """Append one record to a records section."""
-    body = bytearray(1)  # the record's attributes: none are in use
-    write_varint(body, timestamp_delta_ms)
-    write_varint(body, offset_delta)
-    _write_nullable(body, record.key)
-    _write_nullable(body, record.value)
-    headers = record.headers
-    if headers:
-        write_varint(body, len(headers))
-        for name, value in headers:
-            encoded_name = name.encode()
-            write_varint(body, len(encoded_name))
-            body += encoded_name
-            _write_nullable(body, value)
-    else:
-        body.append(0)
-    write_varint(out, len(body))
+    key = record.key
+    value = record.value
+    body = b"".join(
+        (
+            _NO_ATTRIBUTES,
+            VARINTS[timestamp_delta_ms],
+            VARINTS[offset_delta],
+            VARINTS[_NULL_LENGTH if key is None else len(key)],
+            key or b"",
+            VARINTS[_NULL_LENGTH if value is None else len(value)],
+            value or b"",
+            _encoded_headers(record.headers) if record.headers else _NO_HEADERS,
+        )
+    )
+    out += VARINTS[len(body)]
     out += body
 
 
-def _write_nullable(out: bytearray, content: bytes | None) -> None:
-    if content is None:
-        out.append(1)  # -1, zig-zag
-    else:
-        write_varint(out, len(content))
-        out += content
+def _encoded_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytearray:
+    out = bytearray(VARINTS[len(headers)])
+    for name, value in headers:
+        encoded_name = name.encode()
+        out += VARINTS[len(encoded_name)]
+        out += encoded_name
+        out += VARINTS[_NULL_LENGTH if value is None else len(value)]
+        out += value or b""
+    return out
 
 
 def read_record(

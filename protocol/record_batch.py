@@ -47,14 +47,18 @@ _CHECKED_HEADER = struct.Struct(">hiqqqhii")  # what follows it, and is covered 
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _END_TRANSACTION_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _CONTROL_RECORD_VERSION = 0
-_MARKER_RECORD = struct.Struct(">BBBBBhhBhiB")
-"""The whole record: length, attributes, both distances, key length, key, value length, value, count of headers."""
-_MARKER_LENGTHS = (2 * 16, 2 * 4, 2 * 6)
-"""Of the record behind its length, of the key and of the value, in the zig-zag form of what is not negative."""
 _ABORT = 0
 _COMMIT = 1
+_MARKER = struct.Struct(_HEADER.format + "12six")
+"""A whole marker: header, the start of its record, the coordinator's epoch, and 0 for the count of record headers."""
+_MARKER_RECORD_START = struct.Struct(">BBBBBhhBh")
+"""Length, attributes, both distances, key length, key, value length, and the version that begins the value."""
+_MARKER_LENGTHS = (2 * 16, 2 * 4, 2 * 6)
+"""Of the record behind its length, of the key and of the value, in the zig-zag form of what is not negative."""
+_MARKER_BATCH_LENGTH = _MARKER.size - LENGTH_OVERHEAD_BYTES
 _CRC = struct.Struct(">I")
 _CRC_POSITION = 17
+_NOT_SEALED = 0  # in the place of the checksum, until the rest is there
 _CHECKED_POSITION = 21
 
 
@@ -164,8 +168,13 @@ def check_crc(batch: Buffer) -> bool:
     if len(batch) < HEADER_BYTES:
         return False
     stored: int = _CRC.unpack_from(batch, _CRC_POSITION)[0]
-    computed: int = crc32c(memoryview(batch)[_CHECKED_POSITION:])
-    return stored == computed
+    return stored == computed_crc(memoryview(batch))
+
+
+def computed_crc(batch: memoryview) -> int:
+    """The checksum that one batch, no more bytes and no fewer, must have."""
+    computed: int = crc32c(batch[_CHECKED_POSITION:])
+    return computed
 
 
 def patched_prefix(*, base_offset: int, batch_length: int, partition_leader_epoch: int) -> bytes:
@@ -201,14 +210,16 @@ def rewritten_header(
 
 def sealed_header(header: BatchHeader, records: Buffer) -> bytes:
     """The bytes of `header` with the length and the checksum that fit it and the records section that follows."""
-    return _sealed(header.base_offset, header.partition_leader_epoch, _CHECKED_HEADER.pack(*header[5:]), records)
-
-
-def _sealed(base_offset: int, partition_leader_epoch: int, checked: bytes, records: Buffer) -> bytes:
-    """A header whose checked part is packed already."""
+    checked = _CHECKED_HEADER.pack(*header[5:])
     length = HEADER_BYTES - LENGTH_OVERHEAD_BYTES + len(records)
     checksum = crc32c(records, crc32c(checked))
-    return _UNCHECKED_HEADER.pack(base_offset, length, partition_leader_epoch, CURRENT_MAGIC, checksum) + checked
+    unchecked = header.base_offset, length, header.partition_leader_epoch, CURRENT_MAGIC, checksum
+    return _UNCHECKED_HEADER.pack(*unchecked) + checked
+
+
+def _seal(batch: bytearray) -> None:
+    """Put the checksum into a batch that is complete but for it."""
+    _CRC.pack_into(batch, _CRC_POSITION, computed_crc(memoryview(batch)))
 
 
 def recompress(
@@ -244,19 +255,28 @@ def build_batch(
         attributes |= TRANSACTIONAL_BIT
     if is_control:
         attributes |= CONTROL_BIT
-    checked = _CHECKED_HEADER.pack(
+    count = len(records)
+    first_timestamp_ms = first.timestamp_ms
+    batch = bytearray(HEADER_BYTES)
+    _write_records(batch, codec, first_timestamp_ms, first.offset, records)
+    _HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LENGTH_OVERHEAD_BYTES,
+        partition_leader_epoch,
+        CURRENT_MAGIC,
+        _NOT_SEALED,
         attributes,
         records[-1].offset - first.offset,
-        first.timestamp_ms,
-        first.timestamp_ms if len(records) == 1 else max([record.timestamp_ms for record in records]),
+        first_timestamp_ms,
+        first_timestamp_ms if count == 1 else max([record.timestamp_ms for record in records]),
         producer_id,
         producer_epoch,
         base_sequence,
-        len(records),
+        count,
     )
-    section = _records_section(codec, first.timestamp_ms, first.offset, records)
-    batch = bytearray(_sealed(base_offset, partition_leader_epoch, checked, section))
-    batch += section
+    _seal(batch)
     return batch
 
 
@@ -289,16 +309,20 @@ def retain_records(batch: RecordBatch, records: Sequence[Record], *, delete_hori
 
 
 def _assemble(header: BatchHeader, first_offset: int, records: Sequence[Record]) -> bytearray:
-    section = _records_section(header.codec, header.base_timestamp_ms, first_offset, records)
+    section = bytearray()
+    _write_records(section, header.codec, header.base_timestamp_ms, first_offset, records)
     section[:0] = sealed_header(header, section)
     return section
 
 
-def _records_section(codec: Codec, base_timestamp_ms: int, first_offset: int, records: Sequence[Record]) -> bytearray:
-    section = bytearray()
+def _write_records(
+    out: bytearray, codec: Codec, base_timestamp_ms: int, first_offset: int, records: Sequence[Record]
+) -> None:
+    section = out if codec is Codec.NONE else bytearray()
     for record in records:
         write_record(section, record, record.timestamp_ms - base_timestamp_ms, record.offset - first_offset)
-    return section if codec is Codec.NONE else bytearray(compress(codec, section))
+    if section is not out:
+        out += compress(codec, section)
 
 
 def read_records(batch: RecordBatch, *, maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES) -> Iterator[Record]:
@@ -333,20 +357,52 @@ class EndTransactionMarker(NamedTuple):
 
 
 def build_end_transaction_marker(
-    *, producer_id: int, producer_epoch: int, committed: bool, coordinator_epoch: int, timestamp_ms: int
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    committed: bool,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    is_log_append_time: bool = False,
 ) -> bytearray:
-    """The control batch that ends a producer's transaction in one partition; 78 bytes, its offset still 0."""
-    version = _CONTROL_RECORD_VERSION
-    control_type = _COMMIT if committed else _ABORT
-    length, key_length, value_length = _MARKER_LENGTHS
-    record = _MARKER_RECORD.pack(
-        length, 0, 0, 0, key_length, version, control_type, value_length, version, coordinator_epoch, 0
-    )
+    """The control batch that ends a producer's transaction in one partition; 78 bytes."""
     attributes = TRANSACTIONAL_BIT | CONTROL_BIT
-    checked = _CHECKED_HEADER.pack(
-        attributes, 0, timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE, 1
+    if is_log_append_time:
+        attributes |= LOG_APPEND_TIME_BIT
+    marker = bytearray(_MARKER.size)
+    _MARKER.pack_into(
+        marker,
+        0,
+        base_offset,
+        _MARKER_BATCH_LENGTH,
+        partition_leader_epoch,
+        CURRENT_MAGIC,
+        _NOT_SEALED,
+        attributes,
+        0,
+        timestamp_ms,
+        timestamp_ms,
+        producer_id,
+        producer_epoch,
+        NO_SEQUENCE,
+        1,
+        _COMMIT_START if committed else _ABORT_START,
+        coordinator_epoch,
     )
-    return bytearray(_sealed(0, NO_PARTITION_LEADER_EPOCH, checked, record) + record)
+    _seal(marker)
+    return marker
+
+
+def _marker_record_start(control_type: int) -> bytes:
+    version = _CONTROL_RECORD_VERSION
+    length, key_length, value_length = _MARKER_LENGTHS
+    return _MARKER_RECORD_START.pack(length, 0, 0, 0, key_length, version, control_type, value_length, version)
+
+
+_COMMIT_START = _marker_record_start(_COMMIT)
+_ABORT_START = _marker_record_start(_ABORT)
 
 
 def read_end_transaction_marker(batch: RecordBatch) -> EndTransactionMarker | None:

@@ -6,6 +6,9 @@ Source: Kafka's ByteUtils.readVarint, readVarlong, writeVarint, writeVarlong.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from protocol.primitives import Buffer, DecodeError
 
 _MAXIMUM_VARINT_BITS = 35  # five groups of seven bits
@@ -20,6 +23,9 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     byte = buffer[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
+    higher = buffer[position + 1]
+    if higher < 0x80:  # two bytes: most lengths
+        return (higher << 6 | byte >> 1 & 0x3F) ^ -(byte & 1), position + 2
     return _read_longer(buffer, position, 32, _MAXIMUM_VARINT_BITS)
 
 
@@ -31,14 +37,13 @@ def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
     byte = buffer[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
+    higher = buffer[position + 1]
+    if higher < 0x80:  # two bytes: most lengths
+        return (higher << 6 | byte >> 1 & 0x3F) ^ -(byte & 1), position + 2
     return _read_longer(buffer, position, 64, _MAXIMUM_VARLONG_BITS)
 
 
 def _read_longer(buffer: Buffer, position: int, width_bits: int, maximum_bits: int) -> tuple[int, int]:
-    byte = buffer[position + 1]
-    if byte < 0x80:  # two bytes: most lengths
-        value = buffer[position] & 0x7F | byte << 7
-        return (value >> 1) ^ -(value & 1), position + 2
     value = 0
     start = position
     for shift in range(0, maximum_bits, 7):
@@ -54,24 +59,26 @@ def _read_longer(buffer: Buffer, position: int, width_bits: int, maximum_bits: i
 
 def write_varint(out: bytearray, value: int) -> None:
     """Append a signed integer of at most 64 bits."""
-    if 0 <= value < _SHORT_COUNT:
-        out += _SHORT[value]
-        return
+    out += VARINTS[value]
+
+
+def _encoded(value: int) -> bytes:
     value = value << 1 if value >= 0 else ~value << 1 | 1
+    encoded = bytearray()
     while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
+    encoded.append(value)
+    return bytes(encoded)
 
 
-def _encoded_short(value: int) -> bytes:
-    doubled = value << 1
-    return bytes((doubled,)) if doubled < 0x80 else bytes((doubled & 0x7F | 0x80, doubled >> 7))
+class _Varints(dict[int, bytes]):
+    def __missing__(self, value: int) -> bytes:
+        return _encoded(value)
 
 
-_SHORT_COUNT = 512
-"""Most lengths and distances are below this, and are looked up; above 8191 there would be a third byte."""
-_SHORT = tuple(map(_encoded_short, range(_SHORT_COUNT)))
+VARINTS: Final[Mapping[int, bytes]] = _Varints((value, _encoded(value)) for value in range(-64, 512))
+"""Every signed integer as `write_varint` writes it. Most lengths and distances are looked up, others encoded anew."""
 
 
 def varint_size_bytes(value: int) -> int:

@@ -230,6 +230,28 @@ def test_a_commit_marker_has_the_bytes_that_kafka_gives_it() -> None:
     assert marker == MARKER
 
 
+@pytest.mark.parametrize("is_log_append_time", [True, False])
+def test_a_marker_is_built_as_it_is_stored(is_log_append_time: bool) -> None:
+    marker = build_end_transaction_marker(
+        producer_id=7,
+        producer_epoch=3,
+        committed=True,
+        coordinator_epoch=5,
+        timestamp_ms=1000,
+        base_offset=2**40,
+        partition_leader_epoch=17,
+        is_log_append_time=is_log_append_time,
+    )
+    header = rewritten_header(
+        MARKER,
+        base_offset=2**40,
+        partition_leader_epoch=17,
+        max_timestamp_ms=1000,
+        is_log_append_time=is_log_append_time,
+    )
+    assert marker == header + MARKER[HEADER_BYTES:]
+
+
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_marker_reads_back(committed: bool) -> None:
     marker = build_end_transaction_marker(
