@@ -35,15 +35,15 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
 
 
 class LocalFile:
-    """One file of a `LocalDisk`; its descriptor comes and goes."""
+    """One file of a `LocalDisk`; its descriptor comes and goes. Only the file itself sets its `size_bytes`."""
 
-    __slots__ = ("_closed", "_descriptor", "_disk", "_path", "_size_bytes", "_syncs", "used")
+    __slots__ = ("_closed", "_descriptor", "_disk", "_path", "_syncs", "size_bytes", "used")
 
     def __init__(self, disk: LocalDisk, path: str, descriptor: int, size_bytes: int) -> None:
         self._disk = disk
         self._path = path
         self._descriptor = descriptor
-        self._size_bytes = size_bytes
+        self.size_bytes = size_bytes
         self._syncs = 0
         self._closed = False
         self.used = True  # second chance: cleared by the disk when it looks for descriptors to close
@@ -52,19 +52,13 @@ class LocalFile:
     def path(self) -> str:
         return self._path
 
-    @property
-    def size_bytes(self) -> int:
-        return self._size_bytes
-
     def append(self, *buffers: bytes | bytearray | memoryview) -> None:
         descriptor = self._descriptor
         if descriptor < 0:
             descriptor = self._reopen()
         self.used = True
-        size_bytes = self._size_bytes
-        length_bytes = 0
-        for buffer in buffers:
-            length_bytes += len(buffer)
+        size_bytes = self.size_bytes
+        length_bytes = sum(map(len, buffers))
         try:
             written_bytes = os.pwritev(descriptor, buffers[:WRITE_VECTOR_LIMIT], size_bytes)
             if written_bytes != length_bytes:
@@ -72,7 +66,7 @@ class LocalFile:
         except OSError as error:
             self._cut_back(descriptor, size_bytes)
             raise storage_error("append to", self._path, error) from error
-        self._size_bytes = size_bytes + length_bytes
+        self.size_bytes = size_bytes + length_bytes
 
     def _append_rest(
         self,
@@ -84,7 +78,7 @@ class LocalFile:
         """A short write is the disk getting full or a signal; going on tells which."""
         rest = memoryview(b"".join(buffers))
         while written_bytes < length_bytes:
-            step_bytes = os.pwrite(descriptor, rest[written_bytes:], self._size_bytes + written_bytes)
+            step_bytes = os.pwrite(descriptor, rest[written_bytes:], self.size_bytes + written_bytes)
             if step_bytes == 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             written_bytes += step_bytes
@@ -111,7 +105,7 @@ class LocalFile:
             os.ftruncate(descriptor, size_bytes)
         except OSError as error:
             raise storage_error("truncate", self._path, error) from error
-        self._size_bytes = size_bytes
+        self.size_bytes = size_bytes
 
     def close(self) -> None:
         """Give the descriptor back, once a sync that uses it has ended. A closed file may not be used again."""

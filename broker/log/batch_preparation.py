@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.log.log_config import LogConfig
+from broker.log.append_rules import AppendRules
 from broker.log.results import AppendResult, RecordError
-from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.primitives import DecodeError
 from protocol.record_batch import (
@@ -20,12 +19,12 @@ from protocol.record_batch import (
     PREFIX_BYTES,
     BatchHeader,
     RecordBatch,
-    check_crc,
+    computed_crc,
     read_header,
     recompress,
     rewritten_header,
 )
-from protocol.record_validation import RecordRules, validate_batch
+from protocol.record_validation import validate_batch
 
 
 class PreparedBatch(NamedTuple):
@@ -39,48 +38,7 @@ class PreparedBatch(NamedTuple):
     rest: tuple[bytes | bytearray | memoryview, ...]
 
 
-class BatchRules:
-    """What a topic's config asks of batches, worked out once per config."""
-
-    __slots__ = ("codec", "config", "level", "maximum_bytes", "record_rules", "segment_bytes", "uses_log_append_time")
-
-    def __init__(self, config: LogConfig) -> None:
-        self.config = config
-        self.maximum_bytes = config.max_message_bytes
-        self.segment_bytes = config.segment_bytes
-        self.uses_log_append_time = config.uses_log_append_time
-        self.codec = _CODECS[config.compression_type]  # None: as the producer sent it
-        self.level = _level(config, self.codec)
-        self.record_rules = RecordRules(
-            requires_keys=config.is_compacted,
-            uses_log_append_time=config.uses_log_append_time,
-            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-        )
-
-
-_CODECS: dict[str, Codec | None] = {
-    "producer": None,
-    "uncompressed": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
-}
-
-
-def _level(config: LogConfig, codec: Codec | None) -> int | None:
-    match codec:
-        case Codec.GZIP:
-            return config.compression_gzip_level
-        case Codec.LZ4:
-            return config.compression_lz4_level
-        case Codec.ZSTD:
-            return config.compression_zstd_level
-    return None
-
-
-def prepare_client_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> PreparedBatch | AppendResult:
+def prepare_client_batch(batch: memoryview, rules: AppendRules, now_ms: int) -> PreparedBatch | AppendResult:
     """Check a producer's batch, in the order in which Kafka does, and give it the topic's time and compression.
 
     Refuses: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
@@ -101,7 +59,7 @@ def prepare_client_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> P
         return AppendResult(ErrorCode.INVALID_RECORD, message=message)
     if size_bytes > rules.maximum_bytes:
         return _too_large(size_bytes, rules)
-    if not check_crc(batch):
+    if computed_crc(batch) != header.crc:
         return AppendResult(ErrorCode.CORRUPT_MESSAGE, message="the checksum of the batch does not match")
     refusal = validate_batch(batch, header, rules.record_rules, now_ms=now_ms)
     if refusal is not None:
@@ -117,7 +75,7 @@ def prepare_client_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> P
     return _with_topic_time(batch, header, rules, now_ms)
 
 
-def prepare_own_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> PreparedBatch | AppendResult:
+def prepare_own_batch(batch: memoryview, rules: AppendRules, now_ms: int) -> PreparedBatch | AppendResult:
     """A batch that the broker itself has built: only its size is checked. MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE."""
     if len(batch) > rules.maximum_bytes:
         return _too_large(len(batch), rules)
@@ -126,22 +84,17 @@ def prepare_own_batch(batch: memoryview, rules: BatchRules, now_ms: int) -> Prep
     return _with_topic_time(batch, read_header(batch), rules, now_ms)
 
 
-def prepare_marker(batch: memoryview, rules: BatchRules, now_ms: int) -> PreparedBatch:
-    """A marker, which no limit of the topic may hold up: its transaction would stay open for ever."""
-    return _with_topic_time(batch, read_header(batch), rules, now_ms)
-
-
-def _too_large(size_bytes: int, rules: BatchRules) -> AppendResult:
+def _too_large(size_bytes: int, rules: AppendRules) -> AppendResult:
     message = f"a batch of {size_bytes} bytes is above the topic's max.message.bytes of {rules.maximum_bytes}"
     return AppendResult(ErrorCode.MESSAGE_TOO_LARGE, message=message)
 
 
-def _too_large_for_segment(batch: memoryview, rules: BatchRules) -> AppendResult:
+def _too_large_for_segment(batch: memoryview, rules: AppendRules) -> AppendResult:
     message = f"a batch of {len(batch)} bytes is above the topic's segment.bytes of {rules.segment_bytes}"
     return AppendResult(ErrorCode.RECORD_LIST_TOO_LARGE, message=message)
 
 
-def _with_topic_time(batch: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> PreparedBatch:
+def _with_topic_time(batch: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int) -> PreparedBatch:
     if rules.uses_log_append_time:
         head = rewritten_header(
             batch,

@@ -16,23 +16,25 @@ UNKNOWN_OFFSET = -1
 
 
 class LeaderEpochs:
-    """The epochs of one log with their first offsets, in order. `changed` since they were last written to their
-    file."""
+    """The epochs of one log with their first offsets, in order.
 
-    __slots__ = ("_starts", "changed")
+    changed: since they were last written to their file.
+    latest:  the epoch of the last record; -1 when nothing has been written.
+    """
+
+    __slots__ = ("_starts", "changed", "latest")
 
     def __init__(self, starts: Iterable[EpochStart] = ()) -> None:
         self._starts = list(starts)
+        self._find_latest()
         self.changed = False
 
     @property
     def starts(self) -> tuple[EpochStart, ...]:
         return tuple(self._starts)
 
-    @property
-    def latest(self) -> int:
-        """The epoch of the last record; -1 when nothing has been written."""
-        return self._starts[-1].leader_epoch if self._starts else UNKNOWN_EPOCH
+    def _find_latest(self) -> None:
+        self.latest = self._starts[-1].leader_epoch if self._starts else UNKNOWN_EPOCH
 
     def assign(self, leader_epoch: int, start_offset: int) -> None:
         """Take note that records from `start_offset` on are written in this epoch; nothing happens when it is not
@@ -41,6 +43,7 @@ class LeaderEpochs:
             while self._starts and self._starts[-1].start_offset >= start_offset:
                 self._starts.pop()
             self._starts.append(EpochStart(leader_epoch, start_offset))
+            self._find_latest()
             self.changed = True
 
     def truncate_from_end(self, end_offset: int) -> None:
@@ -48,6 +51,7 @@ class LeaderEpochs:
         while self._starts and self._starts[-1].start_offset >= end_offset:
             self._starts.pop()
             self.changed = True
+        self._find_latest()
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget the epochs that end at or before the start of the log; the one in force there begins there."""

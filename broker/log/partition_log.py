@@ -11,16 +11,9 @@ import errno
 import structlog
 
 from broker.disk import StorageError
-from broker.log import retention
-from broker.log.batch_preparation import (
-    BatchRules,
-    PreparedBatch,
-    prepare_client_batch,
-    prepare_marker,
-    prepare_own_batch,
-)
+from broker.log.append_rules import AppendRules
+from broker.log.batch_preparation import prepare_client_batch, prepare_own_batch
 from broker.log.batch_scan import DamagedLogError
-from broker.log.log_config import LogConfig
 from broker.log.producer_replay import usable_transaction_index
 from broker.log.producer_snapshot import ProducerSnapshot
 from broker.log.producer_state import CompletedTransaction, Duplicate
@@ -68,7 +61,7 @@ class PartitionLog(SweptLog):
 
     observer: MarkerObserver | None = None
     _damages: frozenset[str] = frozenset()  # that have been told
-    _rules: BatchRules | None = None
+    _rules: AppendRules | None = None
 
     # Append
 
@@ -96,34 +89,40 @@ class PartitionLog(SweptLog):
         Source: KIP-98; Kafka's UnifiedLog.append and LogValidator.
         """
         self._insist_on_online()
-        rules = self._batch_rules()
+        rules = self._append_rules()
         is_client = origin is AppendOrigin.CLIENT
         prepare = prepare_client_batch if is_client else prepare_own_batch
         prepared = prepare(batch, rules, now_ms)
         if isinstance(prepared, AppendResult):
             return prepared
-        header = prepared.header
+        header, rest = prepared
         if header.producer_id >= 0:
             verdict = self._producers.check_data_batch(
                 header,
                 origin=origin,
                 guard=guard,
-                verification_is_enabled=rules.config.transaction_partition_verification_enable
-                and (is_client or guard is not None),
+                verification_is_enabled=rules.verifies_transactions and (is_client or guard is not None),
             )
             if verdict is not ErrorCode.NONE:
                 return self._not_appended(header, verdict)
-        base_offset = self._write(prepared, now_ms)
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        prefix = patched_prefix(
+            base_offset=base_offset,
+            batch_length=header.batch_length,
+            partition_leader_epoch=self.leader_epoch,
+        )
+        self._write((prefix, *rest), header.size_bytes, last_offset, header.max_timestamp_ms, rules, now_ms)
         if header.producer_id >= 0:
             self._producers.apply_data_batch(
                 header, base_offset=base_offset, max_timestamp_ms=header.max_timestamp_ms, now_ms=now_ms
             )
-        self._appended(is_awaited=is_awaited)
+        self._appended(rules, is_awaited=is_awaited)
         return AppendResult(
             ErrorCode.NONE,
             base_offset,
-            self.log_end_offset - 1,
-            header.max_timestamp_ms if header.is_log_append_time else -1,
+            last_offset,
+            header.max_timestamp_ms if rules.uses_log_append_time else -1,
             self.log_start_offset,
         )
 
@@ -152,14 +151,20 @@ class PartitionLog(SweptLog):
         )
         if error is not ErrorCode.NONE:
             return AppendResult(error, log_start_offset=self.log_start_offset)
+        rules = self._append_rules()
+        offset = self.log_end_offset
         marker = build_end_transaction_marker(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             committed=committed,
             coordinator_epoch=coordinator_epoch,
             timestamp_ms=now_ms,
+            base_offset=offset,
+            partition_leader_epoch=self.leader_epoch,
+            is_log_append_time=rules.uses_log_append_time,
         )
-        offset = self._write(prepare_marker(memoryview(marker), self._batch_rules(), now_ms), now_ms)
+        # No limit on the size of a batch may hold a marker up: its transaction would stay open for ever.
+        self._write((marker,), len(marker), offset, now_ms, rules, now_ms)
         completed = self._producers.apply_marker(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -171,68 +176,52 @@ class PartitionLog(SweptLog):
         )
         if completed is not None and completed.is_aborted:
             self._index_aborted(completed)
-        self._appended()
+        self._appended(rules)
         if self.observer is not None:
             self.observer.marker_appended(producer_id, producer_epoch, committed=committed, offset=offset)
         return AppendResult(ErrorCode.NONE, offset, offset, -1, self.log_start_offset)
 
-    def _batch_rules(self) -> BatchRules:
+    def _append_rules(self) -> AppendRules:
+        """Made anew when the config was replaced."""
         rules = self._rules
         if rules is None or rules.config is not self.config:
-            rules = self._rules = BatchRules(self.config)
+            rules = self._rules = AppendRules(self.config, self.topic_partition)
         return rules
 
-    def _write(self, prepared: PreparedBatch, now_ms: int) -> int:
-        """Write a batch that has passed all checks, in one call, and return its base offset."""
-        header = prepared.header
-        base_offset = self.log_end_offset
-        last_offset = base_offset + header.last_offset_delta
-        leader_epoch = self.leader_epoch
-        config = self.config
+    def _write(
+        self,
+        buffers: tuple[bytes | bytearray | memoryview, ...],
+        size_bytes: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        rules: AppendRules,
+        now_ms: int,
+    ) -> None:
+        """Write a batch that has passed all checks and has its offset, the next one, in one call."""
         try:
             active = self.segments.active
-            if active.size_bytes and self._is_full(active, config, header, last_offset):
+            if not active.has_room_for(size_bytes, last_offset, max_timestamp_ms, rules.segment_limits):
                 active = self.roll(now_ms)
-            active.append(
-                (
-                    patched_prefix(
-                        base_offset=base_offset,
-                        batch_length=header.batch_length,
-                        partition_leader_epoch=leader_epoch,
-                    ),
-                    *prepared.rest,
-                ),
-                last_offset,
-                header.max_timestamp_ms,
-            )
+            active.append(buffers, last_offset, max_timestamp_ms)
         except StorageError as error:
             self.give_up(error)
             raise
-        if leader_epoch > self._epochs.latest:
-            self._epochs.assign(leader_epoch, base_offset)
+        if self.leader_epoch > self._epochs.latest:
+            self._epochs.assign(self.leader_epoch, self.log_end_offset)
         self.log_end_offset = last_offset + 1
-        return base_offset
 
-    def _is_full(self, active: Segment, config: LogConfig, header: BatchHeader, last_offset: int) -> bool:
-        if not active.has_room_for(header.size_bytes, last_offset, config.segment_bytes, config.segment_index_bytes):
-            return True
-        first_timestamp_ms = active.first_timestamp_ms
-        if first_timestamp_ms is None or header.max_timestamp_ms < 0:
-            return False
-        return header.max_timestamp_ms - first_timestamp_ms > retention.roll_age_ms(self.topic_partition, config)
-
-    def _appended(self, *, is_awaited: bool = True) -> None:
-        if self.config.is_durable:
+    def _appended(self, rules: AppendRules, *, is_awaited: bool = True) -> None:
+        if rules.is_durable:
             if is_awaited:
                 self._flusher.request(self)
             else:
                 self._flusher.request_within_pause(self)
             self._update_stable()
         else:
-            self.high_watermark = self.log_end_offset
+            end_offset = self.high_watermark = self.log_end_offset
             self._update_stable()
             self._watchers.notify()
-            if self.log_end_offset - self._flush_offset >= self.config.flush_interval_messages:
+            if end_offset - self._flush_offset >= rules.flush_interval_messages:
                 self.flush_soon()
 
     def _not_appended(self, header: BatchHeader, verdict: Duplicate | ErrorCode) -> AppendResult:

@@ -15,7 +15,7 @@ from broker.log.producer_snapshot import ProducerBatch, ProducerSnapshot
 from broker.log.results import ActiveProducer, AppendOrigin
 from broker.log.verification import VerificationGuard, VerificationTable
 from protocol.errors import ErrorCode
-from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
+from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 from protocol.sequence import advance_sequence
 
 NO_OFFSET: Final = -1
@@ -180,13 +180,15 @@ class ProducerState:
                 return duplicate
         if producer_epoch < entry.producer_epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        if header.is_transactional:
-            is_open = entry.has_open_transaction and producer_epoch == entry.producer_epoch
+        is_transactional = header.attributes & TRANSACTIONAL_BIT
+        has_open_transaction = entry.current_transaction_first_offset != NO_OFFSET
+        if is_transactional:
+            is_open = has_open_transaction and producer_epoch == entry.producer_epoch
             if not is_open and verification_is_enabled and not self.verifications.is_current(producer_id, guard):
                 return ErrorCode.INVALID_TXN_STATE
         if is_client and not self._is_in_sequence(header, entry):
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        if entry.has_open_transaction and not header.is_transactional:
+        if has_open_transaction and not is_transactional:
             return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE
 
@@ -221,7 +223,7 @@ class ProducerState:
         delta = header.last_offset_delta
         recent.append(ProducerBatch(header.last_sequence, base_offset + delta, delta, max_timestamp_ms))
         entry.touch(max_timestamp_ms, now_ms)
-        if header.is_transactional:
+        if header.attributes & TRANSACTIONAL_BIT:
             if entry.current_transaction_first_offset == NO_OFFSET:
                 entry.current_transaction_first_offset = base_offset
                 self._open_transactions[base_offset] = producer_id
@@ -309,6 +311,8 @@ class ProducerState:
 
     def last_stable_offset(self, high_watermark: int, log_start_offset: int) -> int:
         """The offset below which all transactions are decided, between the log's start and the high watermark."""
+        if not self._open_transactions and not self._unreplicated_transactions:
+            return high_watermark
         first_unstable_offset = self.first_unstable_offset(high_watermark)
         if first_unstable_offset is None or first_unstable_offset >= high_watermark:
             return high_watermark

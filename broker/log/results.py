@@ -34,8 +34,7 @@ class RecordError:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResult:
+class AppendResult(NamedTuple):
     """What became of one batch.
 
     base_offset, last_offset: inclusive; those of the original when `is_duplicate`; -1 when refused.

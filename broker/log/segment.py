@@ -16,7 +16,7 @@ import structlog
 from broker.disk import Disk, LogFile
 from broker.file_slice import FileSlice
 from broker.log.batch_scan import DamagedLogError, damaged, scan_batches
-from broker.log.offset_index import ENTRY_BYTES, CorruptIndexError, OffsetIndex
+from broker.log.offset_index import CorruptIndexError, OffsetIndex
 from broker.log.segment_checksums import FileRecord, SegmentChecksums, content_record
 from broker.log.time_index import TimeIndex
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
@@ -53,6 +53,17 @@ class SegmentRead(NamedTuple):
     records: memoryview
     end_position: int
     slice: FileSlice | None = None
+
+
+class SegmentLimits(NamedTuple):
+    """Up to where a segment is appended to.
+
+    age_ms: from the greatest timestamp of its first batch to that of its last.
+    """
+
+    size_bytes: int
+    index_entries_count: int
+    age_ms: int
 
 
 class Segment:
@@ -136,15 +147,19 @@ class Segment:
         self, buffers: tuple[bytes | bytearray | memoryview, ...], last_offset: int, max_timestamp_ms: int
     ) -> None:
         """Write one batch, given in pieces, at the end. Raises StorageError; the segment is then as it was."""
-        position = self.log.size_bytes
-        self.log.append(*buffers)
+        file = self.log
+        position = file.size_bytes
+        file.append(*buffers)
         self.was_changed = True
         if not position:
             self._first_timestamp_ms = max_timestamp_ms
-        if max_timestamp_ms > self.max_timestamp_ms:
+        greatest_ms = self._max_timestamp_ms
+        if greatest_ms is None:
+            greatest_ms = self.max_timestamp_ms
+        if max_timestamp_ms > greatest_ms:
             self._max_timestamp_ms = max_timestamp_ms
             self._offset_of_max_timestamp = last_offset
-        self._index_batch(last_offset, position, self.log.size_bytes - position)
+        self._index_batch(last_offset, position, file.size_bytes - position)
         self.next_offset = last_offset + 1
 
     def _index_batch(self, last_offset: int, position: int, size_bytes: int) -> None:
@@ -155,12 +170,26 @@ class Segment:
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += size_bytes
 
-    def has_room_for(self, size_bytes: int, last_offset: int, segment_bytes: int, segment_index_bytes: int) -> bool:
-        """Whether a batch fits: by size, by the offsets that an index entry can tell, by room in the index."""
+    def has_room_for(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, limits: SegmentLimits) -> bool:
+        """Whether a batch fits: by size, by the offsets that an index entry can tell, by room in the index, by age.
+
+        An empty segment takes any.
+        """
+        position = self.log.size_bytes
+        if not position:
+            return True
+        if position + size_bytes > limits.size_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return False
+        index = self._offset_index
+        if index is None:
+            index = self.offset_index
+        if len(index.positions) >= limits.index_entries_count:
+            return False
+        first_timestamp_ms = self._first_timestamp_ms
+        if first_timestamp_ms is None:
+            first_timestamp_ms = self.first_timestamp_ms
         return (
-            self.log.size_bytes + size_bytes <= min(segment_bytes, MAX_POSITION)
-            and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
-            and (len(self.offset_index) + 1) * ENTRY_BYTES <= segment_index_bytes
+            first_timestamp_ms is None or max_timestamp_ms < 0 or max_timestamp_ms - first_timestamp_ms <= limits.age_ms
         )
 
     # Read

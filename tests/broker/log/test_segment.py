@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from broker.disk import StorageError
 from broker.local_disk import LocalDisk
 from broker.log.batch_scan import DamagedLogError
-from broker.log.segment import Segment, SegmentRead
+from broker.log.segment import Segment, SegmentLimits, SegmentRead
 from protocol.record_batch import Record, build_batch, iterate_batches
 from tests.support.counted_file import CountedFile
 
@@ -241,13 +241,22 @@ def test_indexes_of_a_sealed_segment_are_given_up_when_unused_and_read_again(seg
     assert offsets_of(segment, 120, 1 << 20) == list(range(120, 140))
 
 
-def test_a_segment_is_full_by_size_by_offsets_and_by_index(segment: Segment) -> None:
+def test_a_segment_is_full_by_size_by_offsets_by_index_and_by_age(segment: Segment) -> None:
     fill(segment, 20)
-    size = segment.size_bytes
-    assert segment.has_room_for(100, 200, size + 100, 1 << 20)
-    assert not segment.has_room_for(101, 200, size + 100, 1 << 20)
-    assert not segment.has_room_for(100, 100 + 2**31, size + 100, 1 << 20)
-    assert not segment.has_room_for(100, 200, size + 100, len(segment.offset_index) * 8)
+    assert segment.first_timestamp_ms == 1000
+    limits = SegmentLimits(
+        size_bytes=segment.size_bytes + 100, index_entries_count=len(segment.offset_index) + 1, age_ms=500
+    )
+    assert segment.has_room_for(100, 99 + 2**31, 1500, limits)
+    assert not segment.has_room_for(101, 200, 1500, limits)
+    assert not segment.has_room_for(100, 100 + 2**31, 1500, limits)
+    assert not segment.has_room_for(100, 200, 1501, limits)
+    assert segment.has_room_for(100, 200, -1, limits), "a batch without timestamps has no age"
+    assert not segment.has_room_for(100, 200, 1500, limits._replace(index_entries_count=len(segment.offset_index)))
+
+
+def test_an_empty_segment_takes_any_batch(segment: Segment) -> None:
+    assert segment.has_room_for(101, 2**40, 1500, SegmentLimits(size_bytes=100, index_entries_count=0, age_ms=0))
 
 
 @pytest.mark.parametrize(

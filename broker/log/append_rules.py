@@ -1,0 +1,76 @@
+"""What a log's config asks of everything that is appended, worked out once per config and not once per batch."""
+
+from __future__ import annotations
+
+from broker.log import retention
+from broker.log.log_config import LogConfig
+from broker.log.offset_index import ENTRY_BYTES
+from broker.log.segment import MAX_POSITION, SegmentLimits
+from broker.topic_partition import TopicPartition
+from protocol.compression import Codec
+from protocol.record_validation import RecordRules
+
+
+class AppendRules:
+    """The rules of one config, for one partition.
+
+    maximum_bytes, segment_bytes: a batch may not be above either.
+    codec, level: that batches are stored with; None: as the producer sent them.
+    """
+
+    __slots__ = (
+        "codec",
+        "config",
+        "flush_interval_messages",
+        "is_durable",
+        "level",
+        "maximum_bytes",
+        "record_rules",
+        "segment_bytes",
+        "segment_limits",
+        "uses_log_append_time",
+        "verifies_transactions",
+    )
+
+    def __init__(self, config: LogConfig, topic_partition: TopicPartition) -> None:
+        self.config = config
+        self.maximum_bytes = config.max_message_bytes
+        self.segment_bytes = config.segment_bytes
+        self.uses_log_append_time = config.uses_log_append_time
+        self.codec = _CODECS[config.compression_type]
+        self.level = _level(config, self.codec)
+        self.record_rules = RecordRules(
+            requires_keys=config.is_compacted,
+            uses_log_append_time=config.uses_log_append_time,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        )
+        self.segment_limits = SegmentLimits(
+            size_bytes=min(config.segment_bytes, MAX_POSITION),
+            index_entries_count=config.segment_index_bytes // ENTRY_BYTES,
+            age_ms=retention.roll_age_ms(topic_partition, config),
+        )
+        self.verifies_transactions = config.transaction_partition_verification_enable
+        self.is_durable = config.is_durable
+        self.flush_interval_messages = config.flush_interval_messages
+
+
+_CODECS: dict[str, Codec | None] = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+def _level(config: LogConfig, codec: Codec | None) -> int | None:
+    match codec:
+        case Codec.GZIP:
+            return config.compression_gzip_level
+        case Codec.LZ4:
+            return config.compression_lz4_level
+        case Codec.ZSTD:
+            return config.compression_zstd_level
+    return None
