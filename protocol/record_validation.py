@@ -10,6 +10,7 @@ Source: Kafka's LogValidator and DefaultRecordBatch; KIP-467 for the record erro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from mmap import mmap
 from typing import Final, NamedTuple
 
@@ -108,7 +109,7 @@ def check_records(content: Buffer, count: int) -> bool:
     misses_key = False
     try:
         for first_of_block in range(0, count, RECORDS_PER_BLOCK):
-            lowest_bytes, higher_bytes = _offset_varints(first_of_block, count)
+            lowest_bytes, higher_bytes = _offset_varints(first_of_block, min(RECORDS_PER_BLOCK, count - first_of_block))
             end = None
             if len(lowest_bytes) >= _WORTH_TRYING_COUNT:
                 end, block_misses_key = _check_uniform_block(content, position, lowest_bytes, higher_bytes)
@@ -123,17 +124,20 @@ def check_records(content: Buffer, count: int) -> bool:
     return misses_key
 
 
-def _offset_varints(first_of_block: int, count: int) -> tuple[range, bytes]:
-    """How the offsets of one block are written: the first byte of each, and the bytes that follow them all."""
-    twice_block_count = 2 * min(RECORDS_PER_BLOCK, count - first_of_block)
+@lru_cache(maxsize=256)
+def _offset_varints(first_of_block: int, count: int) -> tuple[bytes, bytes]:
+    """How the offsets of one block of `count` are written: the first byte of each, and the bytes that follow them all.
+
+    They are kept, for most batches have as many records as those before them.
+    """
     if not first_of_block:
-        return range(0, twice_block_count, 2), b""
+        return bytes(range(0, 2 * count, 2)), b""
     higher_bytes = bytearray()
     write_unsigned_varint(higher_bytes, first_of_block // RECORDS_PER_BLOCK)
-    return range(0x80, 0x80 + twice_block_count, 2), bytes(higher_bytes)
+    return bytes(range(0x80, 0x80 + 2 * count, 2)), bytes(higher_bytes)
 
 
-def _check_block(content: Buffer, position: int, lowest_bytes: range, higher_bytes: bytes) -> tuple[int, bool]:
+def _check_block(content: Buffer, position: int, lowest_bytes: bytes, higher_bytes: bytes) -> tuple[int, bool]:
     """Check one record after the other; return the position after the block, and whether any has no key.
 
     This is the innermost loop of a produce request, written for speed: integers of one and two bytes are read in place.
@@ -220,7 +224,7 @@ def _check_record_headers(content: Buffer, position: int, end: int) -> None:
 
 
 def _check_uniform_block(
-    content: Buffer, position: int, lowest_bytes: range, higher_bytes: bytes
+    content: Buffer, position: int, lowest_bytes: bytes, higher_bytes: bytes
 ) -> tuple[int | None, bool]:
     """As `_check_block`, for records of one length throughout; the position is None where a closer look is needed.
 
@@ -238,7 +242,7 @@ def _check_uniform_block(
     table = bytes(content[position:end])
     first_row = table[:row_bytes]
     timestamp = body - position + 1
-    _, offset = read_varlong(first_row, timestamp)
+    offset = timestamp + 1 if first_row[timestamp] < 0x80 else read_varlong(first_row, timestamp)[1]
     key = offset + 1 + len(higher_bytes)
     key_length, key_end = read_varint(first_row, key)
     value = key_end + max(key_length, 0)
@@ -251,7 +255,7 @@ def _check_uniform_block(
         or first_row[-1]
     ):
         return None, False
-    if table[offset::row_bytes] != bytes(lowest_bytes) or not table[offset - 1 :: row_bytes].isascii():
+    if table[offset::row_bytes] != lowest_bytes or not table[offset - 1 :: row_bytes].isascii():
         return None, False
     # The timestamps differ, but must be as long as the first one for the offsets to be a column.
     for column in range(timestamp, offset - 1):
