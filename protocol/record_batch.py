@@ -49,16 +49,16 @@ _END_TRANSACTION_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _CONTROL_RECORD_VERSION = 0
 _ABORT = 0
 _COMMIT = 1
-_MARKER = struct.Struct(_HEADER.format + "12six")
-"""A whole marker: header, the start of its record, the coordinator's epoch, and 0 for the count of record headers."""
+_MARKER_AFTER_CRC = struct.Struct(_CHECKED_HEADER.format + "12six")
+"""Header, the start of the record, the coordinator's epoch, and 0 for the count of record headers."""
 _MARKER_RECORD_START = struct.Struct(">BBBBBhhBh")
 """Length, attributes, both distances, key length, key, value length, and the version that begins the value."""
 _MARKER_LENGTHS = (2 * 16, 2 * 4, 2 * 6)
 """Of the record behind its length, of the key and of the value, in the zig-zag form of what is not negative."""
-_MARKER_BATCH_LENGTH = _MARKER.size - LENGTH_OVERHEAD_BYTES
+_MARKER_BATCH_LENGTH = _UNCHECKED_HEADER.size + _MARKER_AFTER_CRC.size - LENGTH_OVERHEAD_BYTES
 _CRC = struct.Struct(">I")
 _CRC_POSITION = 17
-_NOT_SEALED = 0  # in the place of the checksum, until the rest is there
+_NO_CRC_YET = 0
 _CHECKED_POSITION = 21
 
 
@@ -217,11 +217,6 @@ def sealed_header(header: BatchHeader, records: Buffer) -> bytes:
     return _UNCHECKED_HEADER.pack(*unchecked) + checked
 
 
-def _seal(batch: bytearray) -> None:
-    """Put the checksum into a batch that is complete but for it."""
-    _CRC.pack_into(batch, _CRC_POSITION, computed_crc(memoryview(batch)))
-
-
 def recompress(
     batch: RecordBatch, codec: Codec, level: int | None = None, *, maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES
 ) -> bytearray:
@@ -266,7 +261,7 @@ def build_batch(
         len(batch) - LENGTH_OVERHEAD_BYTES,
         partition_leader_epoch,
         CURRENT_MAGIC,
-        _NOT_SEALED,
+        _NO_CRC_YET,
         attributes,
         records[-1].offset - first.offset,
         first_timestamp_ms,
@@ -276,7 +271,7 @@ def build_batch(
         base_sequence,
         count,
     )
-    _seal(batch)
+    _CRC.pack_into(batch, _CRC_POSITION, computed_crc(memoryview(batch)))
     return batch
 
 
@@ -371,15 +366,7 @@ def build_end_transaction_marker(
     attributes = TRANSACTIONAL_BIT | CONTROL_BIT
     if is_log_append_time:
         attributes |= LOG_APPEND_TIME_BIT
-    marker = bytearray(_MARKER.size)
-    _MARKER.pack_into(
-        marker,
-        0,
-        base_offset,
-        _MARKER_BATCH_LENGTH,
-        partition_leader_epoch,
-        CURRENT_MAGIC,
-        _NOT_SEALED,
+    checked = _MARKER_AFTER_CRC.pack(
         attributes,
         0,
         timestamp_ms,
@@ -391,8 +378,11 @@ def build_end_transaction_marker(
         _COMMIT_START if committed else _ABORT_START,
         coordinator_epoch,
     )
-    _seal(marker)
-    return marker
+    checksum = crc32c(checked)
+    unchecked = _UNCHECKED_HEADER.pack(
+        base_offset, _MARKER_BATCH_LENGTH, partition_leader_epoch, CURRENT_MAGIC, checksum
+    )
+    return bytearray(unchecked + checked)
 
 
 def _marker_record_start(control_type: int) -> bytes:

@@ -95,24 +95,15 @@ def _too_large_for_segment(batch: memoryview, rules: AppendRules) -> AppendResul
 
 
 def _with_topic_time(batch: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int) -> PreparedBatch:
-    if rules.uses_log_append_time:
-        head = rewritten_header(
-            batch,
-            base_offset=header.base_offset,
-            partition_leader_epoch=header.partition_leader_epoch,
-            max_timestamp_ms=now_ms,
-            is_log_append_time=True,
-        )
-        return PreparedBatch(read_header(head), (head[PREFIX_BYTES:], batch[HEADER_BYTES:]))
-    if header.attributes & LOG_APPEND_TIME_BIT:
-        # The bit is refused where it would count; elsewhere it would make consumers see the batch's time for all
-        # records.
-        head = rewritten_header(
-            batch,
-            base_offset=header.base_offset,
-            partition_leader_epoch=header.partition_leader_epoch,
-            max_timestamp_ms=header.max_timestamp_ms,
-            is_log_append_time=False,
-        )
-        return PreparedBatch(read_header(head), (head[PREFIX_BYTES:], batch[HEADER_BYTES:]))
-    return PreparedBatch(header, (batch[PREFIX_BYTES:],))
+    if not (rules.uses_log_append_time or header.attributes & LOG_APPEND_TIME_BIT):
+        return PreparedBatch(header, (batch[PREFIX_BYTES:],))
+    # Producers are refused the bit where it would count; elsewhere it is taken away, or consumers would see the batch's
+    # time for all records.
+    head = rewritten_header(
+        batch,
+        base_offset=header.base_offset,
+        partition_leader_epoch=header.partition_leader_epoch,
+        max_timestamp_ms=now_ms if rules.uses_log_append_time else header.max_timestamp_ms,
+        is_log_append_time=rules.uses_log_append_time,
+    )
+    return PreparedBatch(read_header(head), (head[PREFIX_BYTES:], batch[HEADER_BYTES:]))

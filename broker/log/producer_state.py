@@ -94,9 +94,8 @@ class ProducerEntry:
 
     def move_to_epoch(self, producer_epoch: int) -> None:
         """Another epoch starts its sequences anew."""
-        if producer_epoch != self.producer_epoch:
-            self.producer_epoch = producer_epoch
-            self.recent_batches.clear()
+        self.producer_epoch = producer_epoch
+        self.recent_batches.clear()
 
     def touch(self, timestamp_ms: int, now_ms: int) -> None:
         self.last_timestamp_ms = timestamp_ms
@@ -267,7 +266,8 @@ class ProducerState:
         entry = self._producers.get(producer_id)
         if entry is None:
             entry = self._producers[producer_id] = ProducerEntry()
-        entry.move_to_epoch(producer_epoch)
+        if producer_epoch != entry.producer_epoch:
+            entry.move_to_epoch(producer_epoch)
         entry.coordinator_epoch = coordinator_epoch
         entry.touch(timestamp_ms, now_ms)
         self.verifications.transactional_batch_appended(producer_id, producer_epoch, is_control=True)
@@ -280,14 +280,8 @@ class ProducerState:
         while unreplicated and unreplicated[-1].first_offset >= first_offset:
             unreplicated.pop()
         unreplicated.append(_UnreplicatedTransaction(first_offset, offset))
-        earliest_open_offset = self.first_open_offset
-        return CompletedTransaction(
-            producer_id=producer_id,
-            first_offset=first_offset,
-            last_offset=offset,
-            is_aborted=not committed,
-            last_stable_offset=offset + 1 if earliest_open_offset is None else earliest_open_offset,
-        )
+        earliest_open_offset = next(iter(self._open_transactions), offset + 1)
+        return CompletedTransaction(producer_id, first_offset, offset, not committed, earliest_open_offset)
 
     # Stability
 

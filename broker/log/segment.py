@@ -163,12 +163,13 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def _index_batch(self, last_offset: int, position: int, size_bytes: int) -> None:
-        if self._bytes_since_index_entry > self._index_interval_bytes:
-            self.offset_index.append(last_offset - self.base_offset, position)
-            assert self._max_timestamp_ms is not None
-            self.time_index.append(self._max_timestamp_ms, self._offset_of_max_timestamp - self.base_offset)
-            self._bytes_since_index_entry = 0
-        self._bytes_since_index_entry += size_bytes
+        if self._bytes_since_index_entry <= self._index_interval_bytes:
+            self._bytes_since_index_entry += size_bytes
+            return
+        self.offset_index.append(last_offset - self.base_offset, position)
+        assert self._max_timestamp_ms is not None
+        self.time_index.append(self._max_timestamp_ms, self._offset_of_max_timestamp - self.base_offset)
+        self._bytes_since_index_entry = size_bytes
 
     def has_room_for(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, limits: SegmentLimits) -> bool:
         """Whether a batch fits: by size, by the offsets that an index entry can tell, by room in the index, by age.
