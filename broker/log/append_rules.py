@@ -15,7 +15,7 @@ class AppendRules:
     """The rules of one config, for one partition.
 
     maximum_bytes, segment_bytes: a batch may not be above either.
-    codec, level: that batches are stored with; None: as the producer sent them.
+    codec, level: what batches are compressed with; without a codec they stay as the producer sent them.
     """
 
     __slots__ = (

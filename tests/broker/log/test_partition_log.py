@@ -412,6 +412,41 @@ async def test_what_is_compacted_and_deleted_goes_by_age_and_by_size_as_well(wor
     assert log.size_bytes >= 450
 
 
+async def test_a_replaced_config_counts_from_the_next_append_on(world: LogWorld) -> None:
+    log = world.create(PAGE_CACHE)
+    for _ in range(2):
+        assert world.append(b"v" * 100).error is ErrorCode.NONE
+    assert len(log.segments) == 1
+    log.config = dataclasses.replace(log.config, segment_bytes=200)
+    world.append(b"v" * 100)
+    assert len(log.segments) == 2
+    log.config = dataclasses.replace(log.config, message_timestamp_type="LogAppendTime")
+    assert world.append(b"v", timestamp_ms=NOW_MS - 1).log_append_time_ms == NOW_MS
+    log.config = dataclasses.replace(log.config, max_message_bytes=100)
+    assert world.append(b"v" * 100).error is ErrorCode.MESSAGE_TOO_LARGE
+    log.config = dataclasses.replace(log.config, flush_interval_messages=1)
+    world.append(b"v")
+    assert log.high_watermark == 4
+    await log.flushed()
+    assert log.high_watermark == 5
+
+
+@pytest.mark.parametrize("is_log_append_time", [True, False])
+async def test_a_marker_has_its_offset_and_epoch_and_the_time_of_its_topic(
+    world: LogWorld, is_log_append_time: bool
+) -> None:
+    time_type = "LogAppendTime" if is_log_append_time else "CreateTime"
+    log = world.create(dataclasses.replace(PAGE_CACHE, message_timestamp_type=time_type, max_message_bytes=10))
+    log.lead(3)
+    for offset in range(2):
+        assert world.end_transaction(7, 0, committed=True).base_offset == offset
+    _, marker = batches(log, Isolation.READ_UNCOMMITTED)
+    assert check_crc(marker.buffer)
+    assert (marker.header.base_offset, marker.header.partition_leader_epoch) == (1, 3)
+    assert marker.header.is_log_append_time is is_log_append_time
+    assert marker.header.base_timestamp_ms == marker.header.max_timestamp_ms == NOW_MS
+
+
 async def test_deleted_records_stay_deleted_after_a_crash(world: LogWorld) -> None:
     log = world.create(LogConfig(segment_bytes=200))
     for _ in range(5):
