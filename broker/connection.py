@@ -63,9 +63,9 @@ class _InFlight:
 
     __slots__ = ("is_done", "reply")
 
-    def __init__(self) -> None:
-        self.is_done = False
-        self.reply: Reply = None
+    def __init__(self, reply: Reply = None, *, is_done: bool = False) -> None:
+        self.reply = reply
+        self.is_done = is_done
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -259,17 +259,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start_frames(self) -> bool:
         """Start frames until there is no whole one (False) or a bound is reached (True). Raises CloseConnection."""
+        receiver = self._receiver
         maximum_bytes = self._limits.socket_request_max_bytes
         for _ in range(self._max_in_flight):
             if not self._may_start():
                 return True
             try:
-                frame = self._receiver.take_frame(MINIMUM_FRAME_BYTES, maximum_bytes)
+                frame = receiver.take_frame(MINIMUM_FRAME_BYTES, maximum_bytes)
             except DecodeError as error:
                 raise CloseConnection(str(error)) from None
             if frame is None:
                 return False
             self._start(frame)
+            if receiver.is_empty:
+                return False
         return True
 
     def _may_start(self) -> bool:
@@ -290,25 +293,23 @@ class Connection(asyncio.BufferedProtocol):
     def _start(self, frame: memoryview) -> None:
         """Start one request. Raises CloseConnection."""
         outcome = self._dispatcher.dispatch(frame, self)
-        in_flight = _InFlight()
-        if isinstance(outcome, asyncio.Future):
-            self._in_flight.append(in_flight)
-            outcome.add_done_callback(lambda task: self._finished(in_flight, task))
-            return
-        if isinstance(outcome, PendingReply):
-            self._in_flight.append(in_flight)
-            self._wait_for(outcome, in_flight)
-            return
         if outcome is None:
             return
-        in_flight.is_done = True
-        in_flight.reply = outcome
-        self._in_flight.append(in_flight)
-        if not self._in_flight[0].is_done:
+        if isinstance(outcome, asyncio.Future):
+            self._wait_for_task(outcome)
             return
+        if isinstance(outcome, PendingReply):
+            self._wait_for(outcome)
+            return
+        self._in_flight.append(_InFlight(outcome, is_done=True))
         # Earlier replies of this reading go out together, but a large one is not kept back: it may fill the socket.
         if sum(map(len, outcome)) >= self._limits.fencepost_connection_write_buffer_bytes:
             self._send_ready()
+
+    def _wait_for_task(self, task: asyncio.Future[Reply]) -> None:
+        in_flight = _InFlight()
+        self._in_flight.append(in_flight)
+        task.add_done_callback(lambda task: self._finished(in_flight, task))
 
     def _finished(self, in_flight: _InFlight, task: asyncio.Future[Reply]) -> None:
         """A request that had to wait is finished."""
@@ -318,7 +319,10 @@ class Connection(asyncio.BufferedProtocol):
             error = task.exception()
         self._replied(in_flight, task.result() if error is None else None, error)
 
-    def _wait_for(self, pending: PendingReply, in_flight: _InFlight) -> None:
+    def _wait_for(self, pending: PendingReply) -> None:
+        in_flight = _InFlight()
+        self._in_flight.append(in_flight)
+
         def replied(reply: Reply, error: BaseException | None) -> None:
             self.remove_close_callback(pending.cancel)
             self._replied(in_flight, reply, error)
@@ -414,11 +418,11 @@ class Connection(asyncio.BufferedProtocol):
         self._advance()
 
     def _pause_or_resume_reading(self) -> None:
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
         should_pause = self._is_behind or not self._may_start()
         if should_pause is self._is_reading_paused:
+            return
+        transport = self._transport
+        if transport is None or transport.is_closing():
             return
         self._is_reading_paused = should_pause
         if should_pause:

@@ -22,7 +22,7 @@ from broker.quotas.client_quotas import ClientQuotas, RequestMeter
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.framing import response_frame
-from protocol.headers import read_request_header, read_request_start, request_header_version
+from protocol.headers import read_client_id, read_request_start, request_header_version
 from protocol.primitives import RECORDS
 from protocol.schema import DecodeError, decode, schema_of
 
@@ -59,7 +59,9 @@ class Dispatcher:
         Raises CloseConnection, also out of the task. Never raises, and never ends, in another way.
         """
         quotas = self._quotas
-        meter = RequestMeter(quotas, mute=connection.mute) if quotas is not None and quotas.is_active else None
+        meter = None
+        if quotas is not None and quotas.is_active:
+            meter = RequestMeter(quotas, mute=connection.mute)
         try:
             api_key, api_version, correlation_id = read_request_start(frame)
             route = self._routes.get((api_key, api_version))
@@ -67,8 +69,9 @@ class Dispatcher:
                 if api_key == ApiKey.API_VERSIONS and not 0 <= api_version <= APIS[api_key].maximum_version:
                     return unsupported_version_reply(correlation_id)
                 route = self._route(api_key, api_version)
-            header = read_request_header(frame, route.header_version)
-            request = decode(route.api.request, frame, api_version, header.body_position)
+            api, header_version, carries_records = route
+            client_id, body_position = read_client_id(frame, header_version)
+            request = decode(api.request, frame, api_version, body_position)
         except DecodeError as error:
             raise CloseConnection(f"undecodable request: {error}") from None
         context = RequestContext(
@@ -76,19 +79,22 @@ class Dispatcher:
             api_key,
             api_version,
             correlation_id,
-            header.client_id,
+            client_id,
             connection.client_host,
             connection.connection_id,
-            connection=connection,
+            meter,
+            connection,
         )
-        api = route.api
         if meter is not None:
-            meter.begin(header.client_id, produced_bytes=len(frame) if api_key == ApiKey.PRODUCE else 0)
-            context.meter = meter
+            meter.begin(client_id, produced_bytes=len(frame) if api_key == ApiKey.PRODUCE else 0)
         try:
             response = api.handler(context, request)
-            if response is None or isinstance(response, api.response):
+            if isinstance(response, api.response):
+                if meter is None:
+                    return response_frame(correlation_id, response, api_version)
                 return self._encode(response, context)
+            if response is None:
+                return self._encode(None, context)
             if isinstance(response, LongPoll):
                 return self._begin(api, context, request, response)
             started = eager.start(self._answer(api, context, request, response), self._loop)
@@ -100,7 +106,7 @@ class Dispatcher:
             return started.result
         if context.meter is not None:
             context.meter.suspend()
-        if route.carries_records and context.needs_frame:
+        if carries_records and context.needs_frame:
             connection.keep_frame_until(started)
         if api.is_cancelled_on_disconnect:
             _cancel_on_disconnect(started, connection)

@@ -26,51 +26,58 @@ class ReceiveBuffer:
         self.view = memoryview(bytearray(capacity_bytes))
         self.capacity_bytes = capacity_bytes
         self.held_count = 0
-        self.is_retired = False  # no connection reads into it any more
+        self.is_retired = False  # goes back to the pool when no frame in it is held any more
 
 
 class BufferPool:
     """Retired buffers of all connections of a server, up to a number of bytes; further ones are freed."""
 
-    __slots__ = ("_free", "_free_bytes", "_limit_bytes")
+    __slots__ = ("_free", "_free_bytes", "_limit_bytes", "_spare")
 
     def __init__(self, limit_bytes: int = 32 * 1024 * 1024) -> None:
+        self._spare: ReceiveBuffer | None = None  # a small one: nearly every request is read into it
         self._free: dict[int, list[ReceiveBuffer]] = {}
-        self._free_bytes = 0
-        self._limit_bytes = limit_bytes
+        self._free_bytes = 0  # without the spare one, for which there always is room
+        self._limit_bytes = limit_bytes - SMALL_CAPACITY_BYTES
 
     @property
     def free_bytes(self) -> int:
-        return self._free_bytes
+        return self._free_bytes + (0 if self._spare is None else self._spare.capacity_bytes)
 
     def take(self, wanted_bytes: int) -> ReceiveBuffer:
         """A buffer of at least so many bytes. Capacities are powers of two, so that they can be exchanged."""
+        spare = self._spare
+        if spare is not None and wanted_bytes <= SMALL_CAPACITY_BYTES:
+            self._spare = None
+            return spare
         capacity_bytes = max(SMALL_CAPACITY_BYTES, 1 << (wanted_bytes - 1).bit_length())
         free = self._free.get(capacity_bytes)
         if free:
             self._free_bytes -= capacity_bytes
-            buffer = free.pop()
-            buffer.is_retired = False
-            return buffer
+            return free.pop()
         return ReceiveBuffer(capacity_bytes)
 
     def give_back(self, buffer: ReceiveBuffer) -> None:
         """Take a buffer that nobody reads or writes any more."""
         capacity_bytes = buffer.capacity_bytes
-        if capacity_bytes <= LARGE_CAPACITY_BYTES and self._free_bytes + capacity_bytes <= self._limit_bytes:
+        if self._spare is None and capacity_bytes == SMALL_CAPACITY_BYTES:
+            self._spare = buffer
+        elif capacity_bytes <= LARGE_CAPACITY_BYTES and self._free_bytes + capacity_bytes <= self._limit_bytes:
             self._free.setdefault(capacity_bytes, []).append(buffer)
             self._free_bytes += capacity_bytes
 
     def retire(self, buffer: ReceiveBuffer) -> None:
         """A connection reads into this one no longer; it is free when the last frame in it is let go."""
-        buffer.is_retired = True
         if buffer.held_count == 0:
             self.give_back(buffer)
+        else:
+            buffer.is_retired = True
 
     def release(self, buffer: ReceiveBuffer) -> None:
         """One request whose frame lay in the buffer is finished."""
         buffer.held_count -= 1
         if buffer.held_count == 0 and buffer.is_retired:
+            buffer.is_retired = False
             self.give_back(buffer)
 
 
@@ -95,8 +102,9 @@ class Receiver:
         """Where to read to; never empty."""
         buffer = self.buffer
         if buffer is None:
-            buffer = self.buffer = self._pool.take(self._capacity_bytes)
-        elif buffer.capacity_bytes - self._end < self._needed_bytes():
+            self.buffer = buffer = self._pool.take(self._capacity_bytes)
+            return buffer.view
+        if buffer.capacity_bytes - self._end < self._needed_bytes():
             buffer = self._make_room(buffer)
         return buffer.view[self._end :]
 
@@ -122,6 +130,11 @@ class Receiver:
         self._wanted_bytes = 0
         return buffer.view[start : self._start]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that has arrived is consumed."""
+        return self._start == self._end
+
     def hold(self) -> ReceiveBuffer:
         """Keep the frame that was taken last as it is until the returned buffer is given to `release`."""
         assert self.buffer is not None
@@ -143,7 +156,9 @@ class Receiver:
             if self._small_rounds >= SHRINK_AFTER_SMALL_ROUNDS:
                 self._capacity_bytes = SMALL_CAPACITY_BYTES
                 self._small_rounds = 0
-        self.close()
+        self.buffer = None
+        self._start = self._end = 0
+        self._pool.give_back(buffer)
 
     def close(self) -> None:
         """Let the memory go, as soon as nothing in it is held."""

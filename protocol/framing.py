@@ -1,11 +1,11 @@
 """Frames: an int32 that says how many bytes follow, then a header and a message."""
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
 from protocol.headers import (
     encode_request_header,
-    encode_response_header,
     request_header_version,
     response_header_version,
 )
@@ -16,7 +16,10 @@ _LENGTH = Struct(">i")
 
 LENGTH_BYTES = _LENGTH.size
 
-_response_header_versions: dict[tuple[type[Any], int], int] = {}
+_REPLY_STARTS = (Struct(">ii").pack, Struct(">iix").pack)
+"""By header version: a length, a correlation id and, from version 1 on, no tagged fields."""
+
+_reply_starts: dict[tuple[type[Any], int], Callable[[int, int], bytes]] = {}
 
 
 def find_frame(
@@ -45,12 +48,11 @@ def find_frame(
 def response_frame(correlation_id: int, response: Any, version: int) -> list[Buffer]:
     """A reply as the chunks to send one after another: length, header and message; records are not copied."""
     message_type = type(response)
-    header_version = _response_header_versions.get((message_type, version))
-    if header_version is None:
-        header_version = response_header_version(message_type.api_key, version)
-        _response_header_versions[message_type, version] = header_version
-    out = bytearray(LENGTH_BYTES)
-    out += encode_response_header(correlation_id, header_version)
+    reply_start = _reply_starts.get((message_type, version))
+    if reply_start is None:
+        reply_start = _REPLY_STARTS[response_header_version(message_type.api_key, version)]
+        _reply_starts[message_type, version] = reply_start
+    out = bytearray(reply_start(0, correlation_id))
     chunks = encode_chunks(response, version, out)
     size_bytes = len(out) if len(chunks) == 1 else sum(map(len, chunks))
     _LENGTH.pack_into(out, 0, size_bytes - LENGTH_BYTES)

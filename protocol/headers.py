@@ -17,18 +17,11 @@ from protocol.schema import schema_of
 
 _REQUEST_START = Struct(">hhi")
 _REQUEST_START_AND_CLIENT_ID_LENGTH = Struct(">hhih")
+_CLIENT_ID_LENGTH = Struct(">8xh")
 _CORRELATION_ID = Struct(">i")
 
 REQUEST_START_BYTES = _REQUEST_START.size
 """API key, API version and correlation id: what must be there for a reply to be possible at all."""
-
-
-class RequestStart(NamedTuple):
-    """The part of a header that is the same in all versions; enough to decide how to read on, or to refuse."""
-
-    api_key: int
-    api_version: int
-    correlation_id: int
 
 
 class RequestHeader(NamedTuple):
@@ -41,13 +34,17 @@ class RequestHeader(NamedTuple):
     body_position: int
 
 
-def read_request_start(buffer: Buffer) -> RequestStart:
-    """Read only what does not depend on the API. Raises DecodeError when the buffer has fewer than 8 bytes."""
+def read_request_start(buffer: Buffer) -> tuple[int, int, int]:
+    """API key, API version and correlation id: what is the same in all versions of a header, and enough to decide how
+    to read on, or to refuse.
+
+    Raises DecodeError when the buffer has fewer than 8 bytes.
+    """
     if len(buffer) < REQUEST_START_BYTES:
         raise DecodeError(
             f"{len(buffer)} bytes are too few for a request header", position=0, expected="request header"
         )
-    return RequestStart(*_REQUEST_START.unpack_from(buffer))
+    return _REQUEST_START.unpack_from(buffer)
 
 
 def read_request_header(buffer: Buffer, header_version: int) -> RequestHeader:
@@ -56,12 +53,20 @@ def read_request_header(buffer: Buffer, header_version: int) -> RequestHeader:
     header_version: see `request_header_version`.
     Raises DecodeError.
     """
+    client_id, body_position = read_client_id(buffer, header_version)
+    return RequestHeader(*read_request_start(buffer), client_id, body_position)
+
+
+def read_client_id(buffer: Buffer, header_version: int) -> tuple[str | None, int]:
+    """Read what follows the start of a request's header: the client id, and where the request itself begins.
+
+    Raises DecodeError.
+    """
     if header_version == 0:
-        return RequestHeader(*read_request_start(buffer), None, REQUEST_START_BYTES)
+        return None, REQUEST_START_BYTES
     try:
-        start = _REQUEST_START_AND_CLIENT_ID_LENGTH.unpack_from(buffer)
-        api_key, api_version, correlation_id, length = start
-        position = _REQUEST_START_AND_CLIENT_ID_LENGTH.size
+        (length,) = _CLIENT_ID_LENGTH.unpack_from(buffer)
+        position = _CLIENT_ID_LENGTH.size
         client_id = None
         if length >= 0:
             end = position + length
@@ -78,7 +83,7 @@ def read_request_header(buffer: Buffer, header_version: int) -> RequestHeader:
                 position = skip_tagged_fields(buffer, position, tag_count)
     except (struct_error, IndexError, UnicodeDecodeError, MalformedError) as error:
         raise DecodeError(f"request header v{header_version}: {error}", position=0, expected="request header") from None
-    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+    return client_id, position
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
@@ -104,14 +109,6 @@ def encode_request_header(
     out = bytearray(_REQUEST_START_AND_CLIENT_ID_LENGTH.pack(api_key, api_version, correlation_id, length))
     out += encoded
     if header_version >= 2:
-        out.append(0)
-    return out
-
-
-def encode_response_header(correlation_id: int, header_version: int) -> bytearray:
-    """A reply's header, without tagged fields."""
-    out = bytearray(_CORRELATION_ID.pack(correlation_id))
-    if header_version >= 1:
         out.append(0)
     return out
 

@@ -100,8 +100,10 @@ def encode_chunks(message_object: Any, version: int, out: bytearray | None = Non
     if write is None:
         write = _writer(message_type, version)
     chunks: list[Buffer] = []
+    if out is None:
+        out = bytearray()
     try:
-        write(message_object, bytearray() if out is None else out, chunks)
+        write(message_object, out, chunks)
     except (struct_error, AttributeError, TypeError, ValueError) as error:
         about, _ = _where(error.__traceback__)
         raise EncodeError(f"{message_type.__name__} v{version}: {about}: {error}") from error

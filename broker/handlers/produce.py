@@ -16,7 +16,7 @@ from broker import eager
 from broker.disk import StorageError
 from broker.handlers.api import CloseConnection, RequestContext, api
 from broker.handlers.produce_verification import FIRST_VERSION_OF_TRANSACTION_VERSION_2, verify
-from broker.log.partition_log import AppendOrigin, PartitionLog
+from broker.log.partition_log import AppendOrigin, AppendResult, PartitionLog
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
@@ -29,7 +29,7 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.record_batch import CODEC_MASK, CURRENT_MAGIC, BatchHeader, read_header
+from protocol.record_batch import CODEC_MASK, CURRENT_MAGIC, TRANSACTIONAL_BIT, BatchHeader, read_header
 from protocol.schema import Buffer, DecodeError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 ACKS_NONE = 0
 ACKS_LEADER = 1
 ACKS_ALL = -1
+_SERVED_ACKS = frozenset({ACKS_ALL, ACKS_LEADER, ACKS_NONE})
 SMALLEST_BATCH_LENGTH = 14  # of the oldest format
 
 _ANSWERED_WITHOUT_LOG_START = frozenset(
@@ -80,10 +81,6 @@ def _refused(partition: int, error: ErrorCode, message: str | None = None) -> Pa
     )
 
 
-_UNANSWERED = _refused(-1, ErrorCode.UNKNOWN_SERVER_ERROR)
-"""Holds the place of an answer until the batch is in the log, or refused."""
-
-
 @api(ProduceRequest, ProduceResponse, versions="3-13", failed=produce_failed, advertised_minimum=0)
 def handle_produce(
     context: RequestContext, request: ProduceRequest
@@ -104,7 +101,7 @@ def handle_produce(
         if request.acks == ACKS_NONE:
             raise CloseConnection(f"Produce with acks=0 was refused: {refusal.name}")
         return produce_failed(request, refusal, context.api_version)
-    if request.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
+    if request.acks not in _SERVED_ACKS:
         return production.refuse_writes(ErrorCode.INVALID_REQUIRED_ACKS)
     unverified = production.begin_verification()
     production.append()
@@ -126,6 +123,17 @@ def _read_batch(records: Buffer | None, version: int) -> BatchHeader | _BatchRef
         header = read_header(records)
     except DecodeError:
         return _BatchRefusal(ErrorCode.INVALID_RECORD, "There is only a part of a record batch for this partition.")
+    if (
+        header.magic == CURRENT_MAGIC
+        and header.size_bytes == len(records)
+        and (version >= FIRST_VERSION_WITH_ZSTD or header.attributes & CODEC_MASK != Codec.ZSTD)
+    ):
+        return header
+    return _refusal_of(header, records, version)
+
+
+def _refusal_of(header: BatchHeader, records: Buffer, version: int) -> _BatchRefusal:
+    """What is wrong with a batch that no log needs to see."""
     if header.batch_length < SMALLEST_BATCH_LENGTH:
         return _BatchRefusal(ErrorCode.CORRUPT_MESSAGE, f"No record batch has a length of {header.batch_length}.")
     if not 0 <= header.magic <= CURRENT_MAGIC:
@@ -135,54 +143,63 @@ def _read_batch(records: Buffer | None, version: int) -> BatchHeader | _BatchRef
     if header.size_bytes != len(records):
         what = "more than one record batch" if header.size_bytes < len(records) else "only a part of a record batch"
         return _BatchRefusal(ErrorCode.INVALID_RECORD, f"There is {what} for this partition.")
-    if header.attributes & CODEC_MASK == Codec.ZSTD and version < FIRST_VERSION_WITH_ZSTD:
-        return _BatchRefusal(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"Produce {version} does not know zstd; it came with {FIRST_VERSION_WITH_ZSTD}.",
-        )
-    return header
+    return _BatchRefusal(
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        f"Produce {version} does not know zstd; it came with {FIRST_VERSION_WITH_ZSTD}.",
+    )
 
 
 class _Write:
-    """One partition's batch on its way into the log, and the place in the response that its answer goes to."""
+    """One partition's batch on its way into the log, and its answer, which says so once it is there, or refused."""
 
-    __slots__ = ("answers", "durable_offset", "guard", "header", "log", "partition", "position", "records")
+    __slots__ = ("answer", "durable_offset", "guard", "header", "log", "records", "topic_partition")
 
     def __init__(
         self,
-        partition: int,
+        topic_partition: TopicPartition,
         log: PartitionLog,
         records: memoryview,
         header: BatchHeader,
-        answers: list[PartitionProduceResponse],
+        answer: PartitionProduceResponse,
     ) -> None:
-        self.partition = partition
+        self.topic_partition = topic_partition
         self.log = log
         self.records = records
         self.header = header
-        self.answers = answers
-        self.position = len(answers)
+        self.answer = answer
         self.guard: VerificationGuard | None = None
         self.durable_offset = 0  # the answer waits until the log is durable up to here, exclusive
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return self.log.topic_partition
 
 
 class _Production:
     """One Produce request being served: its batches, and the response as it comes about."""
+
+    __slots__ = (
+        "_appended",
+        "_context",
+        "_end_turn",
+        "_first_error",
+        "_is_appended",
+        "_request",
+        "_response",
+        "_services",
+        "_transactional",
+        "_version",
+        "_writes",
+    )
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
         self._context = context
         self._services = context.services
         self._version = context.api_version
         self._request = request
-        self._response = ProduceResponse(responses=[])
+        self._response = ProduceResponse()
         self._writes: list[_Write] = []  # ready to be appended
-        self._transactional: list[_Write] = []
+        self._transactional: list[_Write] = []  # not known to be ready
         self._appended: list[_Write] = []
         self._first_error = ErrorCode.NONE
+        self._is_appended = False
+        self._end_turn: Callable[[], None] | None = None  # lets the producer's next request be verified
 
     # Reading: everything that can be said before a log is touched
 
@@ -191,13 +208,9 @@ class _Production:
         for topic in self._request.topic_data:
             if not topic.partition_data:
                 continue
-            answers: list[PartitionProduceResponse] = []
-            self._response.responses.append(
-                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
-            )
             name, error = self._resolve(topic)
-            for partition in topic.partition_data:
-                self._read_partition(name, error, partition, answers)
+            answers = [self._read_partition(name, error, partition) for partition in topic.partition_data]
+            self._response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
         transactional = self._transactional
         if transactional:
             if self._request.transactional_id is None:
@@ -221,30 +234,30 @@ class _Production:
         return name, ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE
 
     def _read_partition(
-        self, topic: str, error: ErrorCode, partition: PartitionProduceData, answers: list[PartitionProduceResponse]
-    ) -> None:
-        """Leave one answer for the partition: a refusal, or, for a batch that goes on to the log, one that will be
-        replaced."""
+        self, topic: str, error: ErrorCode, partition: PartitionProduceData
+    ) -> PartitionProduceResponse:
+        """The answer for the partition: a refusal, or, for a batch that goes on to the log, one that will be filled
+        in."""
+        index = partition.index
+        if error is not ErrorCode.NONE:
+            return self._refuse(index, error)
+        topic_partition = TopicPartition(topic, index)
+        log = self._services.topics.log(topic_partition)
+        if log is None:
+            return self._refuse(index, self._services.topics.absence(topic_partition))
+        if log.is_offline:
+            return self._refuse(index, ErrorCode.KAFKA_STORAGE_ERROR)
         records = partition.records
         batch = _read_batch(records, self._version)
-        log = None
-        if error is ErrorCode.NONE:
-            topic_partition = TopicPartition(topic, partition.index)
-            log = self._services.topics.log(topic_partition)
-            if log is None:
-                error = self._services.topics.absence(topic_partition)
-            elif log.is_offline:
-                error = ErrorCode.KAFKA_STORAGE_ERROR
-        if log is None or error is not ErrorCode.NONE:
-            answers.append(self._refuse(partition.index, error))
-        elif isinstance(batch, _BatchRefusal):
-            answers.append(self._refuse(partition.index, batch.error, batch.message))
+        if isinstance(batch, _BatchRefusal):
+            return self._refuse(index, batch.error, batch.message)
+        answer = PartitionProduceResponse(index, ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+        write = _Write(topic_partition, log, memoryview(records or b""), batch, answer)
+        if batch.attributes & TRANSACTIONAL_BIT:
+            self._transactional.append(write)
         else:
-            write = _Write(partition.index, log, memoryview(records or b""), batch, answers)
             self._writes.append(write)
-            if batch.is_transactional:
-                self._transactional.append(write)
-            answers.append(_UNANSWERED)
+        return answer
 
     def _refuse(self, partition: int, error: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
         if self._first_error is ErrorCode.NONE:
@@ -253,12 +266,17 @@ class _Production:
 
     def refuse_writes(self, error: ErrorCode) -> ProduceResponse:
         """Append nothing, and say so for every batch that was not refused already."""
-        for write in self._writes:
+        for write in (*self._writes, *self._transactional):
             self._answer_refused(write, error)
         return self._response
 
     def _answer_refused(self, write: _Write, error: ErrorCode, message: str | None = None) -> None:
-        write.answers[write.position] = self._refuse(write.partition, error, message)
+        if self._first_error is ErrorCode.NONE:
+            self._first_error = error
+        answer = write.answer
+        answer.error_code = error
+        answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+        answer.error_message = message
 
     def _answer_lost(self, write: _Write, error: StorageError) -> None:
         """The log of a batch has failed, or has gone: to another node, or with its topic."""
@@ -274,25 +292,26 @@ class _Production:
         While an earlier request of the producer waits, all of them do: one that need not be verified any more would
         overtake those in between.
         """
-        if not self._transactional:
-            return []
-        self._writes = [write for write in self._writes if not write.header.is_transactional]
-        predecessor = self._services.produce_verifications.get(self._transactional[0].header.producer_id)
+        transactional = self._transactional
+        if not transactional:
+            return transactional
+        predecessor = self._services.produce_verifications.get(transactional[0].header.producer_id)
         if predecessor is not None and not predecessor.done():
-            return self._transactional
-        return self._take_guards(self._transactional)
+            return transactional
+        return self._take_guards(transactional)
 
     def _take_guards(self, writes: list[_Write]) -> list[_Write]:
         """Those that need verification, each with the guard that proves, at its append, that no marker came in
         between."""
         unverified = []
+        is_transaction_version_2 = self._version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2
         for write in writes:
             header = write.header
             guard = write.log.begin_verification(
                 header.producer_id,
                 header.producer_epoch,
                 header.base_sequence,
-                transaction_version_2=self._version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2,
+                transaction_version_2=is_transaction_version_2,
             )
             if guard is None:
                 self._writes.append(write)
@@ -313,32 +332,26 @@ class _Production:
         """
         waiting = self._services.produce_verifications
         producer_id = unverified[0].header.producer_id
-        predecessor = waiting.get(producer_id)
         loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-        waiting[producer_id] = turn
-
-        def end_turn(_: object = None) -> None:
-            if not turn.done():
-                turn.set_result(None)
-            if waiting.get(producer_id) is turn:
-                del waiting[producer_id]
-
-        try:
-            started = eager.start(self._verify_and_append(unverified, predecessor, end_turn), loop)
-        except BaseException:
-            end_turn()
-            raise
+        started = eager.start(self._verify_and_append(unverified, waiting.get(producer_id)), loop)
         if isinstance(started, eager.Finished):
             return started.result
-        started.add_done_callback(end_turn)
+        if not self._is_appended:
+            turn: asyncio.Future[None] = loop.create_future()
+            waiting[producer_id] = turn
+
+            def end_turn(_: object = None) -> None:
+                if not turn.done():
+                    turn.set_result(None)
+                if waiting.get(producer_id) is turn:
+                    del waiting[producer_id]
+
+            self._end_turn = end_turn
+            started.add_done_callback(end_turn)
         return started
 
     async def _verify_and_append(
-        self,
-        unverified: list[_Write],
-        predecessor: asyncio.Future[None] | None,
-        end_turn: Callable[[], None],
+        self, unverified: list[_Write], predecessor: asyncio.Future[None] | None
     ) -> ProduceResponse | None:
         if predecessor is not None:
             if not predecessor.done():
@@ -362,7 +375,9 @@ class _Production:
                 else:
                     self._answer_refused(write, error, "The transaction coordinator did not confirm the partition.")
         self.append()
-        end_turn()
+        self._is_appended = True
+        if self._end_turn is not None:
+            self._end_turn()
         answer = self.answer()
         return await answer if isinstance(answer, Awaitable) else answer
 
@@ -379,24 +394,29 @@ class _Production:
             except StorageError as error:
                 self._answer_lost(write, error)
                 continue
+            answer = write.answer
+            answer.error_code = result.error
+            answer.base_offset = result.base_offset
+            answer.log_append_time_ms = result.log_append_time_ms
             if result.error is ErrorCode.NONE:
+                answer.log_start_offset = write.log.log_start_offset
                 write.durable_offset = result.last_offset + 1
                 self._appended.append(write)
-            elif self._first_error is ErrorCode.NONE:
-                self._first_error = result.error
-            write.answers[write.position] = PartitionProduceResponse(
-                index=write.partition,
-                error_code=result.error,
-                base_offset=result.base_offset,
-                log_append_time_ms=result.log_append_time_ms,
-                log_start_offset=-1 if result.error in _ANSWERED_WITHOUT_LOG_START else write.log.log_start_offset,
-                record_errors=[
-                    BatchIndexAndErrorMessage(batch_index=refused.index, batch_index_error_message=refused.message)
-                    for refused in result.record_errors
-                ],
-                error_message=result.message,
-            )
+            else:
+                self._explain_refusal(write, result)
         self._writes = []
+
+    def _explain_refusal(self, write: _Write, result: AppendResult) -> None:
+        if self._first_error is ErrorCode.NONE:
+            self._first_error = result.error
+        answer = write.answer
+        if result.error not in _ANSWERED_WITHOUT_LOG_START:
+            answer.log_start_offset = write.log.log_start_offset
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=refused.index, batch_index_error_message=refused.message)
+            for refused in result.record_errors
+        ]
+        answer.error_message = result.message
 
     def answer(self) -> ProduceResponse | Awaitable[ProduceResponse] | None:
         """The reply as `acks` asks for it, now that every batch is in the log, or refused.
@@ -409,10 +429,13 @@ class _Production:
             if self._first_error is not ErrorCode.NONE:
                 raise CloseConnection(f"Produce with acks=0 was refused: {self._first_error.name}")
             return None
-        volatile = [write for write in self._appended if write.log.high_watermark < write.durable_offset]
-        return self._answer_when_durable(volatile) if volatile else self._response
+        for write in self._appended:
+            if write.log.high_watermark < write.durable_offset:
+                return self._answer_when_durable()
+        return self._response
 
-    async def _answer_when_durable(self, volatile: list[_Write]) -> ProduceResponse:
+    async def _answer_when_durable(self) -> ProduceResponse:
+        volatile = [write for write in self._appended if write.log.high_watermark < write.durable_offset]
         for write in volatile:
             try:
                 await write.log.flushed(write.durable_offset)

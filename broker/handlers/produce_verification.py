@@ -29,6 +29,8 @@ _PRODUCE_ERRORS = {
 
 def produce_error(error: ErrorCode, version: int) -> ErrorCode:
     """What a Produce of this version answers for an error of the transaction coordinator."""
+    if error is ErrorCode.NONE:
+        return error
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE_ERROR:
         return ErrorCode.INVALID_TXN_STATE
     if error is ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_VERSION_OF_TRANSACTION_VERSION_2:
@@ -52,13 +54,9 @@ async def verify(
     version 2 has nothing to wait for between its transactions, so the broker tries again for it, for a short while.
     Returns Produce's own error per partition, NONE where the batch may be appended.
     """
-    settings = services.settings
     add = version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2
-    backoff_s = settings.add_partitions_to_txn_retry_backoff_ms / 1000
     loop = asyncio.get_running_loop()
-    give_up_s = loop.time() + min(
-        settings.add_partitions_to_txn_retry_backoff_max_ms / 1000, settings.request_timeout_ms / 1000
-    )
+    begun_s = loop.time()
     errors: dict[TopicPartition, ErrorCode] = {}
     waiting = topic_partitions
     while True:
@@ -69,7 +67,14 @@ async def verify(
             topic_partitions=waiting,
             add=add,
         )
-        waiting = [name for name in waiting if errors[name] is ErrorCode.CONCURRENT_TRANSACTIONS]
-        if not add or not waiting or loop.time() + backoff_s > give_up_s:
-            return {name: produce_error(errors[name], version) for name in topic_partitions}
+        if add:
+            waiting = [name for name in waiting if errors[name] is ErrorCode.CONCURRENT_TRANSACTIONS]
+        if not add or not waiting:
+            break
+        settings = services.settings
+        backoff_s = settings.add_partitions_to_txn_retry_backoff_ms / 1000
+        patience_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
+        if loop.time() + backoff_s > begun_s + patience_ms / 1000:
+            break
         await asyncio.sleep(backoff_s)
+    return {name: produce_error(errors[name], version) for name in topic_partitions}

@@ -13,7 +13,6 @@ from protocol.api_keys import ApiKey
 from protocol.headers import (
     RequestHeader,
     encode_request_header,
-    encode_response_header,
     read_request_header,
     read_request_start,
     request_header_version,
@@ -74,8 +73,6 @@ def test_response_headers_have_tags_in_flexible_versions_except_for_api_versions
     assert {response_header_version(ApiKey.API_VERSIONS, version) for version in range(5)} == {0}
     assert request_header_version(ApiKey.API_VERSIONS, 3) == 2
     assert response_header_version(ApiKey.OFFSET_DELETE, 0) == 0
-    assert bytes(encode_response_header(7, 0)) == b"\x00\x00\x00\x07"
-    assert bytes(encode_response_header(7, 1)) == b"\x00\x00\x00\x07\x00"
 
 
 def test_an_undeclared_api_has_the_oldest_headers() -> None:
