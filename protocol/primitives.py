@@ -92,6 +92,9 @@ def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 def continue_unsigned_varint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
     """As `read_unsigned_varint`, when the `first` byte, which promises more, has been read already."""
+    byte = buffer[position]
+    if byte < 0x80:
+        return first & 0x7F | byte << 7, position + 1
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = buffer[position]

@@ -4,8 +4,13 @@ What makes it fast: consecutive fields of fixed width, with the length or the co
 `Struct.unpack_from` straight into the slots; nested structs are loops in the same function; no object is made per
 field. A slice that reaches beyond the end is not checked there: it moves the position beyond the end, and the next
 read, or the comparison at the very end, fails.
+
+Where the next byte is, is known as a variable and a number of bytes behind it: `position` is not counted up for each
+field, only where ways meet that have read different numbers of bytes. Whatever has a variable width sets the other one
+of `position` and `end`.
 """
 
+from itertools import repeat
 from struct import Struct
 from types import FunctionType
 from typing import Final, NamedTuple
@@ -33,7 +38,7 @@ from protocol.primitives import (
     read_unsigned_varint,
     skip_tagged_fields,
 )
-from protocol.source import Source, literal
+from protocol.source import Place, Source, literal
 
 MAXIMUM_REQUEST_ELEMENTS: Final = 250_000
 """Elements of all arrays of one request, and its tagged fields. Reading and answering that many takes about a second; a
@@ -49,7 +54,7 @@ class Slot(NamedTuple):
     about: str
 
 
-def compile_reader(schema: MessageSchema, version: int) -> tuple[FunctionType, list[str]]:
+def compile_reader(schema: MessageSchema, version: int) -> tuple[FunctionType, list[Place]]:
     """Make `read(buffer, position) -> message` and, per line of it, the part of the message that the line reads."""
     return _Reader(schema, version).compile()
 
@@ -84,12 +89,13 @@ class _Reader:
             "MalformedError": MalformedError,
             "continue_varint": continue_unsigned_varint,
             "read_varint": read_unsigned_varint,
+            "repeat": repeat,
             "skip_tagged_fields": skip_tagged_fields,
             "Struct": Struct,
         }
         self._pending: list[Slot] = []
 
-    def compile(self) -> tuple[FunctionType, list[str]]:
+    def compile(self) -> tuple[FunctionType, list[Place]]:
         source = self._source
         # Slices of a view are views, which is what records should be; anything else is read faster from bytes.
         carries_records = any(field.type is RECORDS for field in self._schema.all_fields())
@@ -102,10 +108,31 @@ class _Reader:
         # Kafka does not look behind a request's last field, and librdkafka leaves bytes there: its Metadata request
         # for all topics reserves four bytes for the array's length and shortens only the arrays that are not null.
         comparison = ">" if self._schema.is_request else "!="
-        source.add(f"if position {comparison} limit:", "the end")
+        source.add(f"if {self._next_byte} {comparison} limit:", "the end")
         source.add("    raise MalformedError('the message ends before its bytes do, or behind them')")
         source.add("return message")
-        return source.compile("read"), source.about
+        return source.compile("read"), source.places
+
+    @property
+    def _next_byte(self) -> str:
+        """Where it is, as an expression."""
+        source = self._source
+        return f"{source.variable} + {source.offset}" if source.offset else source.variable
+
+    def _settle(self) -> None:
+        """From here on the next byte is at `position` itself, whichever way was taken."""
+        source = self._source
+        if source.variable != "position":
+            source.add(f"position = {self._next_byte}")
+        elif source.offset:
+            source.add(f"position += {source.offset}")
+        source.variable, source.offset = "position", 0
+
+    def _keep_distance(self) -> None:
+        """The variable says where the next byte is, on a way that few messages take: let it be as far before that as on
+        the other way."""
+        if self._source.offset:
+            self._source.add(f"{self._source.variable} -= {self._source.offset}")
 
     def _flush(self) -> None:
         """Unpack all that is pending with one call."""
@@ -114,17 +141,22 @@ class _Reader:
             return
         about = ", ".join(slot.about for slot in slots)
         if len(slots) == 1 and slots[0].code == "B":
-            self._source.add(f"{slots[0].target} = buffer[position]", about)
-            self._source.add("position += 1")
+            self._source.add(f"{slots[0].target} = buffer[{self._next_byte}]", about)
+            self._source.offset += 1
             return
         codes = "".join(slot.code for slot in slots)
         targets = ", ".join(slot.target for slot in slots) + ("," if len(slots) == 1 else "")
-        self._source.add(f"{targets} = {self._source.packed(codes, 'unpack_from')}(buffer, position)", about)
-        self._source.add(f"position += {Struct('>' + codes).size}")
+        skipped = f"{self._source.offset}x" if self._source.offset else ""
+        unpack = self._source.packed(skipped + codes, "unpack_from")
+        self._source.add(f"{targets} = {unpack}(buffer, {self._source.variable})", about)
+        self._source.offset += Struct(">" + codes).size
 
     def _struct(self, schema: StructSchema, variable: str, path: str, depth: int) -> None:
         class_name = self._source.constant("Class", schema.python_class)
         self._source.add(f"{variable} = new({class_name})", path.rstrip(".") or schema.name)
+        self._fields(schema, variable, path, depth)
+
+    def _fields(self, schema: StructSchema, variable: str, path: str, depth: int) -> None:
         tagged = []
         for field in schema.fields:
             if self._version in field.versions and self._version not in field.tagged:
@@ -155,26 +187,33 @@ class _Reader:
         self._pending.append(Slot("B" if self._flexible else code, variable, f"the length of {path}"))
         self._flush()
         if self._flexible:
-            self._source.add(f"if {variable} > 127:")
-            self._source.add(f"    {variable}, position = continue_varint(buffer, position, {variable})")
+            source = self._source
+            source.add(f"if {variable} > 127:")
+            source.indent()
+            source.add(f"{variable}, {source.variable} = continue_varint(buffer, {self._next_byte}, {variable})")
+            self._keep_distance()
             if maximum is not None:
-                self._source.add(f"    if {variable} > {maximum + 1}:")
-                self._source.add(f"        raise MalformedError('longer than {maximum} bytes')")
+                source.add(f"if {variable} > {maximum + 1}:")
+                source.add(f"    raise MalformedError('longer than {maximum} bytes')")
+            source.dedent()
 
     def _unless_null(self, variable: str, path: str) -> None:
         """Branch on null; the lines for a value follow, indented."""
         self._source.add(f"if {variable}:" if self._flexible else f"if {variable} >= 0:", path)
         self._source.indent()
 
-    def _end_unless_null(self, variable: str, nullable: bool, target: str) -> None:
+    def _end_unless_null(self, variable: str, nullable: bool, target: str, *further_lines: str) -> None:
         source = self._source
         source.dedent()
+        lines = (f"{target} = None", *further_lines)
         if nullable and self._flexible:
             source.add("else:")
-            source.add(f"    {target} = None")
+            for line in lines:
+                source.add(f"    {line}")
         elif nullable:
             source.add(f"elif {variable} == -1:")
-            source.add(f"    {target} = None")
+            for line in lines:
+                source.add(f"    {line}")
             source.add("else:")
             source.add(f"    raise MalformedError(f'a length of {{{variable}}}')")
         else:
@@ -186,23 +225,28 @@ class _Reader:
         is_string = wire_type is STRING
         self._length("length", "h" if is_string else "i", path, MAXIMUM_STRING_BYTES if is_string else None)
         self._unless_null("length", path)
-        source.add(f"end = position + length{' - 1' if self._flexible else ''}", path)
+        end = "end" if source.variable == "position" else "position"
+        distance = source.offset - 1 if self._flexible else source.offset
+        source.add(f"{end} = {source.variable} + length{f' + {distance}' if distance else ''}", path)
+        content = f"buffer[{self._next_byte}:{end}]"
         if is_string:
-            source.add(f"{target} = str(buffer[position:end], 'utf-8')", path)
+            source.add(f"{target} = str({content}, 'utf-8')", path)
         elif wire_type is BYTES:
-            source.add(f"{target} = bytes(buffer[position:end])", path)
+            source.add(f"{target} = bytes({content})", path)
         else:
             assert wire_type is RECORDS
-            source.add(f"{target} = buffer[position:end]", path)
-        source.add("position = end")
-        self._end_unless_null("length", nullable, target)
+            source.add(f"{target} = {content}", path)
+        self._end_unless_null("length", nullable, target, f"{end} = {self._next_byte}")
+        source.variable, source.offset = end, 0
 
     def _array(self, element: WireType, nullable: bool, target: str, path: str, depth: int) -> None:
         source = self._source
         path += "[]"
         count, items, item = f"count_{depth}", f"items_{depth}", f"item_{depth}"
         self._length(count, "i", path)
-        self._unless_null(count, path)
+        self._settle()
+        source.add(f"if {count} > {int(self._flexible)}:", path)
+        source.indent()
         if self._flexible:
             source.add(f"{count} -= 1")
         size_bytes = minimum_size_bytes(element, self._version, self._flexible)
@@ -214,18 +258,30 @@ class _Reader:
         if isinstance(element, FixedWidth) and len(element.code) == 1:
             source.add(f"{target} = list(Struct(f'>{{{count}}}{element.code}').unpack_from(buffer, position))")
             source.add(f"position += {count} * {element.size_bytes}")
+        elif isinstance(element, StructOf):
+            class_name = source.constant("Class", element.python_class)
+            source.add(f"{items} = list(map(new, repeat({class_name}, {count})))")
+            source.add(f"for {item} in {items}:")
+            source.indent()
+            self._fields(struct_schema_of(element.python_class), item, path + ".", depth + 1)
+            self._flush()
+            self._settle()
+            source.dedent()
+            source.add(f"{target} = {items}")
         else:
             source.add(f"{items} = []")
             source.add(f"for _ in range({count}):")
             source.indent()
-            if isinstance(element, StructOf):
-                self._struct(struct_schema_of(element.python_class), item, path + ".", depth + 1)
-            else:
-                self._value(element, False, item, path, depth + 1)
+            self._value(element, False, item, path, depth + 1)
             self._flush()
+            self._settle()
             source.add(f"{items}.append({item})")
             source.dedent()
             source.add(f"{target} = {items}")
+        source.dedent()
+        source.add(f"elif {count} == {int(self._flexible)}:", path)
+        source.indent()
+        source.add(f"{target} = []")
         self._end_unless_null(count, nullable, target)
 
     def _count_elements(self, count: str) -> None:
@@ -248,10 +304,12 @@ class _Reader:
             return
         self._pending.append(Slot("b", "present", path))
         self._flush()
+        self._settle()
         source.add(f"if present != {null}:")
         source.indent()
         self._struct(schema, item, path + ".", depth + 1)
         self._flush()
+        self._settle()
         source.add(f"{target} = {item}")
         source.dedent()
         source.add("else:")
@@ -267,9 +325,12 @@ class _Reader:
         source.indent()
         self._count_elements(count)
         if not fields:
-            source.add(f"position = skip_tagged_fields(buffer, position, {count})")
+            source.add(f"{source.variable} = skip_tagged_fields(buffer, {self._next_byte}, {count})")
+            self._keep_distance()
             source.dedent()
             return
+        before = source.variable, source.offset
+        self._settle()
         source.add(f"if {count} > 127:")
         source.add(f"    {count}, position = continue_varint(buffer, position, {count})")
         source.add(f"if {count} * 2 > limit - position:")
@@ -288,10 +349,16 @@ class _Reader:
             else:
                 self._value(field.type, nullable, target, path + field.name, depth + 1)
             self._flush()
+            self._settle()
             source.add(f"if position != {end}:", path + field.name)
             source.add("    raise MalformedError('the tagged field has another size than it says')")
             source.dedent()
         source.add("else:", about)
         source.add(f"    position = {end}")
         source.dedent()
+        source.variable, source.offset = before
+        if source.variable != "position":
+            source.add(f"{source.variable} = position - {source.offset}")
+        else:
+            self._keep_distance()
         source.dedent()

@@ -32,6 +32,7 @@ from protocol.primitives import (
     uuid,
 )
 from protocol.reader import compile_reader
+from protocol.source import Place
 from protocol.writer import compile_writer
 
 __all__ = [
@@ -61,7 +62,7 @@ Message = TypeVar("Message")
 
 _readers: dict[tuple[type[Any], int], Callable[[Buffer, int], Any]] = {}
 _writers: dict[tuple[type[Any], int], Callable[[Any, bytearray, list[Buffer]], None]] = {}
-_abouts: dict[CodeType, list[str]] = {}
+_places: dict[CodeType, list[Place]] = {}
 
 
 def decode(message_type: type[Message], buffer: Buffer, version: int, position: int = 0) -> Message:
@@ -114,8 +115,8 @@ def _reader(message_type: type[Any], version: int) -> Callable[[Buffer, int], An
     schema = schema_of(message_type)
     if version not in schema.versions:
         raise DecodeError(f"{schema.name} has no version {version}")
-    read, about = compile_reader(schema, version)
-    _abouts[read.__code__] = about
+    read, places = compile_reader(schema, version)
+    _places[read.__code__] = places
     _readers[message_type, version] = read
     return read
 
@@ -124,8 +125,8 @@ def _writer(message_type: type[Any], version: int) -> Callable[[Any, bytearray, 
     schema = schema_of(message_type)
     if version not in schema.versions:
         raise EncodeError(f"{schema.name} has no version {version}")
-    write, about = compile_writer(schema, version)
-    _abouts[write.__code__] = about
+    write, places = compile_writer(schema, version)
+    _places[write.__code__] = places
     _writers[message_type, version] = write
     return write
 
@@ -145,8 +146,9 @@ def _undecodable(message_type: type[Any], version: int, buffer: Buffer, error: E
 def _where(traceback: TracebackType | None) -> tuple[str, int]:
     """What the generated function was about when it failed, and its position in the buffer."""
     while traceback is not None:
-        about = _abouts.get(traceback.tb_frame.f_code)
-        if about is not None:
-            return about[traceback.tb_lineno], traceback.tb_frame.f_locals.get("position", 0)
+        places = _places.get(traceback.tb_frame.f_code)
+        if places is not None:
+            about, variable, offset = places[traceback.tb_lineno]
+            return about, traceback.tb_frame.f_locals.get(variable, 0) + offset
         traceback = traceback.tb_next
     return "a message", 0

@@ -3,9 +3,17 @@
 import linecache
 from struct import Struct
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.primitives import BOOL
+
+
+class Place(NamedTuple):
+    """What a generated line is about, and where in the buffer it was: so many bytes behind the value of a variable."""
+
+    about: str
+    variable: str
+    offset: int
 
 
 class Source:
@@ -13,18 +21,21 @@ class Source:
 
     Each line remembers the part of the message that it reads or writes, so that an exception anywhere in the function
     tells which part it was without any bookkeeping on the way there.
+
+    variable, offset: where in the buffer the lines that are added next will be.
     """
 
     def __init__(self, header: str, name: str) -> None:
         self.name = name
-        self.about = ["the beginning", "the beginning"]  # line numbers count from 1
+        self.variable, self.offset = "position", 0
+        self.places = [Place("the beginning", "position", 0)] * 2  # line numbers count from 1
         self.namespace: dict[str, Any] = {}
         self._lines = [header]
         self._indentation = 1
 
     def add(self, line: str, about: str = "") -> None:
         self._lines.append("    " * self._indentation + line)
-        self.about.append(about or self.about[-1])
+        self.places.append(Place(about or self.places[-1].about, self.variable, self.offset))
 
     def indent(self) -> None:
         self._indentation += 1

@@ -27,13 +27,13 @@ from protocol.primitives import (
     VariableWidth,
     write_unsigned_varint,
 )
-from protocol.source import Source, literal
+from protocol.source import Place, Source, literal
 
 COPIED_RECORDS_BYTES = 1024
 """Records up to this size are copied: cheaper than one more chunk in the scatter list of the socket."""
 
 
-def compile_writer(schema: MessageSchema, version: int) -> tuple[FunctionType, list[str]]:
+def compile_writer(schema: MessageSchema, version: int) -> tuple[FunctionType, list[Place]]:
     """Make `write(message, out, chunks)` and, per line of it, the part of the message that the line writes.
 
     It writes on at the end of the bytearray `out`, and appends to `chunks` all that makes up the message, `out` first.
@@ -54,11 +54,11 @@ class _Writer:
         ] = []  # format code, expression; the code "x" is a zero byte without expression
         self._pending_about: list[str] = []
 
-    def compile(self) -> tuple[FunctionType, list[str]]:
+    def compile(self) -> tuple[FunctionType, list[Place]]:
         self._struct(self._schema, "message", "", depth=0)
         self._flush()
         self._source.add("chunks.append(out)")
-        return self._source.compile("write"), self._source.about
+        return self._source.compile("write"), self._source.places
 
     def _pend(self, code: str, expression: str, about: str) -> None:
         self._pending.append((code, expression))
@@ -106,24 +106,34 @@ class _Writer:
             case StructOf():
                 self._nested_struct(wire_type, nullable, value, path, depth)
 
-    def _length(self, expression: str, code: str, about: str) -> None:
+    def _flush_in_branch(self, *last: tuple[str, str], about: str) -> None:
+        """Pack all that is pending, and what only this branch ends it with; it stays pending for the next branch."""
+        pending, pending_about = list(self._pending), list(self._pending_about)
+        self._pending += last
+        if about:
+            self._pending_about.append(about)
+        self._flush()
+        self._pending, self._pending_about = pending, pending_about
+
+    def _length(self, expression: str, code: str, about: str, maximum: int | None = None) -> None:
         """Write a length or count with all that is pending; in a flexible version it is one too high, 0 for null."""
         if not self._flexible:
             self._pend(code, expression, about)
             self._flush()
             return
-        source, pending, pending_about = self._source, list(self._pending), list(self._pending_about)
+        source = self._source
         source.add(f"if {expression} < 128:", about)
         source.indent()
-        if pending:
-            self._pend("B", expression, about)
-            self._flush()
+        if self._pending:
+            self._flush_in_branch(("B", expression), about=about)
         else:
             source.add(f"{self._out}.append({expression})", about)
         source.dedent()
         source.add("else:")
         source.indent()
-        self._pending, self._pending_about = pending, pending_about
+        if maximum is not None:
+            source.add(f"if {expression} > {maximum + 1}:", about)
+            source.add(f"    raise EncodeError('longer than {maximum} bytes')")
         self._flush()
         source.add(f"write_varint({self._out}, {expression})", about)
         source.dedent()
@@ -131,23 +141,21 @@ class _Writer:
     def _variable_width(self, wire_type: VariableWidth, nullable: bool, value: str, path: str) -> None:
         source = self._source
         is_string = wire_type is STRING
-        size = "len(data) + 1" if self._flexible else "len(data)"
-        encoded = f"{value}.encode()" if is_string else value
+        code = "h" if is_string else "i"
         if nullable:
             source.add(f"data = {value}", path)
             source.add("if data is None:")
-            source.add(f"    data, length = b'', {0 if self._flexible else -1}")
+            source.indent()
+            self._flush_in_branch(("x", "") if self._flexible else (code, "-1"), about=path)
+            source.dedent()
             source.add("else:")
+            source.indent()
             if is_string:
-                source.add("    data = data.encode()", path)
-            source.add(f"    length = {size}", path)
+                source.add("data = data.encode()", path)
         else:
-            source.add(f"data = {encoded}", path)
-            source.add(f"length = {size}", path)
-        if is_string and self._flexible:
-            source.add(f"if length > {MAXIMUM_STRING_BYTES + 1}:")
-            source.add(f"    raise EncodeError('longer than {MAXIMUM_STRING_BYTES} bytes')")
-        self._length("length", "h" if is_string else "i", path)
+            source.add(f"data = {value}.encode()" if is_string else f"data = {value}", path)
+        source.add("length = len(data) + 1" if self._flexible else "length = len(data)", path)
+        self._length("length", code, path, MAXIMUM_STRING_BYTES if is_string else None)
         if wire_type is RECORDS and self._out == "out":
             source.add(f"if len(data) > {COPIED_RECORDS_BYTES}:")
             source.add("    chunks += (out, data)")
@@ -156,6 +164,8 @@ class _Writer:
             source.add("    out += data", path)
         else:
             source.add(f"{self._out} += data", path)
+        if nullable:
+            source.dedent()
 
     def _array(self, element: WireType, nullable: bool, value: str, path: str, depth: int) -> None:
         source = self._source
@@ -207,6 +217,12 @@ class _Writer:
     def _tagged_fields(self, fields: list[Field], variable: str, path: str, depth: int) -> None:
         """Write the tagged fields whose values differ from their defaults; Kafka never writes the others."""
         source, outer = self._source, self._out
+        source.add(f"if {' and '.join(self._is_default(field, variable) for field in fields)}:", path)
+        source.indent()
+        self._flush_in_branch(("x", ""), about="")
+        source.dedent()
+        source.add("else:")
+        source.indent()
         self._flush()
         tags, count = f"tags_{depth}", f"tag_count_{depth}"
         source.add(f"{count} = 0", path)
@@ -242,3 +258,13 @@ class _Writer:
         source.add(f"    {outer} += {tags}")
         source.add("else:")
         source.add(f"    {outer}.append(0)")
+        source.dedent()
+
+    def _is_default(self, field: Field, variable: str) -> str:
+        """An expression that is true for nearly all values that need not be written."""
+        default = literal(field.default)
+        if default is None:
+            return f"{variable}.{field.name} is {self._source.constant('default', field.default)}"
+        if field.default is None:
+            return f"{variable}.{field.name} is None"
+        return f"{variable}.{field.name} == {default}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tracemalloc
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.group_membership import JoinGroupRequest
 from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
@@ -107,6 +109,38 @@ def test_negative_lengths_other_than_null_are_refused() -> None:
     for length in (b"\xff\xff", b"\xff\xfe", b"\x80\x00"):
         with pytest.raises(DecodeError, match="transactional_id"):
             decode(EndTxnRequest, length + encoded[2:], 0)
+
+
+def offset_commit(length: Callable[[int], bytes]) -> bytes:
+    """A request with every kind of length and count, each written by `length`."""
+    partition = bytes(4) + bytes(8) + bytes(4) + length(3) + b"ab" + length(0)
+    topic = length(2) + b"t" + length(2) + partition + length(0)
+    return length(2) + b"g" + bytes(4) + length(2) + b"m" + length(0) + length(2) + topic + length(0)
+
+
+@pytest.mark.parametrize("further_bytes", [b"\x00", b"\x80\x00", b"\x80\x80\x80\x00"])
+def test_a_length_may_take_more_bytes_than_it_needs(further_bytes: bytes) -> None:
+    request = decode(OffsetCommitRequest, offset_commit(lambda length: bytes([length])), 8)
+    assert request.topics[0].partitions[0].committed_metadata == "ab"
+    padded = offset_commit(lambda length: bytes([length | 0x80]) + further_bytes)
+    assert decode(OffsetCommitRequest, padded, 8) == request
+    for size in range(len(padded)):
+        with pytest.raises(DecodeError):
+            decode(OffsetCommitRequest, padded[:size], 8)
+
+
+def test_the_error_says_where_it_was_behind_what_has_a_variable_width() -> None:
+    with pytest.raises(DecodeError) as caught:
+        decode(OffsetCommitRequest, offset_commit(lambda length: bytes([length]))[:20], 8)
+    assert caught.value.position == 13
+    assert caught.value.expected == "topics[].partitions[]"
+
+
+def test_the_error_names_the_array_that_must_not_be_null() -> None:
+    encoded = offset_commit(lambda length: bytes([length]))
+    with pytest.raises(DecodeError) as caught:
+        decode(OffsetCommitRequest, encoded[:9] + b"\x00" + encoded[10:], 8)
+    assert (caught.value.position, caught.value.expected) == (10, "topics[]")
 
 
 def test_bytes_that_are_not_utf_8_are_refused() -> None:
