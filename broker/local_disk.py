@@ -14,14 +14,20 @@ import errno
 import fcntl
 import os
 import resource
-import shutil
 import stat
 import threading
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from broker.disk import LogFile, StorageError, Volume
+from protocol.deferred import deferred
+
+if TYPE_CHECKING:
+    import shutil
+else:
+    shutil = deferred("shutil")
 
 FILE_MODE = 0o644
 # Syncs that run together share one commit of the file system's journal: 32 files took 4.3 ms with 4 threads, 19 with 1.

@@ -6,16 +6,22 @@ Source: KIP-84, KIP-554, RFC 5802; Kafka's ScramControlManager and ScramFormatte
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
 from broker.metadata.document import VersionedDocument
 from broker.metadata.store import MetadataStore
+from protocol.deferred import deferred
+
+if TYPE_CHECKING:
+    import hashlib
+    import hmac
+else:
+    hashlib = deferred("hashlib")
+    hmac = deferred("hmac")
 
 log = structlog.get_logger(__name__)
 

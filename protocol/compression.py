@@ -9,14 +9,18 @@ Source: Kafka's CompressionType, SnappyFactory and Lz4BlockOutputStream; snappy-
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 from mmap import mmap
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import cramjam
-
+from protocol.deferred import deferred
 from protocol.primitives import Buffer, DecodeError
+
+if TYPE_CHECKING:
+    import cramjam
+else:
+    cramjam = deferred("cramjam")
 
 MAXIMUM_DECOMPRESSED_BYTES: Final = 100 * 1024 * 1024
 """The default bound: what one request may carry uncompressed (Kafka's `socket.request.max.bytes`)."""
@@ -94,26 +98,23 @@ def decompress(
     """
     if codec is Codec.SNAPPY:
         return _decompress_snappy(memoryview(content), maximum_bytes)
-    decompress_into = _DECOMPRESS_INTO.get(codec)
-    if decompress_into is None:
+    if codec is Codec.NONE:
         return content
-    return _decompress_stream(codec, decompress_into, content, maximum_bytes, into)
+    return _decompress_stream(codec, content, maximum_bytes, into)
 
 
-_DECOMPRESS_INTO: Final[Mapping[Codec, Callable[[Buffer, bytearray | memoryview], int]]] = {
-    Codec.GZIP: cramjam.gzip.decompress_into,
-    Codec.LZ4: cramjam.lz4.decompress_into,
-    Codec.ZSTD: cramjam.zstd.decompress_into,
-}
+def _decompress_into(codec: Codec, content: Buffer, memory: memoryview) -> int:
+    """The bytes written to `memory`. Raises cramjam.DecompressionError."""
+    match codec:
+        case Codec.GZIP:
+            return cramjam.gzip.decompress_into(content, memory)
+        case Codec.LZ4:
+            return cramjam.lz4.decompress_into(content, memory)
+        case _:
+            return cramjam.zstd.decompress_into(content, memory)
 
 
-def _decompress_stream(
-    codec: Codec,
-    decompress_into: Callable[[Buffer, bytearray | memoryview], int],
-    content: Buffer,
-    maximum_bytes: int,
-    into: memoryview | None,
-) -> memoryview:
+def _decompress_stream(codec: Codec, content: Buffer, maximum_bytes: int, into: memoryview | None) -> memoryview:
     """Decompress into `into` or a buffer of a guessed size, and if that fails into one of the greatest size allowed.
 
     None of the three formats must say how much it holds, and what one says need not be true; and the library reports a
@@ -126,14 +127,14 @@ def _decompress_stream(
     else:
         guess = memoryview(bytearray(min(maximum_bytes, guessed_bytes)))
     try:
-        return guess[: decompress_into(content, guess)]
+        return guess[: _decompress_into(codec, content, guess)]
     except cramjam.DecompressionError as error:
         # Not the error itself, which holds this frame, and so the memory until garbage is collected.
         reason = str(error)
     if len(guess) < maximum_bytes:
         try:
             greatest = memoryview(mmap(-1, maximum_bytes))
-            return greatest[: decompress_into(content, greatest)]
+            return greatest[: _decompress_into(codec, content, greatest)]
         except cramjam.DecompressionError as error:
             reason = str(error)
     raise DecodeError(f"{codec.name.lower()} content is corrupt or larger than {maximum_bytes} bytes: {reason}")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.config.listeners import parse_listeners
 from broker.config.settings import ALIASES, LISTENER_PREFIX, SETTINGS, Settings, setting_of_listener
 from broker.config.topic_settings import TOPIC_SETTINGS
+from protocol.deferred import deferred
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = deferred("difflib")
 
 ENVIRONMENT_PREFIX = "FENCEPOST_"
 # Variables of the command line and the scripts that are not settings.

@@ -3,10 +3,9 @@ send."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.config.setting import (
     MAX_INT64,
@@ -22,6 +21,12 @@ from broker.config.setting import (
     replicas,
 )
 from broker.config.settings import ConfigSource, ConfigSynonym, Settings
+from protocol.deferred import deferred
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = deferred("difflib")
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
     SettingType.BOOLEAN,

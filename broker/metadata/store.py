@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import secrets
+import os
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -70,7 +70,7 @@ class MetadataStore(Protocol):
 def new_cluster_id() -> str:
     """A random id as Kafka shows one: 16 bytes in URL-safe base64 without padding, not starting with a dash."""
     while True:
-        text = base64.urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode("ascii")
+        text = base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode("ascii")
         # A leading dash reads as an option on command lines; Kafka's Uuid.randomUuid leaves such ids out as well.
         if not text.startswith("-"):
             return text

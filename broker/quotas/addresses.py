@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
+from typing import TYPE_CHECKING
+
+from protocol.deferred import deferred
+
+if TYPE_CHECKING:
+    import ipaddress
+else:
+    ipaddress = deferred("ipaddress")
 
 
 async def address_of(host: str) -> str | None:

@@ -7,9 +7,10 @@ Utils.computeTopicHash.
 
 from __future__ import annotations
 
+# As hashlib has it, which also loads OpenSSL: 4 MB.
+from _blake2 import blake2b
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from hashlib import blake2b
 from struct import Struct
 from typing import Protocol
 

@@ -1,0 +1,119 @@
+"""What a broker's process imports when it starts, each time in a new interpreter."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from crc32c import crc32c
+
+IMPORTED = """
+from broker.lean_imports import import_libraries
+import_libraries()
+import json, sys
+import broker.cli.serve
+"""
+PRINT_MODULES = "print(json.dumps(sorted(sys.modules)))"
+# Each with what it costs a broker that has no use for it.
+NOT_IMPORTED = {
+    "_hashlib",  # OpenSSL
+    "_ssl",
+    "argparse",
+    "cramjam",
+    "ctypes.util",
+    "difflib",
+    "email",
+    "importlib.metadata",
+    "ipaddress",
+    "kafka",
+    "lzma",
+    "re2",
+    "rich",
+    "ssl",
+    "zipfile",
+}
+
+
+def run(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_broker_starts_without_what_it_does_not_need() -> None:
+    modules = set(json.loads(run(IMPORTED + PRINT_MODULES)))
+    assert {"uvloop", "structlog", "crc32c._crc32c"} <= modules
+    assert not modules & NOT_IMPORTED
+
+
+def test_the_function_of_crc32c_is_the_packages_own() -> None:
+    printed = run(IMPORTED + "import broker.log.segment_checksums as user; print(user.crc32c(b'123456789'))")
+    assert int(printed) == crc32c(b"123456789") == 0xE3069283
+
+
+def test_the_event_loop_runs_and_knows_no_tls() -> None:
+    program = """
+import asyncio, uvloop
+
+async def main():
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    assert await reader.read() == b""
+    writer.close()
+    server.close()
+    try:
+        await asyncio.open_connection("127.0.0.1", 1, ssl=True)
+    except Exception as error:
+        print(type(error).__name__)
+
+uvloop.run(main())
+"""
+    printed = run(IMPORTED + program)
+    assert printed.strip()
+
+
+def test_the_modules_that_were_kept_out_can_be_imported_afterwards() -> None:
+    program = "import ssl, hashlib, importlib.metadata; print(ssl.create_default_context().protocol.name)"
+    assert run(IMPORTED + program).strip() == "PROTOCOL_TLS_CLIENT"
+
+
+def test_libraries_that_are_imported_already_stay_as_they_are() -> None:
+    program = """
+import ssl, asyncio, uvloop, structlog, crc32c
+before = [ssl, asyncio, uvloop, structlog, crc32c, asyncio.sslproto.ssl]
+from broker.lean_imports import import_libraries
+import_libraries()
+import ssl, asyncio, uvloop, structlog, crc32c
+assert before == [ssl, asyncio, uvloop, structlog, crc32c, ssl]
+"""
+    run(program)
+
+
+def test_a_loop_that_wants_more_of_tls_is_imported_with_it() -> None:
+    program = """
+import sys
+from broker import lean_imports
+del lean_imports._NamesOfSsl.MemoryBIO
+lean_imports.import_libraries()
+assert "ssl" not in sys.modules and "uvloop.loop" not in sys.modules
+import uvloop
+assert "ssl" in sys.modules
+async def main(): return 1
+assert uvloop.run(main()) == 1
+"""
+    run(program)
+
+
+def test_a_crc32c_of_another_make_is_imported_as_a_whole() -> None:
+    program = """
+import sys
+from broker import lean_imports
+sys.modules["crc32c._crc32c"] = None
+lean_imports.import_libraries()
+assert "crc32c" not in sys.modules
+del sys.modules["crc32c._crc32c"]
+from crc32c import crc32c
+assert crc32c(b"123456789") == 0xE3069283
+"""
+    run(program)
