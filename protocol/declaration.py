@@ -121,6 +121,7 @@ class StructSchema:
         self._options = options
         self._annotations = annotations
         self._fields: tuple[Field, ...] | None = None
+        self._values: Callable[[Any], Any] | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -132,6 +133,19 @@ class StructSchema:
                 for name, options in self._options.items()
             )
         return self._fields
+
+    @property
+    def defaults(self) -> Iterator[tuple[str, Any]]:
+        """The names of the fields with their defaults, in the order of the wire."""
+        for name, options in self._options.items():
+            yield name, options.default
+
+    @property
+    def values(self) -> Callable[[Any], Any]:
+        """Takes an instance and returns what two have in common when they are equal."""
+        if self._values is None:
+            self._values = attrgetter(*self._options) if self._options else _no_values
+        return self._values
 
 
 class MessageSchema(StructSchema):
@@ -269,66 +283,66 @@ def _make_class(declared: Class) -> tuple[Class, dict[str, FieldOptions], dict[s
     names = tuple(annotations)
     namespace["__slots__"] = names
     namespace["__match_args__"] = names
-    namespace["__init__"] = _constructor_on_first_use(declared, options)
-    namespace["__eq__"] = _make_equality(names)
+    namespace["__init__"] = _construct_first
+    namespace["__eq__"] = _equal
     namespace["__hash__"] = None
-    namespace["__repr__"] = _make_repr(options)
+    namespace["__repr__"] = _shown
     python_class = type(declared)(declared.__name__, declared.__bases__, namespace)
     python_class.__qualname__ = declared.__qualname__
     return python_class, options, annotations
 
 
-def _constructor_on_first_use(declared: Any, options: dict[str, FieldOptions]) -> Any:
+# The methods of all declared classes. What they need to know of a class is in its schema: as closures of each class
+# they would take a megabyte.
+
+
+def _construct_first(self: Any, *args: Any, **kwargs: Any) -> None:
     """A constructor that compiles the one that replaces it: most of several hundred classes are never instantiated."""
-
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807  # it becomes a method
-        constructor = _make_constructor(declared, options)
-        struct_schema_of(type(self)).python_class.__init__ = constructor  # what this one stood for
-        constructor(self, *args, **kwargs)
-
-    return __init__
+    schema = struct_schema_of(type(self))
+    constructor = _make_constructor(schema)
+    schema.python_class.__init__ = constructor  # what this one stood for
+    constructor(self, *args, **kwargs)
 
 
-def _make_constructor(declared: Any, options: dict[str, FieldOptions]) -> Any:
+def _equal(self: Any, other: object) -> Any:
+    schema = struct_schema_of(type(self))
+    if getattr(type(other), SCHEMA_ATTRIBUTE, None) is not schema:
+        return NotImplemented
+    values = schema.values
+    return values(self) == values(other)
+
+
+def _no_values(instance: Any) -> None:
+    """What two instances without fields have in common."""
+
+
+def _shown(self: Any) -> str:
+    """The fields that differ from their defaults; the contents of records only as a size."""
+    parts = []
+    for name, default in struct_schema_of(type(self)).defaults:
+        value = getattr(self, name, default)
+        if value != default:
+            shown = f"<{value.nbytes} bytes>" if isinstance(value, memoryview) else repr(value)
+            parts.append(f"{name}={shown}")
+    return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _make_constructor(schema: StructSchema) -> Any:
     """Write the constructor as source: plain attribute stores are several times faster than a loop over names."""
-    namespace: dict[str, Any] = {f"default_{name}": given.default for name, given in options.items()}
+    namespace: dict[str, Any] = {}
     parameters = ["self"]
     body = []
-    for name, given in options.items():
+    for name, default in schema.defaults:
+        namespace[f"default_{name}"] = default
         parameters.append(f"{name}=default_{name}")
-        fresh = f"[] if {name} is default_{name} else " if isinstance(given.default, list) else ""
+        fresh = f"[] if {name} is default_{name} else " if isinstance(default, list) else ""
         body.append(f"    self.{name} = {fresh}{name}")
     source = f"def __init__({', '.join(parameters)}):\n" + ("\n".join(body) or "    pass")
     exec(source, namespace)
     constructor = namespace["__init__"]
-    constructor.__qualname__ = f"{declared.__qualname__}.__init__"
-    constructor.__module__ = declared.__module__
+    constructor.__qualname__ = f"{schema.python_class.__qualname__}.__init__"
+    constructor.__module__ = schema.python_class.__module__
     return constructor
-
-
-def _make_equality(names: tuple[str, ...]) -> Any:
-    values = attrgetter(*names) if names else id
-
-    def __eq__(self: Any, other: object) -> Any:  # noqa: N807  # it becomes a method
-        if getattr(type(other), SCHEMA_ATTRIBUTE, None) is not getattr(type(self), SCHEMA_ATTRIBUTE):
-            return NotImplemented
-        return not names or values(self) == values(other)
-
-    return __eq__
-
-
-def _make_repr(options: dict[str, FieldOptions]) -> Any:
-    def __repr__(self: Any) -> str:  # noqa: N807  # it becomes a method
-        """The fields that differ from their defaults; the contents of records only as a size."""
-        parts = []
-        for name, given in options.items():
-            value = getattr(self, name, given.default)
-            if value != given.default:
-                shown = f"<{value.nbytes} bytes>" if isinstance(value, memoryview) else repr(value)
-                parts.append(f"{name}={shown}")
-        return f"{type(self).__name__}({', '.join(parts)})"
-
-    return __repr__
 
 
 def _resolve_field(name: str, annotation: Any, options: FieldOptions, namespace: dict[str, Any]) -> Field:
