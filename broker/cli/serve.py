@@ -133,7 +133,6 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTION_THRESHOLDS)
-    gc.enable()
     keep_freed_memory()
     _print_ready(node, loaded.settings)
     loading = asyncio.create_task(_freeze_when_loaded(node))
