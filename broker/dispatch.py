@@ -130,7 +130,10 @@ class Dispatcher:
 
     def _route(self, api_key: int, api_version: int) -> _Route:
         """Raises CloseConnection for what is not served."""
-        api = APIS.get(api_key)
+        try:
+            api = APIS.get(api_key)
+        except (ImportError, OSError) as error:  # what answers it has to be read from files: there may be no descriptor
+            raise CloseConnection(f"API key {api_key} cannot be loaded: {error}") from error
         if api is None:
             raise CloseConnection(f"API key {api_key} is not served")
         highest_version = api.highest_version(with_unstable=self._services.settings.unstable_api_versions_enable)

@@ -28,7 +28,7 @@ def describe_acls_failed(
     return DescribeAclsResponse(error_code=error, error_message=message)
 
 
-@api(DescribeAclsRequest, DescribeAclsResponse, versions="1-3", failed=describe_acls_failed)
+@api(DescribeAclsRequest, DescribeAclsResponse, failed=describe_acls_failed)
 def handle_describe_acls(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """SECURITY_DISABLED: there is no authorizer."""
     return describe_acls_failed(
@@ -45,7 +45,7 @@ def create_acls_failed(
     )
 
 
-@api(CreateAclsRequest, CreateAclsResponse, versions="1-3", failed=create_acls_failed)
+@api(CreateAclsRequest, CreateAclsResponse, failed=create_acls_failed)
 def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     """SECURITY_DISABLED for each: there is no authorizer."""
     return create_acls_failed(request, ErrorCode.SECURITY_DISABLED, context.api_version, message=NO_AUTHORIZER)
@@ -60,7 +60,7 @@ def delete_acls_failed(
     )
 
 
-@api(DeleteAclsRequest, DeleteAclsResponse, versions="1-3", failed=delete_acls_failed)
+@api(DeleteAclsRequest, DeleteAclsResponse, failed=delete_acls_failed)
 def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """SECURITY_DISABLED for each: there is no authorizer."""
     return delete_acls_failed(request, ErrorCode.SECURITY_DISABLED, context.api_version, message=NO_AUTHORIZER)

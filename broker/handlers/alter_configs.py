@@ -51,7 +51,7 @@ def alter_configs_failed(request: AlterConfigsRequest, error: ErrorCode, version
     return AlterConfigsResponse(responses=[_result(resource, (error, None)) for resource in request.resources])
 
 
-@api(AlterConfigsRequest, AlterConfigsResponse, versions="0-2", failed=alter_configs_failed)
+@api(AlterConfigsRequest, AlterConfigsResponse, failed=alter_configs_failed)
 async def handle_alter_configs(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace the configs of topics and brokers; what is not named goes back to its default.
 
@@ -83,7 +83,6 @@ def incremental_alter_configs_failed(
 @api(
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
-    versions="0-1",
     failed=incremental_alter_configs_failed,
 )
 async def handle_incremental_alter_configs(
@@ -215,7 +214,7 @@ def list_config_resources_failed(
     return ListConfigResourcesResponse(error_code=error)
 
 
-@api(ListConfigResourcesRequest, ListConfigResourcesResponse, versions="0-1", failed=list_config_resources_failed)
+@api(ListConfigResourcesRequest, ListConfigResourcesResponse, failed=list_config_resources_failed)
 def handle_list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:

@@ -1,18 +1,20 @@
 """The registry of served APIs: what a handler is, how it is declared, and what it is given.
 
-`APIS` is the only table: dispatch, ApiVersions and the protocol-support page read it. A handler is declared with `@api`
-and answers at once or returns a coroutine, whose first step runs at once, too (see `broker.eager` for what it must not
-do), or a `LongPoll`. So whatever runs before the first wait happens in request order. Replies leave in request order
-per connection. What a request holds of its frame (`records` fields) is good until the handler has answered, or has said
-that it does not need it any more.
+`APIS` is what is served; the versions, and where the handlers are, says the table in `broker.handlers.served`. A
+handler is declared with `@api` and answers at once or returns a coroutine, whose first step runs at once, too (see
+`broker.eager` for what it must not do), or a `LongPoll`. So whatever runs before the first wait happens in request
+order. Replies leave in request order per connection. What a request holds of its frame (`records` fields) is good until
+the handler has answered, or has said that it does not need it any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from broker.handlers.served import SERVED
 from broker.loggers import Loggers
 from broker.long_polls import LongPolls
 from protocol.errors import ErrorCode
@@ -130,7 +132,36 @@ class Api:
         return self.unstable_from - 1
 
 
-APIS: dict[int, Api] = {}
+class ServedApis(Mapping[int, Api]):
+    """The APIs of the table; what declares one is imported when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._declared: dict[int, Api] = {}
+
+    def declare(self, declared: Api) -> None:
+        """Raises ValueError for what is declared twice, or in another module than the table says."""
+        key, module = declared.key, declared.handler.__module__
+        if key in self._declared:
+            raise ValueError(f"API key {key} is declared twice: {self._declared[key].name} and {declared.name}")
+        if module != f"{__package__}.{SERVED[key].module}":
+            raise ValueError(f"API key {key} is declared in {module}, not in {SERVED[key].module}")
+        self._declared[key] = declared
+
+    def __getitem__(self, key: int) -> Api:
+        found = self._declared.get(key)
+        if found is None:
+            import_module(f"{__package__}.{SERVED[key].module}")
+            found = self._declared[key]
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(SERVED)
+
+    def __len__(self) -> int:
+        return len(SERVED)
+
+
+APIS: Final = ServedApis()
 
 
 class CloseConnection(Exception):  # noqa: N818  # says what to do, not what went wrong
@@ -146,15 +177,11 @@ def api(
     request: type[Request],
     response: type[Response],
     *,
-    versions: str,
     failed: Callable[[Request, ErrorCode, int], Response],
-    advertised_minimum: int | None = None,
     is_cancelled_on_disconnect: bool = False,
-    unstable_from: int | None = None,
 ) -> Callable[[Callable[[RequestContext, Request], Any]], Callable[[RequestContext, Request], Any]]:
-    """Declare the handler of an API.
+    """Declare the handler of an API of the table, which says the versions.
 
-    versions: `"0-5"`, the versions served; those from `unstable_from` on only to whoever has switched them on.
     failed:   `failed(request, error, version)` builds the reply in which everything failed with `error`.
     is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client is gone; all others run to their
         end.
@@ -162,24 +189,24 @@ def api(
     awaitable of either; or a `LongPoll`, which always ends with its client. It raises `CloseConnection` to have the
     connection closed instead.
     """
-    minimum, _, maximum = versions.partition("-")
 
     def register(handler: Callable[[RequestContext, Request], Any]) -> Callable[[RequestContext, Request], Any]:
         key: int = request.api_key  # type: ignore[attr-defined]  # set by @message
-        if key in APIS:
-            raise ValueError(f"API key {key} is declared twice: {APIS[key].name} and {request.__name__}")
-        APIS[key] = Api(
-            key=key,
-            name=request.__name__.removesuffix("Request"),
-            request=request,
-            response=response,
-            minimum_version=int(minimum),
-            maximum_version=int(maximum or minimum),
-            advertised_minimum=int(minimum) if advertised_minimum is None else advertised_minimum,
-            handler=handler,
-            failed=failed,
-            is_cancelled_on_disconnect=is_cancelled_on_disconnect,
-            unstable_from=unstable_from,
+        served = SERVED[key]
+        APIS.declare(
+            Api(
+                key=key,
+                name=request.__name__.removesuffix("Request"),
+                request=request,
+                response=response,
+                minimum_version=served.minimum_version,
+                maximum_version=served.maximum_version,
+                advertised_minimum=served.advertised_minimum,
+                handler=handler,
+                failed=failed,
+                is_cancelled_on_disconnect=is_cancelled_on_disconnect,
+                unstable_from=served.unstable_from,
+            )
         )
         return handler
 

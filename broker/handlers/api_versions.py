@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 from broker.features import SUPPORTED
-from broker.handlers.api import APIS, RequestContext, api
+from broker.handlers.api import RequestContext, api
+from broker.handlers.served import SERVED
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.framing import response_frame
@@ -35,7 +36,7 @@ def api_versions_failed(request: ApiVersionsRequest, error: ErrorCode, version: 
     return ApiVersionsResponse(error_code=error)
 
 
-@api(ApiVersionsRequest, ApiVersionsResponse, versions="0-4", failed=api_versions_failed)
+@api(ApiVersionsRequest, ApiVersionsResponse, failed=api_versions_failed)
 def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """All served APIs, with the feature levels. INVALID_REQUEST for an unusable client software name."""
     version = context.api_version
@@ -68,13 +69,13 @@ def advertised_versions(*, with_unstable: bool = False) -> list[ApiVersion]:
             served.advertised_minimum,
             HIGHEST_ADVERTISED.get(ApiKey(key), served.highest_version(with_unstable=with_unstable)),
         )
-        for key, served in sorted(APIS.items())
+        for key, served in sorted(SERVED.items())
     ]
 
 
 def unsupported_version_reply(correlation_id: int) -> list[Buffer]:
     """The reply to a version above ours: in version 0, which every client reads, with the range it may ask again in."""
-    served = APIS[ApiKey.API_VERSIONS]
+    served = SERVED[ApiKey.API_VERSIONS]
     response = ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[ApiVersion(ApiKey.API_VERSIONS, served.minimum_version, served.maximum_version)],

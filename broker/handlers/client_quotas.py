@@ -49,7 +49,7 @@ def describe_client_quotas_failed(
     return DescribeClientQuotasResponse(error_code=error, error_message=message, entries=None)
 
 
-@api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, versions="0-1", failed=describe_client_quotas_failed)
+@api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, failed=describe_client_quotas_failed)
 def handle_describe_client_quotas(
     context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
@@ -89,7 +89,7 @@ def alter_client_quotas_failed(
     )
 
 
-@api(AlterClientQuotasRequest, AlterClientQuotasResponse, versions="0-1", failed=alter_client_quotas_failed)
+@api(AlterClientQuotasRequest, AlterClientQuotasResponse, failed=alter_client_quotas_failed)
 async def handle_alter_client_quotas(
     context: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:

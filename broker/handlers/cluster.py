@@ -34,7 +34,7 @@ def describe_cluster_failed(
     return DescribeClusterResponse(error_code=error, error_message=message)
 
 
-@api(DescribeClusterRequest, DescribeClusterResponse, versions="0-2", failed=describe_cluster_failed)
+@api(DescribeClusterRequest, DescribeClusterResponse, failed=describe_cluster_failed)
 def handle_describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """The nodes that are alive, this one as the controller.
 
@@ -88,7 +88,6 @@ def describe_topic_partitions_failed(
 @api(
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    versions="0-0",
     failed=describe_topic_partitions_failed,
 )
 def handle_describe_topic_partitions(

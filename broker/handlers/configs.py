@@ -50,7 +50,7 @@ def _failed(resource: DescribeConfigsResource, error: ErrorCode, message: str | 
     )
 
 
-@api(DescribeConfigsRequest, DescribeConfigsResponse, versions="1-4", failed=describe_configs_failed)
+@api(DescribeConfigsRequest, DescribeConfigsResponse, failed=describe_configs_failed)
 def handle_describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """The configs of each resource; `configuration_keys` null or empty for all of them.
 

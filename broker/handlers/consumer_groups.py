@@ -26,7 +26,6 @@ def consumer_group_heartbeat_failed(
 @api(
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    versions="0-1",
     failed=consumer_group_heartbeat_failed,
 )
 async def handle_consumer_group_heartbeat(
@@ -57,7 +56,6 @@ def consumer_group_describe_failed(
 @api(
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
-    versions="0-1",
     failed=consumer_group_describe_failed,
 )
 async def handle_consumer_group_describe(

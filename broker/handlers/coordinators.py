@@ -49,7 +49,7 @@ def find_coordinator_failed(request: FindCoordinatorRequest, error: ErrorCode, v
     return _response([_no_coordinator(key, error, None) for key in keys], version)
 
 
-@api(FindCoordinatorRequest, FindCoordinatorResponse, versions="0-6", failed=find_coordinator_failed)
+@api(FindCoordinatorRequest, FindCoordinatorResponse, failed=find_coordinator_failed)
 async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """The node that leads the key's partition of the internal topic; this one, once it can answer.
 

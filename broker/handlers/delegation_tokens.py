@@ -37,7 +37,7 @@ def create_delegation_token_failed(
     )
 
 
-@api(CreateDelegationTokenRequest, CreateDelegationTokenResponse, versions="1-3", failed=create_delegation_token_failed)
+@api(CreateDelegationTokenRequest, CreateDelegationTokenResponse, failed=create_delegation_token_failed)
 def handle_create_delegation_token(
     context: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
@@ -51,7 +51,7 @@ def renew_delegation_token_failed(
     return RenewDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NO_TIMESTAMP_MS)
 
 
-@api(RenewDelegationTokenRequest, RenewDelegationTokenResponse, versions="1-2", failed=renew_delegation_token_failed)
+@api(RenewDelegationTokenRequest, RenewDelegationTokenResponse, failed=renew_delegation_token_failed)
 def handle_renew_delegation_token(
     context: RequestContext, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
@@ -65,7 +65,7 @@ def expire_delegation_token_failed(
     return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NO_TIMESTAMP_MS)
 
 
-@api(ExpireDelegationTokenRequest, ExpireDelegationTokenResponse, versions="1-2", failed=expire_delegation_token_failed)
+@api(ExpireDelegationTokenRequest, ExpireDelegationTokenResponse, failed=expire_delegation_token_failed)
 def handle_expire_delegation_token(
     context: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
@@ -82,7 +82,6 @@ def describe_delegation_token_failed(
 @api(
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
-    versions="1-3",
     failed=describe_delegation_token_failed,
 )
 def handle_describe_delegation_token(

@@ -38,7 +38,7 @@ def _failed(partition: int, error: ErrorCode) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(partition_index=partition, low_watermark=NO_LOW_WATERMARK, error_code=error)
 
 
-@api(DeleteRecordsRequest, DeleteRecordsResponse, versions="0-2", failed=delete_records_failed)
+@api(DeleteRecordsRequest, DeleteRecordsResponse, failed=delete_records_failed)
 def handle_delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Let nothing below an offset be read any more; -1 for all up to the high watermark. Kept over any crash.
 

@@ -22,7 +22,7 @@ def update_features_failed(
     return UpdateFeaturesResponse(error_code=error, error_message=message, results=[])
 
 
-@api(UpdateFeaturesRequest, UpdateFeaturesResponse, versions="0-2", failed=update_features_failed)
+@api(UpdateFeaturesRequest, UpdateFeaturesResponse, failed=update_features_failed)
 async def handle_update_features(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Set the levels of features, all of them or none; ApiVersions shows them from now on, also after a restart.
 

@@ -65,7 +65,7 @@ _NOT_FOUND = frozenset(
 )
 
 
-@api(FetchRequest, FetchResponse, versions="4-18", failed=fetch_failed)
+@api(FetchRequest, FetchResponse, failed=fetch_failed)
 def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | LongPoll[FetchResponse]:
     """Answer at once with what is there, or later, when enough has come or the wait is over.
 

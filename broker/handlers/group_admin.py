@@ -42,7 +42,7 @@ def describe_groups_failed(request: DescribeGroupsRequest, error: ErrorCode, ver
     )
 
 
-@api(DescribeGroupsRequest, DescribeGroupsResponse, versions="0-6", failed=describe_groups_failed)
+@api(DescribeGroupsRequest, DescribeGroupsResponse, failed=describe_groups_failed)
 async def handle_describe_groups(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """State, protocol, members and assignments of each group.
 
@@ -76,7 +76,7 @@ def list_groups_failed(request: ListGroupsRequest, error: ErrorCode, version: in
     return ListGroupsResponse(error_code=error)
 
 
-@api(ListGroupsRequest, ListGroupsResponse, versions="0-5", failed=list_groups_failed)
+@api(ListGroupsRequest, ListGroupsResponse, failed=list_groups_failed)
 async def handle_list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """All groups, or those in the given states (4) and of the given types (5); names are compared without case."""
     groups = await context.services.groups.list_groups()
@@ -102,7 +102,7 @@ def delete_groups_failed(request: DeleteGroupsRequest, error: ErrorCode, version
     )
 
 
-@api(DeleteGroupsRequest, DeleteGroupsResponse, versions="0-2", failed=delete_groups_failed)
+@api(DeleteGroupsRequest, DeleteGroupsResponse, failed=delete_groups_failed)
 async def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete empty groups with all their offsets; NON_EMPTY_GROUP and GROUP_ID_NOT_FOUND for each that cannot be."""
     results = []

@@ -37,7 +37,7 @@ def _join_group_response(response: JoinGroupResponse, version: int) -> JoinGroup
     return response
 
 
-@api(JoinGroupRequest, JoinGroupResponse, versions="0-9", failed=join_group_failed, is_cancelled_on_disconnect=True)
+@api(JoinGroupRequest, JoinGroupResponse, failed=join_group_failed, is_cancelled_on_disconnect=True)
 async def handle_join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     """Become, or stay, a member; answered when all members have joined."""
     version = context.api_version
@@ -58,7 +58,7 @@ def sync_group_failed(request: SyncGroupRequest, error: ErrorCode, version: int)
     return refuse_sync(error)
 
 
-@api(SyncGroupRequest, SyncGroupResponse, versions="0-5", failed=sync_group_failed, is_cancelled_on_disconnect=True)
+@api(SyncGroupRequest, SyncGroupResponse, failed=sync_group_failed, is_cancelled_on_disconnect=True)
 async def handle_sync_group(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Give (the leader) or get (everybody) the assignment of a generation; answered when it is known."""
     if context.api_version >= SYNC_NAMES_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
@@ -73,7 +73,7 @@ def heartbeat_failed(request: HeartbeatRequest, error: ErrorCode, version: int) 
     return HeartbeatResponse(error_code=error)
 
 
-@api(HeartbeatRequest, HeartbeatResponse, versions="0-4", failed=heartbeat_failed)
+@api(HeartbeatRequest, HeartbeatResponse, failed=heartbeat_failed)
 async def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """A member shows that it lives, and learns that it has to join again.
 
@@ -90,7 +90,7 @@ def leave_group_failed(request: LeaveGroupRequest, error: ErrorCode, version: in
     return LeaveGroupResponse(error_code=error)
 
 
-@api(LeaveGroupRequest, LeaveGroupResponse, versions="0-5", failed=leave_group_failed)
+@api(LeaveGroupRequest, LeaveGroupResponse, failed=leave_group_failed)
 async def handle_leave_group(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """One member leaves (0 to 2), or any number of them, each with an answer of its own."""
     is_batch = context.api_version >= FIRST_BATCH_LEAVE

@@ -118,7 +118,7 @@ def offset_commit_failed(request: OffsetCommitRequest, error: ErrorCode, version
     )
 
 
-@api(OffsetCommitRequest, OffsetCommitResponse, versions="2-10", failed=offset_commit_failed)
+@api(OffsetCommitRequest, OffsetCommitResponse, failed=offset_commit_failed)
 async def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit offsets; those of partitions that do not exist are refused alone."""
     version = context.api_version
@@ -195,7 +195,7 @@ def _known_to_transactional_client(error: ErrorCode, version: int) -> ErrorCode:
     return error
 
 
-@api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, versions="0-5", failed=txn_offset_commit_failed)
+@api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, failed=txn_offset_commit_failed)
 async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Commit offsets as a part of a transaction.
 
@@ -264,7 +264,7 @@ def offset_fetch_failed(request: OffsetFetchRequest, error: ErrorCode, version: 
     )
 
 
-@api(OffsetFetchRequest, OffsetFetchResponse, versions="1-10", failed=offset_fetch_failed)
+@api(OffsetFetchRequest, OffsetFetchResponse, failed=offset_fetch_failed)
 async def handle_offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Committed offsets of one group, or of many (8 and later), for the partitions named or for all (topics null)."""
     version = context.api_version
@@ -381,7 +381,7 @@ def offset_delete_failed(request: OffsetDeleteRequest, error: ErrorCode, version
     return OffsetDeleteResponse(error_code=error)
 
 
-@api(OffsetDeleteRequest, OffsetDeleteResponse, versions="0", failed=offset_delete_failed)
+@api(OffsetDeleteRequest, OffsetDeleteResponse, failed=offset_delete_failed)
 async def handle_offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete committed offsets of topics that the group does not consume; partitions that do not exist are refused
     alone.

@@ -35,7 +35,6 @@ def offset_for_leader_epoch_failed(
 @api(
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
-    versions="2-4",
     failed=offset_for_leader_epoch_failed,
 )
 def handle_offset_for_leader_epoch(

@@ -68,7 +68,7 @@ def _failed(partition: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
     )
 
 
-@api(ListOffsetsRequest, ListOffsetsResponse, versions="1-11", failed=list_offsets_failed)
+@api(ListOffsetsRequest, ListOffsetsResponse, failed=list_offsets_failed)
 def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look up one offset per partition; nothing found is offset -1 without an error.
 

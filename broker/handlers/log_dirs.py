@@ -39,7 +39,7 @@ def describe_log_dirs_failed(
     return DescribeLogDirsResponse(error_code=error)
 
 
-@api(DescribeLogDirsRequest, DescribeLogDirsResponse, versions="1-5", failed=describe_log_dirs_failed)
+@api(DescribeLogDirsRequest, DescribeLogDirsResponse, failed=describe_log_dirs_failed)
 async def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """The data directory with the sizes of the partitions asked for; `topics` null for all of them.
 
@@ -96,7 +96,7 @@ def alter_replica_log_dirs_failed(
     )
 
 
-@api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, versions="1-2", failed=alter_replica_log_dirs_failed)
+@api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, failed=alter_replica_log_dirs_failed)
 def handle_alter_replica_log_dirs(
     context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:

@@ -24,7 +24,7 @@ def write_txn_markers_failed(
     return WriteTxnMarkersResponse(markers=[_result(marker, lambda _: error) for marker in request.markers])
 
 
-@api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, versions="1-2", failed=write_txn_markers_failed)
+@api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, failed=write_txn_markers_failed)
 async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Append markers; the reply leaves when every partition has an outcome. Version 1 asks for the lax epoch check.
 

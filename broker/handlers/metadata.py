@@ -44,7 +44,7 @@ def metadata_failed(request: MetadataRequest, error: ErrorCode, version: int) ->
     )
 
 
-@api(MetadataRequest, MetadataResponse, versions="0-13", failed=metadata_failed)
+@api(MetadataRequest, MetadataResponse, failed=metadata_failed)
 def handle_metadata(
     context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:

@@ -81,7 +81,7 @@ def _refused(partition: int, error: ErrorCode, message: str | None = None) -> Pa
     )
 
 
-@api(ProduceRequest, ProduceResponse, versions="3-13", failed=produce_failed, advertised_minimum=0)
+@api(ProduceRequest, ProduceResponse, failed=produce_failed)
 def handle_produce(
     context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:

@@ -36,7 +36,7 @@ def describe_producers_failed(
     )
 
 
-@api(DescribeProducersRequest, DescribeProducersResponse, versions="0-0", failed=describe_producers_failed)
+@api(DescribeProducersRequest, DescribeProducersResponse, failed=describe_producers_failed)
 def handle_describe_producers(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """The state that each partition keeps of its producers, -1 where there is none.
 

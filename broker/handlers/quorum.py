@@ -37,7 +37,7 @@ def describe_quorum_failed(request: DescribeQuorumRequest, error: ErrorCode, ver
     return DescribeQuorumResponse(error_code=error)
 
 
-@api(DescribeQuorumRequest, DescribeQuorumResponse, versions="0-2", failed=describe_quorum_failed)
+@api(DescribeQuorumRequest, DescribeQuorumResponse, failed=describe_quorum_failed)
 def handle_describe_quorum(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """This node as the only voter. Offsets count the changes of topics since its start: there is no log of metadata.
 
@@ -102,7 +102,7 @@ def unregister_broker_failed(
     return UnregisterBrokerResponse(error_code=error, error_message=message)
 
 
-@api(UnregisterBrokerRequest, UnregisterBrokerResponse, versions="0-0", failed=unregister_broker_failed)
+@api(UnregisterBrokerRequest, UnregisterBrokerResponse, failed=unregister_broker_failed)
 def handle_unregister_broker(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """Only brokers that are alive are registered, and those are not forgotten: Kafka's would be of no use afterwards.
 
@@ -125,7 +125,7 @@ def add_raft_voter_failed(
     return AddRaftVoterResponse(error_code=error, error_message=message)
 
 
-@api(AddRaftVoterRequest, AddRaftVoterResponse, versions="0-1", failed=add_raft_voter_failed)
+@api(AddRaftVoterRequest, AddRaftVoterResponse, failed=add_raft_voter_failed)
 def handle_add_raft_voter(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
     """The quorum is fixed, as that of a Kafka with `kraft.version` 0: UNSUPPORTED_VERSION, INCONSISTENT_CLUSTER_ID."""
     error, message = _fixed_quorum(context.services, request.cluster_id, "adding")
@@ -138,7 +138,7 @@ def remove_raft_voter_failed(
     return RemoveRaftVoterResponse(error_code=error, error_message=message)
 
 
-@api(RemoveRaftVoterRequest, RemoveRaftVoterResponse, versions="0-0", failed=remove_raft_voter_failed)
+@api(RemoveRaftVoterRequest, RemoveRaftVoterResponse, failed=remove_raft_voter_failed)
 def handle_remove_raft_voter(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
     """The quorum is fixed, as that of a Kafka with `kraft.version` 0: UNSUPPORTED_VERSION, INCONSISTENT_CLUSTER_ID."""
     error, message = _fixed_quorum(context.services, request.cluster_id, "removing")

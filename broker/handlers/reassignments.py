@@ -55,7 +55,7 @@ def _elected(partition: int, outcome: Outcome) -> PartitionResult:
     return PartitionResult(partition_id=partition, error_code=error, error_message=message)
 
 
-@api(ElectLeadersRequest, ElectLeadersResponse, versions="0-2", failed=elect_leaders_failed)
+@api(ElectLeadersRequest, ElectLeadersResponse, failed=elect_leaders_failed)
 def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """The one replica of a partition leads it, or nobody can. `topic_partitions` null for all, which only shows what
     failed.
@@ -117,7 +117,6 @@ def alter_partition_reassignments_failed(
 @api(
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    versions="0-1",
     failed=alter_partition_reassignments_failed,
 )
 def handle_alter_partition_reassignments(
@@ -204,7 +203,6 @@ def list_partition_reassignments_failed(
 @api(
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
-    versions="0-0",
     failed=list_partition_reassignments_failed,
 )
 def handle_list_partition_reassignments(

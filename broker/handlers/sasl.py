@@ -21,7 +21,7 @@ def sasl_handshake_failed(request: SaslHandshakeRequest, error: ErrorCode, versi
     return SaslHandshakeResponse(error_code=error)
 
 
-@api(SaslHandshakeRequest, SaslHandshakeResponse, versions="0-1", failed=sasl_handshake_failed)
+@api(SaslHandshakeRequest, SaslHandshakeResponse, failed=sasl_handshake_failed)
 def handle_sasl_handshake(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     """ILLEGAL_SASL_STATE: this connection needs no authentication."""
     return sasl_handshake_failed(request, ErrorCode.ILLEGAL_SASL_STATE, context.api_version)
@@ -33,7 +33,7 @@ def sasl_authenticate_failed(
     return SaslAuthenticateResponse(error_code=error, error_message=message)
 
 
-@api(SaslAuthenticateRequest, SaslAuthenticateResponse, versions="0-2", failed=sasl_authenticate_failed)
+@api(SaslAuthenticateRequest, SaslAuthenticateResponse, failed=sasl_authenticate_failed)
 def handle_sasl_authenticate(context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
     """ILLEGAL_SASL_STATE: this connection needs no authentication."""
     return sasl_authenticate_failed(request, ErrorCode.ILLEGAL_SASL_STATE, context.api_version, message=TOO_LATE)

@@ -48,7 +48,6 @@ def describe_user_scram_credentials_failed(
 @api(
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
-    versions="0-0",
     failed=describe_user_scram_credentials_failed,
 )
 def handle_describe_user_scram_credentials(
@@ -108,7 +107,6 @@ def _result(user: str, outcome: Outcome) -> AlterUserScramCredentialsResult:
 @api(
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
-    versions="0-0",
     failed=alter_user_scram_credentials_failed,
 )
 async def handle_alter_user_scram_credentials(

@@ -56,7 +56,7 @@ def share_fetch_failed(
     return ShareFetchResponse(error_code=error, error_message=message)
 
 
-@api(ShareFetchRequest, ShareFetchResponse, versions="1-2", failed=share_fetch_failed, is_cancelled_on_disconnect=True)
+@api(ShareFetchRequest, ShareFetchResponse, failed=share_fetch_failed, is_cancelled_on_disconnect=True)
 async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
     """Lend records to a member, at once or when there are some, and take back others first.
 
@@ -295,7 +295,7 @@ def share_acknowledge_failed(
     return ShareAcknowledgeResponse(error_code=error, error_message=message)
 
 
-@api(ShareAcknowledgeRequest, ShareAcknowledgeResponse, versions="1-2", failed=share_acknowledge_failed)
+@api(ShareAcknowledgeRequest, ShareAcknowledgeResponse, failed=share_acknowledge_failed)
 async def handle_share_acknowledge(
     context: RequestContext, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse:

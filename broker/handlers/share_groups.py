@@ -36,7 +36,7 @@ def share_group_heartbeat_failed(
     return ShareGroupHeartbeatResponse(error_code=error)
 
 
-@api(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, versions="1", failed=share_group_heartbeat_failed)
+@api(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, failed=share_group_heartbeat_failed)
 async def handle_share_group_heartbeat(
     context: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse:
@@ -65,7 +65,7 @@ def share_group_describe_failed(
     )
 
 
-@api(ShareGroupDescribeRequest, ShareGroupDescribeResponse, versions="1", failed=share_group_describe_failed)
+@api(ShareGroupDescribeRequest, ShareGroupDescribeResponse, failed=share_group_describe_failed)
 async def handle_share_group_describe(
     context: RequestContext, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse:

@@ -48,7 +48,6 @@ def describe_share_group_offsets_failed(
 @api(
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
-    versions="0-1",
     failed=describe_share_group_offsets_failed,
 )
 async def handle_describe_share_group_offsets(
@@ -112,7 +111,6 @@ def alter_share_group_offsets_failed(
 @api(
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
-    versions="0",
     failed=alter_share_group_offsets_failed,
 )
 async def handle_alter_share_group_offsets(
@@ -171,7 +169,6 @@ def delete_share_group_offsets_failed(
 @api(
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
-    versions="0",
     failed=delete_share_group_offsets_failed,
 )
 async def handle_delete_share_group_offsets(

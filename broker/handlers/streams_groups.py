@@ -32,7 +32,7 @@ def streams_group_heartbeat_failed(
     return StreamsGroupHeartbeatResponse(error_code=error)
 
 
-@api(StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse, versions="0", failed=streams_group_heartbeat_failed)
+@api(StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse, failed=streams_group_heartbeat_failed)
 async def handle_streams_group_heartbeat(
     context: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse:
@@ -65,7 +65,7 @@ def streams_group_describe_failed(
     )
 
 
-@api(StreamsGroupDescribeRequest, StreamsGroupDescribeResponse, versions="0", failed=streams_group_describe_failed)
+@api(StreamsGroupDescribeRequest, StreamsGroupDescribeResponse, failed=streams_group_describe_failed)
 async def handle_streams_group_describe(
     context: RequestContext, request: StreamsGroupDescribeRequest
 ) -> StreamsGroupDescribeResponse:

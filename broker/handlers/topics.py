@@ -77,7 +77,7 @@ def _not_created(name: str, error: ErrorCode, message: str | None) -> CreatableT
     return CreatableTopicResult(name=name, error_code=error, error_message=message, configs=[])
 
 
-@api(CreateTopicsRequest, CreateTopicsResponse, versions="2-7", failed=create_topics_failed)
+@api(CreateTopicsRequest, CreateTopicsResponse, failed=create_topics_failed)
 async def handle_create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create topics one by one; each can be used when the reply leaves. `validate_only` only says what would happen.
 
@@ -211,7 +211,7 @@ def _to_delete(request: DeleteTopicsRequest, version: int) -> Sequence[DeleteTop
     return [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
 
 
-@api(DeleteTopicsRequest, DeleteTopicsResponse, versions="1-6", failed=delete_topics_failed)
+@api(DeleteTopicsRequest, DeleteTopicsResponse, failed=delete_topics_failed)
 async def handle_delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete topics by name, from version 6 on also by id; their logs are gone when the reply leaves.
 
@@ -319,7 +319,7 @@ def create_partitions_failed(
     )
 
 
-@api(CreatePartitionsRequest, CreatePartitionsResponse, versions="0-3", failed=create_partitions_failed)
+@api(CreatePartitionsRequest, CreatePartitionsResponse, failed=create_partitions_failed)
 async def handle_create_partitions(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:

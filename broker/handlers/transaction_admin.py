@@ -35,7 +35,7 @@ def describe_transactions_failed(
     )
 
 
-@api(DescribeTransactionsRequest, DescribeTransactionsResponse, versions="0-0", failed=describe_transactions_failed)
+@api(DescribeTransactionsRequest, DescribeTransactionsResponse, failed=describe_transactions_failed)
 def handle_describe_transactions(
     context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
@@ -71,7 +71,7 @@ def list_transactions_failed(
     return ListTransactionsResponse(error_code=error)
 
 
-@api(ListTransactionsRequest, ListTransactionsResponse, versions="0-2", failed=list_transactions_failed)
+@api(ListTransactionsRequest, ListTransactionsResponse, failed=list_transactions_failed)
 def handle_list_transactions(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """The transactions of this coordinator that pass all filters given."""
     matches: Callable[[str], object] | None = None

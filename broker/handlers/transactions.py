@@ -33,7 +33,6 @@ from protocol.messages.transactions import (
 # From these versions on clients know PRODUCER_FENCED; before, the same is said as INVALID_PRODUCER_EPOCH (KIP-588).
 INIT_PRODUCER_ID_KNOWS_PRODUCER_FENCED = 4
 OTHERS_KNOW_PRODUCER_FENCED = 2
-FIRST_INIT_PRODUCER_ID_WITH_TWO_PHASE_COMMIT = 6  # KIP-939, not finished in Kafka either
 
 FIRST_BATCH_VERSION = 4  # of AddPartitionsToTxn: many transactions in one request, sent by brokers
 END_TXN_TRANSACTION_VERSION_2 = 5  # from this version on EndTxn raises the epoch and says which is next (KIP-890)
@@ -56,9 +55,7 @@ def init_producer_id_failed(request: InitProducerIdRequest, error: ErrorCode, ve
 @api(
     InitProducerIdRequest,
     InitProducerIdResponse,
-    versions="0-6",
     failed=init_producer_id_failed,
-    unstable_from=FIRST_INIT_PRODUCER_ID_WITH_TWO_PHASE_COMMIT,
 )
 async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """A producer asks for its identity; with a transactional id that ends whatever an earlier session has left open."""
@@ -89,7 +86,7 @@ def add_partitions_to_txn_failed(
     )
 
 
-@api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, versions="0-5", failed=add_partitions_to_txn_failed)
+@api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, failed=add_partitions_to_txn_failed)
 async def handle_add_partitions_to_txn(
     context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
@@ -195,7 +192,7 @@ def add_offsets_to_txn_failed(
     )
 
 
-@api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, versions="0-4", failed=add_offsets_to_txn_failed)
+@api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, failed=add_offsets_to_txn_failed)
 async def handle_add_offsets_to_txn(
     context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
@@ -215,7 +212,7 @@ def end_txn_failed(request: EndTxnRequest, error: ErrorCode, version: int) -> En
     )
 
 
-@api(EndTxnRequest, EndTxnResponse, versions="0-5", failed=end_txn_failed)
+@api(EndTxnRequest, EndTxnResponse, failed=end_txn_failed)
 async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     """A producer commits or aborts its transaction; success means that the outcome is durable."""
     reply = await context.services.transactions.end_transaction(

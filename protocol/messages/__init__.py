@@ -1,329 +1,113 @@
-"""Every API that Kafka has and we speak, one module per family, request above response; here they are all together."""
+"""Every API that Kafka has and we speak, one module per family, request above response.
 
-from typing import Any
+A family is imported when one of its messages is first used: most brokers are asked for few of them.
+"""
 
-from protocol.messages.acls import (
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
-)
-from protocol.messages.alter_configs import (
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
-)
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.client_quotas import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-)
-from protocol.messages.cluster import (
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-)
-from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
-from protocol.messages.consumer_groups import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from protocol.messages.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.delegation_tokens import (
-    CreateDelegationTokenRequest,
-    CreateDelegationTokenResponse,
-    DescribeDelegationTokenRequest,
-    DescribeDelegationTokenResponse,
-    ExpireDelegationTokenRequest,
-    ExpireDelegationTokenResponse,
-    RenewDelegationTokenRequest,
-    RenewDelegationTokenResponse,
-)
-from protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from protocol.messages.features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.group_admin import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-)
-from protocol.messages.group_membership import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
-from protocol.messages.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
-from protocol.messages.leader_epochs import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from protocol.messages.log_dirs import (
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-)
-from protocol.messages.markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.messages.producers import DescribeProducersRequest, DescribeProducersResponse
-from protocol.messages.quorum import (
-    AddRaftVoterRequest,
-    AddRaftVoterResponse,
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    RemoveRaftVoterRequest,
-    RemoveRaftVoterResponse,
-    UnregisterBrokerRequest,
-    UnregisterBrokerResponse,
-)
-from protocol.messages.reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
-from protocol.messages.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
-from protocol.messages.scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-)
-from protocol.messages.share_fetch import (
-    ShareAcknowledgeRequest,
-    ShareAcknowledgeResponse,
-    ShareFetchRequest,
-    ShareFetchResponse,
-)
-from protocol.messages.share_groups import (
-    ShareGroupDescribeRequest,
-    ShareGroupDescribeResponse,
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-)
-from protocol.messages.share_offsets import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsResponse,
-    DeleteShareGroupOffsetsRequest,
-    DeleteShareGroupOffsetsResponse,
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsResponse,
-)
-from protocol.messages.streams_groups import (
-    StreamsGroupDescribeRequest,
-    StreamsGroupDescribeResponse,
-    StreamsGroupHeartbeatRequest,
-    StreamsGroupHeartbeatResponse,
-)
-from protocol.messages.topics import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-)
-from protocol.messages.transaction_admin import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
-from protocol.messages.transactions import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
-from protocol.schema import schema_of
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final
 
-REQUESTS: dict[int, type[Any]] = {
-    schema_of(declared).api_key: declared
-    for declared in (
-        ProduceRequest,
-        FetchRequest,
-        ListOffsetsRequest,
-        MetadataRequest,
-        OffsetCommitRequest,
-        OffsetFetchRequest,
-        FindCoordinatorRequest,
-        JoinGroupRequest,
-        HeartbeatRequest,
-        LeaveGroupRequest,
-        SyncGroupRequest,
-        DescribeGroupsRequest,
-        ListGroupsRequest,
-        SaslHandshakeRequest,
-        ApiVersionsRequest,
-        CreateTopicsRequest,
-        DeleteTopicsRequest,
-        DeleteRecordsRequest,
-        InitProducerIdRequest,
-        OffsetForLeaderEpochRequest,
-        AddPartitionsToTxnRequest,
-        AddOffsetsToTxnRequest,
-        EndTxnRequest,
-        WriteTxnMarkersRequest,
-        TxnOffsetCommitRequest,
-        DescribeAclsRequest,
-        CreateAclsRequest,
-        DeleteAclsRequest,
-        DescribeConfigsRequest,
-        AlterConfigsRequest,
-        AlterReplicaLogDirsRequest,
-        DescribeLogDirsRequest,
-        SaslAuthenticateRequest,
-        CreatePartitionsRequest,
-        CreateDelegationTokenRequest,
-        RenewDelegationTokenRequest,
-        ExpireDelegationTokenRequest,
-        DescribeDelegationTokenRequest,
-        DeleteGroupsRequest,
-        ElectLeadersRequest,
-        IncrementalAlterConfigsRequest,
-        AlterPartitionReassignmentsRequest,
-        ListPartitionReassignmentsRequest,
-        OffsetDeleteRequest,
-        DescribeClientQuotasRequest,
-        AlterClientQuotasRequest,
-        DescribeUserScramCredentialsRequest,
-        AlterUserScramCredentialsRequest,
-        DescribeQuorumRequest,
-        UpdateFeaturesRequest,
-        DescribeClusterRequest,
-        DescribeProducersRequest,
-        UnregisterBrokerRequest,
-        DescribeTransactionsRequest,
-        ListTransactionsRequest,
-        ConsumerGroupHeartbeatRequest,
-        ConsumerGroupDescribeRequest,
-        ListConfigResourcesRequest,
-        DescribeTopicPartitionsRequest,
-        ShareGroupHeartbeatRequest,
-        ShareGroupDescribeRequest,
-        ShareFetchRequest,
-        ShareAcknowledgeRequest,
-        AddRaftVoterRequest,
-        RemoveRaftVoterRequest,
-        StreamsGroupHeartbeatRequest,
-        StreamsGroupDescribeRequest,
-        DescribeShareGroupOffsetsRequest,
-        AlterShareGroupOffsetsRequest,
-        DeleteShareGroupOffsetsRequest,
-    )
+from protocol.api_keys import ApiKey
+
+FAMILIES: Final[Mapping[int, tuple[str, str]]] = {
+    ApiKey.PRODUCE: ("produce", "Produce"),
+    ApiKey.FETCH: ("fetch", "Fetch"),
+    ApiKey.LIST_OFFSETS: ("list_offsets", "ListOffsets"),
+    ApiKey.METADATA: ("metadata", "Metadata"),
+    ApiKey.OFFSET_COMMIT: ("group_offsets", "OffsetCommit"),
+    ApiKey.OFFSET_FETCH: ("group_offsets", "OffsetFetch"),
+    ApiKey.FIND_COORDINATOR: ("coordinators", "FindCoordinator"),
+    ApiKey.JOIN_GROUP: ("group_membership", "JoinGroup"),
+    ApiKey.HEARTBEAT: ("group_membership", "Heartbeat"),
+    ApiKey.LEAVE_GROUP: ("group_membership", "LeaveGroup"),
+    ApiKey.SYNC_GROUP: ("group_membership", "SyncGroup"),
+    ApiKey.DESCRIBE_GROUPS: ("group_admin", "DescribeGroups"),
+    ApiKey.LIST_GROUPS: ("group_admin", "ListGroups"),
+    ApiKey.SASL_HANDSHAKE: ("sasl", "SaslHandshake"),
+    ApiKey.API_VERSIONS: ("api_versions", "ApiVersions"),
+    ApiKey.CREATE_TOPICS: ("topics", "CreateTopics"),
+    ApiKey.DELETE_TOPICS: ("topics", "DeleteTopics"),
+    ApiKey.DELETE_RECORDS: ("delete_records", "DeleteRecords"),
+    ApiKey.INIT_PRODUCER_ID: ("transactions", "InitProducerId"),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: ("leader_epochs", "OffsetForLeaderEpoch"),
+    ApiKey.ADD_PARTITIONS_TO_TXN: ("transactions", "AddPartitionsToTxn"),
+    ApiKey.ADD_OFFSETS_TO_TXN: ("transactions", "AddOffsetsToTxn"),
+    ApiKey.END_TXN: ("transactions", "EndTxn"),
+    ApiKey.WRITE_TXN_MARKERS: ("markers", "WriteTxnMarkers"),
+    ApiKey.TXN_OFFSET_COMMIT: ("transactions", "TxnOffsetCommit"),
+    ApiKey.DESCRIBE_ACLS: ("acls", "DescribeAcls"),
+    ApiKey.CREATE_ACLS: ("acls", "CreateAcls"),
+    ApiKey.DELETE_ACLS: ("acls", "DeleteAcls"),
+    ApiKey.DESCRIBE_CONFIGS: ("configs", "DescribeConfigs"),
+    ApiKey.ALTER_CONFIGS: ("alter_configs", "AlterConfigs"),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: ("log_dirs", "AlterReplicaLogDirs"),
+    ApiKey.DESCRIBE_LOG_DIRS: ("log_dirs", "DescribeLogDirs"),
+    ApiKey.SASL_AUTHENTICATE: ("sasl", "SaslAuthenticate"),
+    ApiKey.CREATE_PARTITIONS: ("topics", "CreatePartitions"),
+    ApiKey.CREATE_DELEGATION_TOKEN: ("delegation_tokens", "CreateDelegationToken"),
+    ApiKey.RENEW_DELEGATION_TOKEN: ("delegation_tokens", "RenewDelegationToken"),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: ("delegation_tokens", "ExpireDelegationToken"),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: ("delegation_tokens", "DescribeDelegationToken"),
+    ApiKey.DELETE_GROUPS: ("group_admin", "DeleteGroups"),
+    ApiKey.ELECT_LEADERS: ("reassignments", "ElectLeaders"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ("alter_configs", "IncrementalAlterConfigs"),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ("reassignments", "AlterPartitionReassignments"),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: ("reassignments", "ListPartitionReassignments"),
+    ApiKey.OFFSET_DELETE: ("group_offsets", "OffsetDelete"),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: ("client_quotas", "DescribeClientQuotas"),
+    ApiKey.ALTER_CLIENT_QUOTAS: ("client_quotas", "AlterClientQuotas"),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ("scram_credentials", "DescribeUserScramCredentials"),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ("scram_credentials", "AlterUserScramCredentials"),
+    ApiKey.DESCRIBE_QUORUM: ("quorum", "DescribeQuorum"),
+    ApiKey.UPDATE_FEATURES: ("features", "UpdateFeatures"),
+    ApiKey.DESCRIBE_CLUSTER: ("cluster", "DescribeCluster"),
+    ApiKey.DESCRIBE_PRODUCERS: ("producers", "DescribeProducers"),
+    ApiKey.UNREGISTER_BROKER: ("quorum", "UnregisterBroker"),
+    ApiKey.DESCRIBE_TRANSACTIONS: ("transaction_admin", "DescribeTransactions"),
+    ApiKey.LIST_TRANSACTIONS: ("transaction_admin", "ListTransactions"),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: ("consumer_groups", "ConsumerGroupHeartbeat"),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: ("consumer_groups", "ConsumerGroupDescribe"),
+    ApiKey.LIST_CONFIG_RESOURCES: ("alter_configs", "ListConfigResources"),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("cluster", "DescribeTopicPartitions"),
+    ApiKey.SHARE_GROUP_HEARTBEAT: ("share_groups", "ShareGroupHeartbeat"),
+    ApiKey.SHARE_GROUP_DESCRIBE: ("share_groups", "ShareGroupDescribe"),
+    ApiKey.SHARE_FETCH: ("share_fetch", "ShareFetch"),
+    ApiKey.SHARE_ACKNOWLEDGE: ("share_fetch", "ShareAcknowledge"),
+    ApiKey.ADD_RAFT_VOTER: ("quorum", "AddRaftVoter"),
+    ApiKey.REMOVE_RAFT_VOTER: ("quorum", "RemoveRaftVoter"),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: ("streams_groups", "StreamsGroupHeartbeat"),
+    ApiKey.STREAMS_GROUP_DESCRIBE: ("streams_groups", "StreamsGroupDescribe"),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ("share_offsets", "DescribeShareGroupOffsets"),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: ("share_offsets", "AlterShareGroupOffsets"),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: ("share_offsets", "DeleteShareGroupOffsets"),
 }
+"""By API key: the module here that declares the API, and its name, which that of each message begins with."""
+
+
+class DeclaredMessages(Mapping[int, type[Any]]):
+    """By API key, the classes whose names end in `suffix`."""
+
+    def __init__(self, suffix: str) -> None:
+        self._suffix = suffix
+        self._found: dict[int, type[Any]] = {}
+
+    def __getitem__(self, api_key: int) -> type[Any]:
+        found = self._found.get(api_key)
+        if found is None:
+            family, name = FAMILIES[api_key]
+            found = getattr(import_module(f"{__name__}.{family}"), name + self._suffix)
+            self._found[api_key] = found
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(FAMILIES)
+
+    def __len__(self) -> int:
+        return len(FAMILIES)
+
+
+REQUESTS: Final[Mapping[int, type[Any]]] = DeclaredMessages("Request")
 """The declared requests by API key."""
 
-RESPONSES: dict[int, type[Any]] = {
-    schema_of(declared).api_key: declared
-    for declared in (
-        ProduceResponse,
-        FetchResponse,
-        ListOffsetsResponse,
-        MetadataResponse,
-        OffsetCommitResponse,
-        OffsetFetchResponse,
-        FindCoordinatorResponse,
-        JoinGroupResponse,
-        HeartbeatResponse,
-        LeaveGroupResponse,
-        SyncGroupResponse,
-        DescribeGroupsResponse,
-        ListGroupsResponse,
-        SaslHandshakeResponse,
-        ApiVersionsResponse,
-        CreateTopicsResponse,
-        DeleteTopicsResponse,
-        DeleteRecordsResponse,
-        InitProducerIdResponse,
-        OffsetForLeaderEpochResponse,
-        AddPartitionsToTxnResponse,
-        AddOffsetsToTxnResponse,
-        EndTxnResponse,
-        WriteTxnMarkersResponse,
-        TxnOffsetCommitResponse,
-        DescribeAclsResponse,
-        CreateAclsResponse,
-        DeleteAclsResponse,
-        DescribeConfigsResponse,
-        AlterConfigsResponse,
-        AlterReplicaLogDirsResponse,
-        DescribeLogDirsResponse,
-        SaslAuthenticateResponse,
-        CreatePartitionsResponse,
-        CreateDelegationTokenResponse,
-        RenewDelegationTokenResponse,
-        ExpireDelegationTokenResponse,
-        DescribeDelegationTokenResponse,
-        DeleteGroupsResponse,
-        ElectLeadersResponse,
-        IncrementalAlterConfigsResponse,
-        AlterPartitionReassignmentsResponse,
-        ListPartitionReassignmentsResponse,
-        OffsetDeleteResponse,
-        DescribeClientQuotasResponse,
-        AlterClientQuotasResponse,
-        DescribeUserScramCredentialsResponse,
-        AlterUserScramCredentialsResponse,
-        DescribeQuorumResponse,
-        UpdateFeaturesResponse,
-        DescribeClusterResponse,
-        DescribeProducersResponse,
-        UnregisterBrokerResponse,
-        DescribeTransactionsResponse,
-        ListTransactionsResponse,
-        ConsumerGroupHeartbeatResponse,
-        ConsumerGroupDescribeResponse,
-        ListConfigResourcesResponse,
-        DescribeTopicPartitionsResponse,
-        ShareGroupHeartbeatResponse,
-        ShareGroupDescribeResponse,
-        ShareFetchResponse,
-        ShareAcknowledgeResponse,
-        AddRaftVoterResponse,
-        RemoveRaftVoterResponse,
-        StreamsGroupHeartbeatResponse,
-        StreamsGroupDescribeResponse,
-        DescribeShareGroupOffsetsResponse,
-        AlterShareGroupOffsetsResponse,
-        DeleteShareGroupOffsetsResponse,
-    )
-}
+RESPONSES: Final[Mapping[int, type[Any]]] = DeclaredMessages("Response")
 """The declared replies by API key."""

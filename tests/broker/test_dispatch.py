@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -104,6 +105,21 @@ def reply_of(chunks: Any, version: int = 3) -> EndTxnResponse:
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     assert int.from_bytes(frame[4:8], "big") == 77
     return decode(EndTxnResponse, frame, version, 9 if version >= 3 else 8)
+
+
+class NotReadable(dict[int, Api]):
+    """APIs whose modules cannot be read: there may be no descriptor left."""
+
+    def get(self, key: int, default: Any = None) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+
+async def test_an_api_that_cannot_be_loaded_closes_the_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker.dispatch, "APIS", NotReadable())
+    with pytest.raises(CloseConnection, match=r"API key 26 cannot be loaded: .*Too many open files"):
+        world.end_txn()
 
 
 async def test_an_unstable_version_is_served_only_where_it_is_switched_on(world: World) -> None:

@@ -8,6 +8,10 @@ import sys
 
 from crc32c import crc32c
 
+from broker.handlers.served import SERVED
+from protocol.api_keys import ApiKey
+from protocol.messages import FAMILIES
+
 IMPORTED = """
 from broker.lean_imports import import_libraries
 import_libraries()
@@ -33,6 +37,27 @@ NOT_IMPORTED = {
     "ssl",
     "zipfile",
 }
+# Asked for all the time: the first request must not wait until what answers it is imported.
+HOT_APIS = {
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.API_VERSIONS,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+}
 
 
 def run(program: str) -> str:
@@ -45,6 +70,16 @@ def test_a_broker_starts_without_what_it_does_not_need() -> None:
     modules = set(json.loads(run(IMPORTED + PRINT_MODULES)))
     assert {"uvloop", "structlog", "crc32c._crc32c"} <= modules
     assert not modules & NOT_IMPORTED
+
+
+def test_only_the_handlers_that_are_asked_for_all_the_time_are_there_from_the_start() -> None:
+    modules = set(json.loads(run(IMPORTED + PRINT_MODULES)))
+    # Which operations on a group there are is asked for there, too.
+    assert {SERVED[key].module for key in HOT_APIS} | {"group_admin"} == {
+        row.module for row in SERVED.values() if f"broker.handlers.{row.module}" in modules
+    }
+    assert {f"protocol.messages.{FAMILIES[key][0]}" for key in HOT_APIS} <= modules
+    assert not {f"protocol.messages.{family}" for family in ("acls", "reassignments", "share_fetch")} & modules
 
 
 def test_the_function_of_crc32c_is_the_packages_own() -> None:
@@ -114,6 +149,10 @@ lean_imports.import_libraries()
 assert "crc32c" not in sys.modules
 del sys.modules["crc32c._crc32c"]
 from crc32c import crc32c
+
+from broker.handlers.served import SERVED
+from protocol.api_keys import ApiKey
+from protocol.messages import FAMILIES
 assert crc32c(b"123456789") == 0xE3069283
 """
     run(program)

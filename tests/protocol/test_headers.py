@@ -83,6 +83,7 @@ def test_an_undeclared_api_has_the_oldest_headers() -> None:
 def test_the_tables_of_messages_pair_requests_with_replies() -> None:
     assert list(REQUESTS) == list(RESPONSES) == sorted(REQUESTS)
     for api_key, request in REQUESTS.items():
+        assert schema_of(request).api_key == schema_of(RESPONSES[api_key]).api_key == api_key
         assert schema_of(request).versions == schema_of(RESPONSES[api_key]).versions
         assert schema_of(request).flexible == schema_of(RESPONSES[api_key]).flexible
         name = request.__name__.removesuffix("Request")
