@@ -90,7 +90,7 @@ def _bind(listener: Listener, settings: Settings) -> socket.socket:
     where = Endpoint(listener.name, listener.host, listener.port)
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            listener.host or "0.0.0.0",  # an empty host asks for all interfaces
+            _encoded(listener.host or "0.0.0.0"),  # an empty host asks for all interfaces
             listener.port,
             type=socket.SOCK_STREAM,
             flags=socket.AI_PASSIVE,
@@ -115,6 +115,12 @@ def _bind(listener: Listener, settings: Settings) -> socket.socket:
         bound.close()
         raise StartError(f"cannot listen on {where}: {_bind_advice(error)}") from None
     return bound
+
+
+def _encoded(host: str) -> str | bytes:
+    """What IDNA makes of a host, without the tables of Unicode where none of it is needed; else the host as it is."""
+    needs_no_tables = host.isascii() and all(0 < len(label) < 64 for label in host.split("."))
+    return host.encode() if needs_no_tables else host
 
 
 def _bind_advice(error: OSError) -> str:

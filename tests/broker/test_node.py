@@ -17,7 +17,7 @@ from broker.config import Settings
 from broker.disk import StorageError
 from broker.node import Node
 from broker.quotas.entities import QuotaKey, entity_of
-from broker.server import StartError
+from broker.server import StartError, _encoded
 from protocol.errors import ErrorCode
 from protocol.headers import encode_request_header, request_header_version, response_header_version
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -396,3 +396,21 @@ async def test_what_a_client_sends_closes_its_own_connection_only(tmp_path: Path
             9,
         )
         assert metadata.topics[0].error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("host", "encoded"),
+    [
+        ("127.0.0.1", b"127.0.0.1"),
+        ("::1", b"::1"),
+        ("broker-1.example", b"broker-1.example"),
+        ("brøker.example", "brøker.example"),
+        ("two..dots", "two..dots"),
+        ("x" * 64, "x" * 64),
+        ("", ""),
+    ],
+)
+def test_a_host_is_encoded_only_where_idna_would_not_change_it(host: str, encoded: str | bytes) -> None:
+    assert _encoded(host) == encoded
+    if isinstance(encoded, bytes):
+        assert host.encode("idna") == encoded
