@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from types import ModuleType
+
+from protocol.deferred import deferred
 
 
 def import_libraries() -> None:
@@ -18,24 +20,23 @@ def import_libraries() -> None:
     if "asyncio" not in sys.modules and "uvloop" not in sys.modules:
         _import_asyncio_without_openssl()
     if "structlog" not in sys.modules:
-        # For tracebacks in colour, which the broker's log never shows.
-        with _in_place_of("rich", None):
-            importlib.import_module("structlog")
+        _import_structlog_alone()
     if "crc32c" not in sys.modules:
         _import_crc32c_without_its_version()
 
 
 def _import_asyncio_without_openssl() -> None:
-    """Every listener is PLAINTEXT. asyncio does without `ssl` where there is none; uvloop wants its names."""
-    with _in_place_of("ssl", None):
+    """Every listener is PLAINTEXT. asyncio does without `ssl` where there is none; uvloop wants its names.
+
+    `locale` is what asyncio needs for the output of other processes: it has a table of all languages.
+    """
+    with _in_place_of({"ssl": None, "locale": deferred("locale")}):
         importlib.import_module("asyncio")
     try:
-        with _in_place_of("ssl", _NamesOfSsl("ssl")):
+        with _in_place_of({"ssl": _NamesOfSsl("ssl")}):
             importlib.import_module("uvloop")
     except AttributeError:
-        # One that wants more names than are known here; it is imported when the loop is made, with all it asks for.
-        for name in [name for name in sys.modules if name.partition(".")[0] == "uvloop"]:
-            del sys.modules[name]
+        _leave_to_others("uvloop")
 
 
 class _NamesOfSsl(ModuleType):
@@ -56,6 +57,27 @@ class _NamesOfSsl(ModuleType):
     class CertificateError(SSLError, ValueError): ...
 
 
+def _import_structlog_alone() -> None:
+    """Without rich, for tracebacks in colour, which the broker's log never shows, and what Twisted's loggers need."""
+    try:
+        with _in_place_of({"rich": None, "structlog.twisted": None, "pickle": _NamesOfPickle("pickle")}):
+            importlib.import_module("structlog")
+    except ImportError:
+        _leave_to_others("structlog")
+
+
+class _NamesOfPickle(ModuleType):
+    """What structlog takes from `pickle`, for loggers that are pickled."""
+
+    class PicklingError(Exception): ...
+
+
+def _leave_to_others(package: str) -> None:
+    """One that wants more names than are known here is imported where it is used, with all that it asks for."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
+
+
 def _import_crc32c_without_its_version() -> None:
     """Only the function: to find out the version of the package, it imports e-mail, archives and calendars."""
     found = PathFinder.find_spec("crc32c")
@@ -72,13 +94,16 @@ def _import_crc32c_without_its_version() -> None:
 
 
 @contextmanager
-def _in_place_of(name: str, stand_in: ModuleType | None) -> Iterator[None]:
-    """While others are imported, a module is this one; with None it cannot be imported. Nothing, where it has been."""
-    if name in sys.modules:
-        yield
-        return
-    sys.modules[name] = stand_in  # type: ignore[assignment]  # None is how Python spells "cannot be imported"
+def _in_place_of(stand_ins: Mapping[str, ModuleType | None]) -> Iterator[None]:
+    """While others are imported, these modules are others; with None they cannot be imported.
+
+    One that has been imported already stays as it is.
+    """
+    names = [name for name in stand_ins if name not in sys.modules]
+    for name in names:
+        sys.modules[name] = stand_ins[name]  # type: ignore[assignment]  # None is how Python spells "cannot be imported"
     try:
         yield
     finally:
-        del sys.modules[name]
+        for name in names:
+            del sys.modules[name]

@@ -31,7 +31,9 @@ NOT_IMPORTED = {
     "importlib.metadata",
     "ipaddress",
     "kafka",
+    "locale",
     "lzma",
+    "pickle",
     "re2",
     "rich",
     "ssl",
@@ -138,6 +140,26 @@ async def main(): return 1
 assert uvloop.run(main()) == 1
 """
     run(program)
+
+
+def test_a_log_library_that_wants_more_is_imported_with_it() -> None:
+    program = """
+import sys
+from broker import lean_imports
+del lean_imports._NamesOfPickle.PicklingError
+lean_imports.import_libraries()
+assert "pickle" not in sys.modules and "structlog" not in sys.modules
+import structlog
+assert "pickle" in sys.modules
+structlog.get_logger().info("it works")
+"""
+    run(program)
+
+
+def test_the_encoding_of_the_language_is_found_when_it_is_asked_for() -> None:
+    program = "import subprocess, codecs; encoding = subprocess._text_encoding(); import locale\n"
+    program += "assert codecs.lookup(encoding) == codecs.lookup(locale.getencoding()) or sys.flags.utf8_mode"
+    run(IMPORTED + program)
 
 
 def test_a_crc32c_of_another_make_is_imported_as_a_whole() -> None:
