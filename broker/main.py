@@ -1,60 +1,103 @@
-"""The `fencepost` command. Subcommands are imported when they are used, so that `serve` starts without client
-libraries."""
+"""The entry point of the `fencepost` command; a broker is started without click, which it does not need: 1 MB.
+
+Only options as the manual writes them are read here. Whatever else there is, `--help` or a mistake, is left to click.
+"""
 
 from __future__ import annotations
 
 import gc
-import importlib
-
-import click
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, NoReturn
 
 from broker.lean_imports import import_libraries
 
-# Each is a click command of this name in the module of broker.cli with the same name.
-COMMANDS = ("serve", "ping", "topics", "produce", "consume", "groups", "transactions")
+LOG_FORMATS: Final = ("human", "json")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 # While `serve` is imported, which makes a hundred thousand objects that stay: often enough that the classes thrown away
 # on the way (those that were given slots) leave room for others, seldom enough to take little time.
 IMPORT_COLLECTION_THRESHOLD = 20_000
 
+# With these click has something else to do, or an option to add.
+_VARIABLES_OF_CLICK = ("_FENCEPOST_COMPLETE", "FENCEPOST_CONFIG")
 
-class LazyGroup(click.Group):
-    """A group whose commands are in modules that are imported only when one of them is asked for."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+class ServeOptions(NamedTuple):
+    """The options of `fencepost serve`, in the order in which the function takes them."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+    listeners: tuple[str, ...] = ()
+    data_dir: str | None = None
+    properties_path: str | None = None
+    assignments: tuple[str, ...] = ()
+    log_format: str | None = None
+    log_level: str | None = None
+
+
+_SINGLE: Final = {
+    "--data-dir": "data_dir",
+    "--config": "properties_path",
+    "--log-format": "log_format",
+    "--log-level": "log_level",
+}
+_REPEATED: Final = {"--listener": "listeners", "--set": "assignments"}
+
+
+def plain_serve_options(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions | None:
+    """What click would make of the arguments of `fencepost`; None where that takes click to find out."""
+    if arguments[:1] != ["serve"] or any(name in environment for name in _VARIABLES_OF_CLICK):
+        return None
+    single: dict[str, str] = {}
+    repeated: dict[str, tuple[str, ...]] = {}
+    left = list(reversed(arguments[1:]))
+    while left:
+        option, has_value, value = left.pop().partition("=")
+        if not has_value:
+            value = left.pop() if left else ""
+        if not value or value.startswith("-"):
             return None
-        if cmd_name == "serve":
-            gc.set_threshold(IMPORT_COLLECTION_THRESHOLD, 1_000, 1_000)
-            import_libraries()
-        command: click.Command = getattr(importlib.import_module(f"broker.cli.{cmd_name}"), cmd_name)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            import difflib
-
-            nearest = difflib.get_close_matches(name, COMMANDS, 1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"the commands are {', '.join(COMMANDS)}"
-            raise click.UsageError(f"there is no command {name!r}; {hint}", ctx)
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="fencepost", prog_name="fencepost")
-def fencepost() -> None:
-    """A broker that speaks the Kafka wire protocol, and commands to try it out."""
+        if option in _REPEATED:
+            name = _REPEATED[option]
+            repeated[name] = (*repeated.get(name, ()), value)
+        elif option in _SINGLE and _SINGLE[option] not in single:
+            single[_SINGLE[option]] = value
+        else:
+            return None
+    options = ServeOptions(**single, **repeated)  # type: ignore[arg-type]  # each dictionary has names of its own type
+    if options.log_format not in (None, *LOG_FORMATS) or options.log_level not in (None, *LOG_LEVELS):
+        return None
+    return options
 
 
 def main() -> None:
     """Entry point of the console script and of `python -m broker`."""
-    fencepost(prog_name="fencepost")
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["serve"]:
+        gc.set_threshold(IMPORT_COLLECTION_THRESHOLD, 1_000, 1_000)
+        import_libraries()
+    options = plain_serve_options(arguments, os.environ)
+    if options is None:
+        from broker.cli.commands import fencepost
+
+        fencepost(prog_name="fencepost")
+        return
+    try:
+        from broker.cli.serve import serve
+
+        serve(*options)
+    except (KeyboardInterrupt, EOFError, OSError) as error:
+        _end_as_a_command(error)
+
+
+def _end_as_a_command(error: BaseException) -> NoReturn:
+    """What becomes of a command that was interrupted, or whose output nobody reads, is for click to say."""
+    import click
+
+    def fail() -> None:
+        raise error
+
+    click.Command("fencepost", callback=fail).main(args=[])
 
 
 if __name__ == "__main__":

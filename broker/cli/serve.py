@@ -11,7 +11,6 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, NoReturn
 
-import click
 import structlog
 
 from broker.config import ConfigurationError, Endpoint, Entry, LoadedSettings, Settings, load_settings
@@ -19,7 +18,7 @@ from broker.config.listeners import parse_endpoint
 from broker.disk import StorageError, remedy
 from broker.freed_memory import keep_freed_memory
 from broker.loggers import Loggers
-from broker.logging import LEVELS, configure_logging
+from broker.logging import configure_logging
 from broker.node import Node
 from broker.server import StartError
 
@@ -29,26 +28,6 @@ EXIT_NOT_STARTED = 1
 EXIT_BAD_SETTINGS = 2
 
 
-@click.command()
-@click.option(
-    "--listener",
-    "listeners",
-    multiple=True,
-    metavar="HOST:PORT",
-    help="Where to listen; port 0 takes a free one; may be given again.  [default: 127.0.0.1:9092]",
-)
-@click.option("--data-dir", metavar="DIRECTORY", help="Where everything is kept (log.dirs).  [default: ./data]")
-@click.option(
-    "--config",
-    "properties_path",
-    metavar="FILE",
-    envvar="FENCEPOST_CONFIG",
-    show_envvar=True,
-    help="A properties file with Kafka's names, such as an existing server.properties.",
-)
-@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; may be given again.")
-@click.option("--log-format", type=click.Choice(["human", "json"]), help="How the broker's own log is written.")
-@click.option("--log-level", type=click.Choice(list(LEVELS)), help="The least important events that are logged.")
 def serve(
     listeners: tuple[str, ...],
     data_dir: str | None,
@@ -57,13 +36,7 @@ def serve(
     log_format: str | None,
     log_level: str | None,
 ) -> None:
-    """Run a broker until SIGTERM or Ctrl-C.
-
-    Settings come from --config, then variables FENCEPOST_<NAME> (FENCEPOST_NUM_PARTITIONS=3), then --set, then the
-    other options; the later is the stronger. docs/configuration.md lists them.
-
-    When clients are served, one line on standard output says where; the broker's log goes to standard error.
-    """
+    """Run a broker until SIGTERM or Ctrl-C; the options are those of the command. Ends the process where it cannot."""
     given = {
         ("listeners", "--listener"): ",".join(_listener(text, index) for index, text in enumerate(listeners)) or None,
         ("log.dirs", "--data-dir"): data_dir,

@@ -24,8 +24,9 @@ NOT_IMPORTED = {
     "_hashlib",  # OpenSSL
     "_ssl",
     "argparse",
+    "click",
     "cramjam",
-    "ctypes.util",
+    "ctypes",
     "difflib",
     "email",
     "importlib.metadata",

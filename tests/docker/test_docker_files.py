@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from broker.cli.serve import serve
+from broker.cli.commands import fencepost
+from broker.cli.serve_command import serve
 from broker.config import load_settings, parse_listeners
-from broker.main import fencepost
 from tests.docker.docker_files import DOCKER, ROOT, Dockerfile, compose
 
 BROKER = Dockerfile(DOCKER / "Dockerfile")

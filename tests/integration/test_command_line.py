@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from broker.main import fencepost
+from broker.cli.commands import fencepost
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.record_batch import Record, build_batch
 from tests.support.broker_process import ROOT, BrokerProcess

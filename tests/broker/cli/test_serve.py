@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.main import COMMANDS, fencepost
+from broker.cli.commands import COMMANDS, fencepost
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVE = [sys.executable, "-m", "broker", "serve"]

@@ -1,0 +1,109 @@
+"""The options of `fencepost serve` that are read without click: always what click would have read, or nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.cli.commands import fencepost
+from broker.cli.serve_command import serve
+from broker.logging import LEVELS
+from broker.main import LOG_FORMATS, LOG_LEVELS, ServeOptions, plain_serve_options
+
+OPTIONS = ["--listener", "--data-dir", "--config", "--set", "--log-format", "--log-level", "--help", "-h", "--", "--l"]
+VALUES = ["127.0.0.1:0", "data", "", "a=b", "-", "-x", "--set", "json", "human", "debug", "WARNING", "two words", "ü"]
+arguments = st.lists(
+    st.one_of(
+        st.sampled_from(OPTIONS),
+        st.sampled_from(VALUES),
+        st.builds("{}={}".format, st.sampled_from(OPTIONS), st.sampled_from(VALUES)),
+    ),
+    max_size=8,
+)
+
+
+def options_of_click(given: list[str]) -> ServeOptions:
+    parameters = serve.make_context("serve", given, **fencepost.context_settings).params
+    return ServeOptions(**parameters)
+
+
+@given(arguments)
+def test_what_is_read_without_click_is_what_click_reads(arguments: list[str]) -> None:
+    options = plain_serve_options(["serve", *arguments], {})
+    if options is not None:
+        assert options == options_of_click(arguments)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["--listener", "--set"]), st.sampled_from(["a:1", "b=2", "c"]))),
+    st.dictionaries(st.sampled_from(["--data-dir", "--config"]), st.sampled_from(["d", "e f", "g=h"])),
+    st.booleans(),
+)
+def test_correct_options_are_read_without_click(
+    repeated: list[tuple[str, str]], single: dict[str, str], with_equals_sign: bool
+) -> None:
+    pairs = [*repeated, *single.items(), ("--log-format", "json"), ("--log-level", "debug")]
+    given = (
+        [f"{option}={value}" for option, value in pairs]
+        if with_equals_sign
+        else [part for pair in pairs for part in pair]
+    )
+    options = plain_serve_options(["serve", *given], {})
+    assert options is not None
+    assert options == options_of_click(given)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["ping"],
+        ["--help"],
+        ["serve", "--help"],
+        ["serve", "--listener"],
+        ["serve", "--log-format", "xml"],
+        ["serve", "--log-level", "loud"],
+        ["serve", "--data-dir", "a", "--data-dir", "b"],
+        ["serve", "data"],
+    ],
+    ids=" ".join,
+)
+def test_help_and_mistakes_are_left_to_click(arguments: list[str]) -> None:
+    assert plain_serve_options(arguments, {}) is None
+
+
+@pytest.mark.parametrize("name", ["FENCEPOST_CONFIG", "_FENCEPOST_COMPLETE"])
+def test_what_click_takes_from_the_environment_is_left_to_click(name: str) -> None:
+    assert plain_serve_options(["serve"], {}) == ServeOptions()
+    assert plain_serve_options(["serve"], {name: "x"}) is None
+
+
+def test_the_choices_are_those_of_the_command() -> None:
+    choices = {
+        option.name: tuple(option.type.choices) for option in serve.params if isinstance(option.type, click.Choice)
+    }
+    assert choices == {"log_format": LOG_FORMATS, "log_level": LOG_LEVELS}
+    assert tuple(LEVELS) == LOG_LEVELS
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [("KeyboardInterrupt()", "\nAborted!\n"), ("BrokenPipeError(errno.EPIPE, 'nobody reads')", "")],
+    ids=["Ctrl-C", "closed pipe"],
+)
+def test_a_start_that_is_interrupted_ends_as_every_command_does(error: str, said: str) -> None:
+    program = f"""
+import errno, sys, broker.main
+import broker.cli.serve
+def serve(*options): raise {error}
+broker.cli.serve.serve = serve
+sys.argv = ["fencepost", "serve"]
+broker.main.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
+    assert (ended.returncode, ended.stderr) == (1, said)
