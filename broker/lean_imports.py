@@ -1,6 +1,6 @@
 """The libraries of `fencepost serve`, imported without what they import beside and a broker never uses.
 
-That is 8 MB of an idle broker, and a quarter of the time of its start.
+That is 8 MB of an idle broker, and much of the time of its start.
 """
 
 from __future__ import annotations
