@@ -7,12 +7,15 @@ Utils.computeTopicHash.
 
 from __future__ import annotations
 
-# As hashlib has it, which also loads OpenSSL: 4 MB.
-from _blake2 import blake2b
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from struct import Struct
 from typing import Protocol
+
+try:  # as hashlib has it, which also loads OpenSSL: 4 MB
+    from _blake2 import blake2b
+except ImportError:
+    from hashlib import blake2b
 
 _TOPIC = Struct(">16sii")  # topic id, count of partitions, length of the name
 _HASH = Struct(">q")
