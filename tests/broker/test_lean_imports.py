@@ -26,7 +26,6 @@ NOT_IMPORTED = {
     "argparse",
     "click",
     "cramjam",
-    "ctypes",
     "difflib",
     "email",
     "importlib.metadata",
