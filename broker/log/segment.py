@@ -32,6 +32,7 @@ SMALL_READ_BYTES = 64 * 1024  # read whoever asks, with what lies around; more t
 _WALK = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
 _LENGTH_OVERHEAD = 12
 _SMALLEST_LENGTH = HEADER_BYTES - _LENGTH_OVERHEAD
+_NOT_APPENDED_TO = 2**63 - 1  # above all offsets
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -84,6 +85,8 @@ class Segment:
         "_first_timestamp_ms",
         "_index_interval_bytes",
         "_indexes_were_read",
+        "_last_batch_offset",
+        "_last_batch_position",
         "_max_timestamp_ms",
         "_offset_index",
         "_offset_of_max_timestamp",
@@ -118,6 +121,9 @@ class Segment:
         self.log: LogFile = disk.open(self.path(log_suffix))
         self._index_interval_bytes = index_interval_bytes
         self._bytes_since_index_entry = 0
+        # Of the batch appended last, which readers at the end of the log ask for next: above which offset it begins.
+        self._last_batch_offset = _NOT_APPENDED_TO
+        self._last_batch_position = 0
         self._first_timestamp_ms: int | None = None
         self._max_timestamp_ms: int | None = None
         self._offset_of_max_timestamp = base_offset
@@ -160,6 +166,7 @@ class Segment:
             self._max_timestamp_ms = max_timestamp_ms
             self._offset_of_max_timestamp = last_offset
         self._index_batch(last_offset, position, file.size_bytes - position)
+        self._last_batch_offset, self._last_batch_position = self.next_offset, position
         self.next_offset = last_offset + 1
 
     def _index_batch(self, last_offset: int, position: int, size_bytes: int) -> None:
@@ -219,6 +226,10 @@ class Segment:
     def _read(
         self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool, is_lazy: bool
     ) -> SegmentRead | None:
+        if self._last_batch_offset <= offset < self.next_offset <= bound_offset:
+            found = self._read_last_batch(max_bytes, minimum_one_batch=minimum_one_batch)
+            if found is not None:
+                return found
         index = self.offset_index
         size_bytes = self.log.size_bytes
         first_position = chunk_position = index.position_before(offset - self.base_offset)
@@ -282,6 +293,25 @@ class Segment:
         limit = min(limit, chunk_position + len(chunk))
         end = self._end_of_batches(batch_position, limit, bound_offset, chunk, chunk_position)
         return SegmentRead(chunk[start : end - chunk_position], end)
+
+    def _read_last_batch(self, max_bytes: int, *, minimum_one_batch: bool) -> SegmentRead | None:
+        """The batch appended last, without looking for it; None where it is not to be read whole and at once, or where
+        the file holds something else, which is for those to tell who walk there."""
+        position = self._last_batch_position
+        size_bytes = self.log.size_bytes - position
+        if not 0 < size_bytes <= SMALL_READ_BYTES or (size_bytes > max_bytes and not minimum_one_batch):
+            return None
+        chunk = self.log.read(position, size_bytes)
+        if len(chunk) < _WALK.size:
+            return None
+        base_offset, length, last_offset_delta = _WALK.unpack_from(chunk)
+        if (
+            base_offset < self._last_batch_offset
+            or base_offset + last_offset_delta + 1 != self.next_offset
+            or length + _LENGTH_OVERHEAD != len(chunk)
+        ):
+            return None
+        return SegmentRead(chunk, position + len(chunk))
 
     def _slice(self, position: int, end: int) -> SegmentRead:
         length_bytes = end - position
@@ -592,6 +622,7 @@ class Segment:
     def truncate(self, position: int) -> None:
         """Cut the log file; the indexes must be rebuilt afterwards."""
         self.log.truncate(position)
+        self._last_batch_offset = _NOT_APPENDED_TO
 
     def close(self) -> None:
         self.log.close()

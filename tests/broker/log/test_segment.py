@@ -128,6 +128,51 @@ def test_a_lazy_read_finds_what_an_eager_one_does(
         disk.close()
 
 
+@given(
+    sizes_bytes=st.lists(st.integers(1, 3_000), min_size=1, max_size=10),
+    records=st.integers(1, 3),
+    gap=st.integers(0, 2),
+    max_bytes=st.integers(0, 10_000),
+    bound_below_end=st.integers(0, 3),
+    minimum_one_batch=st.booleans(),
+)
+def test_the_batch_appended_last_is_read_as_one_that_was_there_when_the_segment_was_opened(
+    sizes_bytes: list[int],
+    records: int,
+    gap: int,
+    max_bytes: int,
+    bound_below_end: int,
+    minimum_one_batch: bool,
+) -> None:
+    with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as directory:
+        patched.setattr("broker.log.segment.SMALL_READ_BYTES", 1_500)
+        disk = LocalDisk()
+        segment = Segment(disk, directory, 100, next_offset=100, index_interval_bytes=512)
+        for size_bytes in sizes_bytes:
+            offset = segment.next_offset + gap  # a log that was compacted elsewhere
+            last_offset = offset + records - 1
+            segment.append((batch_of(offset, records=records, value_bytes=size_bytes),), last_offset, 1000)
+        opened = Segment(disk, directory, 100, next_offset=segment.next_offset, index_interval_bytes=512)
+        opened.rebuild_indexes()
+        bound = segment.next_offset - bound_below_end
+        for offset in range(segment.next_offset - 3, segment.next_offset + 1):
+            found = [
+                content_of(one.read(offset, max_bytes, bound, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy))
+                for one in (segment, opened)
+                for is_lazy in (False, True)
+            ]
+            assert found == [found[-1]] * 4
+        disk.close()
+
+
+def test_the_batch_appended_last_is_read_without_what_lies_around_it(segment: Segment) -> None:
+    fill(segment, 30)
+    file = CountedFile(bytes(segment.log.read(0, segment.size_bytes)))
+    segment.log = file
+    assert offsets_of(segment, 129, 1_000) == [129]
+    assert file.reads == [(29 * len(batch_of(0)), len(batch_of(0)))]
+
+
 def test_a_lazy_read_takes_little_from_the_file_however_much_it_finds(segment: Segment) -> None:
     fill(segment, 30, records=2, value_bytes=50_000)
     file = CountedFile(bytes(segment.log.read(0, segment.size_bytes)))
@@ -282,6 +327,22 @@ def test_a_batch_whose_header_cannot_be_right_is_an_error_and_neither_skipped_no
         with pytest.raises(StorageError, match=f"damaged at position {position}:"):
             segment.read(offset, 10_000, FAR, minimum_one_batch=True)
     assert offsets_of(segment, 100, 2 * len(batch_of(0))) == [100, 101]
+
+
+def test_a_batch_appended_last_whose_header_cannot_be_right_is_an_error(segment: Segment) -> None:
+    for count, (field_position, content) in enumerate([(8, b"\xff" * 4), (0, bytes(8)), (23, b"\xff" * 4)], start=1):
+        fill(segment, 3)
+        position = (3 * count - 1) * len(batch_of(0))
+        with open(segment.log.path, "r+b") as file:
+            file.seek(position + field_position)
+            whole = file.read(len(content))
+            file.seek(position + field_position)
+            file.write(content)
+            file.flush()
+            with pytest.raises(StorageError, match=f"damaged at position {position}:"):
+                segment.read(segment.next_offset - 1, 10_000, FAR, minimum_one_batch=True)
+            file.seek(position + field_position)
+            file.write(whole)
 
 
 def test_a_file_that_ends_within_a_batch_is_an_error_for_who_reads_on(segment: Segment) -> None:
