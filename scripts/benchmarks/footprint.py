@@ -106,8 +106,8 @@ FIGURES = (
         ratio_targets=(RatioTarget("start to first answer", 0.2), RatioTarget("idle memory", 0.08)),
         subjects=COMPARED,
         is_headline=True,
-        in_the_way="an interpreter with its event loop, TLS and SQLite takes 22 MiB before any broker's code; its "
-        "log library takes 6, and the broker with its messages and other libraries 12 more.",
+        in_the_way="an interpreter with its event loop and SQLite takes 17 MiB before any broker's code, most of them "
+        "for files that are mapped; the broker with its messages and other libraries takes 13 more.",
     ),
     Figure(
         name="warm-memory",
