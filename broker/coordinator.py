@@ -69,9 +69,6 @@ class PartitionState(Enum):
     OFFLINE = "offline"
 
 
-_ACTIVE = PartitionState.ACTIVE
-
-
 @dataclass(slots=True)
 class CoordinatorPartition(Generic[S]):
     """One partition of the internal topic with the shard that its records make up."""
@@ -151,17 +148,14 @@ class CoordinatorRuntime(Generic[S]):
         Raises CoordinatorRefusal when the partition cannot answer, also when its log could not be written.
         """
         partition = self._partitions.get(index)
-        if partition is None or partition.state is not _ACTIVE:
+        if partition is None or partition.state is not PartitionState.ACTIVE:
             await self._wait_for_load(index)
             partition = self.partition(index)
         decision = decide(partition.shard)
         reply = decision.reply
         if not isinstance(reply, Parked):
             self._carry_out(partition, decision)
-            if decision.answers:
-                await self._deliver(partition, decision)
-            else:
-                await self._durable(partition)
+            await self._deliver(partition, decision)
             return reply
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         partition.parked[reply.token] = waiting

@@ -79,9 +79,3 @@ class _Varints(dict[int, bytes]):
 
 VARINTS: Final[Mapping[int, bytes]] = _Varints((value, _encoded(value)) for value in range(-64, 512))
 """Every signed integer as `write_varint` writes it. Most lengths and distances are looked up, others encoded anew."""
-
-
-def varint_size_bytes(value: int) -> int:
-    """How many bytes `write_varint` appends for `value`."""
-    value = value << 1 if value >= 0 else ~value << 1 | 1
-    return max(1, (value.bit_length() + 6) // 7)

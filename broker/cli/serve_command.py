@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from broker.cli.serve import serve as run_broker
@@ -28,14 +30,7 @@ from broker.logging import LEVELS
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; may be given again.")
 @click.option("--log-format", type=click.Choice(["human", "json"]), help="How the broker's own log is written.")
 @click.option("--log-level", type=click.Choice(list(LEVELS)), help="The least important events that are logged.")
-def serve(
-    listeners: tuple[str, ...],
-    data_dir: str | None,
-    properties_path: str | None,
-    assignments: tuple[str, ...],
-    log_format: str | None,
-    log_level: str | None,
-) -> None:
+def serve(**options: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
     Settings come from --config, then variables FENCEPOST_<NAME> (FENCEPOST_NUM_PARTITIONS=3), then --set, then the
@@ -43,4 +38,4 @@ def serve(
 
     When clients are served, one line on standard output says where; the broker's log goes to standard error.
     """
-    run_broker(listeners, data_dir, properties_path, assignments, log_format, log_level)
+    run_broker(**options)

@@ -52,11 +52,7 @@ def init_producer_id_failed(request: InitProducerIdRequest, error: ErrorCode, ve
     return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
 
 
-@api(
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    failed=init_producer_id_failed,
-)
+@api(InitProducerIdRequest, InitProducerIdResponse, failed=init_producer_id_failed)
 async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """A producer asks for its identity; with a transactional id that ends whatever an earlier session has left open."""
     reply = await context.services.transactions.init_producer_id(
@@ -109,8 +105,7 @@ async def handle_add_partitions_to_txn(
     for topic in topics:
         if topic.name in INTERNAL_TOPICS:
             # Clients never write to internal topics; their own offsets join a transaction through AddOffsetsToTxn.
-            refused = (partition for partition in partitions if partition.topic == topic.name)
-            errors |= dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            errors |= dict.fromkeys(_partitions([topic]), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if errors:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_not_attempted(topics, errors))
     error = await services.transactions.add_partitions(
