@@ -71,6 +71,13 @@ class LogFile(Protocol):
         """Up to `length_bytes` from `position`; shorter only at the end of the file."""
         ...
 
+    def read_to_send(self, position: int, length_bytes: int) -> memoryview:
+        """As `read`, of bytes that are only handed to the system, to send: it may be the page cache's own memory.
+
+        Nobody else may touch them. Where a disk fails later, the system fails to send them; this process would die.
+        """
+        ...
+
     def truncate(self, size_bytes: int) -> None: ...
 
     def close(self) -> None: ...

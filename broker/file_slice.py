@@ -31,14 +31,14 @@ class FileSlice:
         return self._length_bytes
 
     def pieces(self) -> Iterator[memoryview]:
-        """Its bytes, in pieces of at most PIECE_BYTES, each read when it is asked for.
+        """Its bytes, in pieces of at most PIECE_BYTES, each read when it is asked for, and only to be sent.
 
         Raises StorageError: for a file that cannot be read, or was closed meanwhile because its segment was deleted.
         """
         position, end = self._position, self._position + self._length_bytes
         while position < end:
             try:
-                piece = self._file.read(position, min(PIECE_BYTES, end - position))
+                piece = self._file.read_to_send(position, min(PIECE_BYTES, end - position))
                 if not piece:
                     raise StorageError(f"{self._file.path} ends at byte {position}, before byte {end}")
             except StorageError as error:

@@ -4,14 +4,17 @@ tell who failed."""
 from __future__ import annotations
 
 import errno
+import mmap
 import os
+import random
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from broker.disk import StorageError
-from broker.local_disk import LocalDisk
+from broker.local_disk import SMALLEST_MAPPED_BYTES, LocalDisk
 
 
 @pytest.fixture
@@ -29,6 +32,83 @@ def test_what_was_appended_is_read_back_from_any_position(disk: LocalDisk, tmp_p
     assert bytes(file.read(2, 4)) == b"cdef"
     assert bytes(file.read(8, 100)) == b"ij"
     assert bytes(file.read(10, 1)) == b""
+
+
+MANY_BYTES = 2 * SMALLEST_MAPPED_BYTES
+
+
+@pytest.mark.parametrize("position", [0, 1, 4_095, 4_096, 300_000])
+@pytest.mark.parametrize("length_bytes", [1, SMALLEST_MAPPED_BYTES - 1, SMALLEST_MAPPED_BYTES, MANY_BYTES])
+def test_what_is_read_to_be_sent_is_what_is_read(
+    disk: LocalDisk, tmp_path: Path, position: int, length_bytes: int
+) -> None:
+    file = disk.open(str(tmp_path / "file"))
+    file.append(random.Random(position).randbytes(MANY_BYTES + 100))
+    assert bytes(file.read_to_send(position, length_bytes)) == bytes(file.read(position, length_bytes))
+
+
+def test_much_that_is_read_to_be_sent_is_not_copied_and_outlives_the_file(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = disk.open(str(tmp_path / "file"))
+    content = bytes(range(256)) * (MANY_BYTES // 256)
+    file.append(content)
+    monkeypatch.delattr(os, "pread")
+    before = len(os.listdir("/proc/self/fd"))
+    piece = file.read_to_send(1, MANY_BYTES - 2)
+    file.close()
+    disk.delete(str(tmp_path / "file"))
+    assert bytes(piece) == content[1:-1]
+    del piece
+    assert len(os.listdir("/proc/self/fd")) == before - 1  # the file's own
+
+
+def test_much_is_read_where_the_system_does_not_map_it(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoPages(mmap.mmap):
+        def madvise(self, *advice: int) -> None:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    file = disk.open(str(tmp_path / "file"))
+    file.append(bytes(MANY_BYTES))
+    monkeypatch.setattr(mmap, "mmap", NoPages)
+    assert bytes(file.read_to_send(0, MANY_BYTES)) == bytes(MANY_BYTES)
+
+
+def test_a_disk_that_fails_behind_pages_is_an_error_of_the_read(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int, length_bytes: int, position: int) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    file = disk.open(str(tmp_path / "file"))
+    file.append(bytes(MANY_BYTES))
+    real_madvise = mmap.mmap.madvise
+
+    class PagesBehindTheEnd(mmap.mmap):
+        """As of a bad sector: there is nothing that the system could bring into memory."""
+
+        def madvise(self, *advice: int) -> None:
+            os.truncate(tmp_path / "file", 0)
+            real_madvise(self, *advice)
+
+    monkeypatch.setattr(mmap, "mmap", PagesBehindTheEnd)
+    monkeypatch.setattr(os, "pread", fail)
+    with pytest.raises(StorageError, match="Input/output error"):
+        file.read_to_send(0, MANY_BYTES)
+
+
+def test_pages_that_are_lost_before_they_are_sent_fail_the_sending_and_not_the_process(
+    disk: LocalDisk, tmp_path: Path
+) -> None:
+    file = disk.open(str(tmp_path / "file"))
+    file.append(bytes(MANY_BYTES))
+    piece = file.read_to_send(0, MANY_BYTES)
+    os.truncate(tmp_path / "file", 0)
+    near, far = socket.socketpair()
+    with near, far, pytest.raises(OSError, match="Bad address"):
+        near.send(piece)
 
 
 def test_an_existing_file_is_continued_at_its_end(disk: LocalDisk, tmp_path: Path) -> None:

@@ -173,6 +173,9 @@ class SimulatedFile:
         self._disk.insist_on_life()
         return memoryview(bytes(self.node.content[position : position + length_bytes]))
 
+    def read_to_send(self, position: int, length_bytes: int) -> memoryview:
+        return self.read(position, length_bytes)
+
     def truncate(self, size_bytes: int) -> None:
         with self._disk.operation("truncate", self._path, size_bytes):
             self.node.truncate(size_bytes)

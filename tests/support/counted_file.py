@@ -30,6 +30,9 @@ class CountedFile:
             raise StorageError(5, "cannot read the file: Input/output error", self.path)
         return memoryview(self.content)[position : position + length_bytes]
 
+    def read_to_send(self, position: int, length_bytes: int) -> memoryview:
+        return self.read(position, length_bytes)
+
     def truncate(self, size_bytes: int) -> None:
         self.content = self.content[:size_bytes]
 
