@@ -14,14 +14,15 @@ import errno
 import fcntl
 import mmap
 import os
-import resource
 import stat
 import threading
+import time
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from broker.descriptors import Descriptors, descriptor_limit
 from broker.disk import LogFile, StorageError, Volume
 from protocol.deferred import deferred
 
@@ -37,6 +38,13 @@ WRITE_VECTOR_LIMIT = os.sysconf("SC_IOV_MAX")
 
 SMALLEST_MAPPED_BYTES = 512 * 1024
 """What is shorter is copied in less time than it is mapped."""
+
+RELEASED_AT_ONCE = 16
+"""Files closed where no descriptor is left."""
+
+LONGEST_WAIT_FOR_DESCRIPTOR_S = 10.0
+PAUSE_FOR_DESCRIPTOR_S = 0.005
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 
 # From Linux's mman.h: bring all pages into memory now, and fail where one cannot be.
 _MADV_POPULATE_READ = 22
@@ -113,7 +121,7 @@ class LocalFile:
             raise storage_error("read", self._path, error) from error
 
     def read_to_send(self, position: int, length_bytes: int) -> memoryview:
-        if length_bytes < SMALLEST_MAPPED_BYTES:
+        if length_bytes < SMALLEST_MAPPED_BYTES or not self._disk.may_map:
             return self.read(position, length_bytes)
         descriptor = self._descriptor if self._descriptor >= 0 else self._reopen()
         self.used = True
@@ -144,10 +152,13 @@ class LocalFile:
 
     def _reopen(self) -> int:
         if self._closed:
-            raise StorageError(errno.EBADF, f"cannot use {self._path}: it is closed", self._path, paths=(self._path,))
+            raise self._closed_error()
         self._descriptor = self._disk.open_descriptor(self._path, os.O_RDWR | os.O_CLOEXEC)
         self._disk.opened(self)
         return self._descriptor
+
+    def _closed_error(self) -> StorageError:
+        return StorageError(errno.EBADF, f"cannot use {self._path}: it is closed", self._path, paths=(self._path,))
 
     # For the disk
 
@@ -159,11 +170,21 @@ class LocalFile:
     def may_be_released(self) -> bool:
         return self._syncs == 0
 
-    def begin_sync(self) -> int:
-        """The descriptor, kept open until `end_sync`."""
-        descriptor = self._descriptor if self._descriptor >= 0 else self._reopen()
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def begin_sync(self, *, may_keep_open: bool) -> int:
+        """The descriptor, kept open until `end_sync`; negative where it is not, then nothing needs to end.
+
+        Raises StorageError: for a file that was closed.
+        """
+        if self._descriptor < 0 and self._closed:
+            raise self._closed_error()
+        if not may_keep_open or self._descriptor < 0:
+            return -1
         self._syncs += 1
-        return descriptor
+        return self._descriptor
 
     def end_sync(self) -> None:
         self._syncs -= 1
@@ -179,16 +200,18 @@ class LocalFile:
 class _Sync:
     """One call of `LocalDisk.sync`: counts its parts down, and resolves its future when the last has ended."""
 
-    __slots__ = ("_errors", "_files", "_future", "_lock", "_loop", "_missing_count")
+    __slots__ = ("_errors", "_files", "_future", "_lock", "_loop", "_missing_count", "_on_end")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        on_end: Callable[[Sequence[LocalFile]], None],
         files: Sequence[LocalFile],
         part_count: int,
         errors: list[StorageError],
     ) -> None:
         self._loop = loop
+        self._on_end = on_end
         self._future: asyncio.Future[None] = loop.create_future()
         self._files = files
         self._missing_count = part_count
@@ -213,8 +236,7 @@ class _Sync:
             pass  # the loop has been closed: nobody waits any more
 
     def end(self) -> None:
-        for file in self._files:
-            file.end_sync()
+        self._on_end(self._files)
         if self._future.done():
             return
         if not self._errors:
@@ -230,19 +252,17 @@ class _Sync:
 class LocalDisk:
     """The machine's file system.
 
-    open_file_limit: descriptors kept open at most, half of the process's limit when not given; files beyond it are
-                     opened again on use.
+    descriptors: how many files are kept open at most; those beyond it are opened again on use.
     """
 
-    def __init__(self, open_file_limit: int | None = None) -> None:
-        if open_file_limit is None:
-            soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-            open_file_limit = max(16, (soft_limit if soft_limit != resource.RLIM_INFINITY else 65_536) // 2)
-        self._open_file_limit = open_file_limit
+    def __init__(self, descriptors: Descriptors | None = None) -> None:
+        self._descriptors = descriptors or Descriptors(descriptor_limit())
+        self._descriptors.on_fewer_files = self._keep_within_limit
         self._open_files: deque[LocalFile] = deque()
-        self._sync_jobs: SimpleQueue[tuple[_Sync, str, int] | None] = SimpleQueue()
+        self._sync_jobs: SimpleQueue[tuple[_Sync, str, int, LocalFile | None] | None] = SimpleQueue()
         self._locks: dict[str, int] = {}
         self._sync_threads: list[threading.Thread] = []
+        self._syncing_count = 0  # files that are kept open for it
 
     # Files
 
@@ -262,29 +282,55 @@ class LocalDisk:
 
     def open_descriptor(self, path: str, flags: int) -> int:
         try:
-            return os.open(path, flags, FILE_MODE)
+            return self._open(path, flags)
         except OSError as error:
             raise storage_error("open", path, error) from error
 
+    def _open(self, path: str, flags: int) -> int:
+        """Raises OSError."""
+        try:
+            return os.open(path, flags, FILE_MODE)
+        except OSError as error:
+            # Connections that are to be closed again may have the last descriptors, for a moment.
+            if error.errno not in _NO_DESCRIPTOR or not self._release_until(len(self._open_files) - RELEASED_AT_ONCE):
+                raise
+        return os.open(path, flags, FILE_MODE)
+
     def opened(self, file: LocalFile) -> None:
         """Take note of a file that now holds a descriptor; close those used least recently when there are too many."""
+        self._open_files.append(file)
+        self._keep_within_limit(file)
+
+    @property
+    def may_map(self) -> bool:
+        """Whether there are descriptors for maps, each of which has one for as long as it is being sent."""
+        return self._descriptors.has_room_for_each_connection(len(self._open_files))
+
+    def _keep_within_limit(self, new_file: LocalFile | None = None) -> None:
+        if len(self._open_files) > self._descriptors.file_limit:
+            self._release_until(self._descriptors.file_limit, new_file)
+
+    def _release_until(self, open_file_count: int, new_file: LocalFile | None = None) -> bool:
+        """Close files that were not used lately, until so many are open; whether any was."""
         files = self._open_files
-        files.append(file)
-        looked_at_count = 0
-        while len(files) > self._open_file_limit and looked_at_count < 2 * len(files):
+        released_count = 0
+        for _ in range(2 * len(files)):
+            if len(files) <= open_file_count:
+                break
             oldest = files.popleft()
-            looked_at_count += 1
             if not oldest.is_open:
                 continue
-            if oldest.used or not oldest.may_be_released or oldest is file:
+            if oldest.used or not oldest.may_be_released or oldest is new_file:
                 oldest.used = False
                 files.append(oldest)
             else:
                 oldest.release()
+                released_count += 1
+        return released_count > 0
 
     def read_file(self, path: str) -> bytes | None:
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=self._open) as file:
                 return file.read()
         except FileNotFoundError:
             return None
@@ -294,18 +340,25 @@ class LocalDisk:
     def write_file(self, path: str, content: bytes, *, durable: bool) -> None:
         temporary = path + ".tmp"
         try:
-            with open(temporary, "wb") as file:
+            with open(temporary, "wb", opener=self._open) as file:
                 file.write(content)
                 if durable:
                     file.flush()
                     os.fsync(file.fileno())
             os.replace(temporary, path)
             if durable:
-                _sync_directory(os.path.dirname(path))
+                self._sync_directory(os.path.dirname(path))
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)  # on a full disk a half-written file is in the way of everything else
             raise storage_error("write", path, error) from error
+
+    def _sync_directory(self, path: str) -> None:
+        descriptor = self._open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -378,17 +431,22 @@ class LocalDisk:
 
     def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
         local_files: list[LocalFile] = []
-        jobs: list[tuple[str, int]] = []
+        jobs: list[tuple[str, int, LocalFile | None]] = []
         errors: list[StorageError] = []
         for file in files:
             assert isinstance(file, LocalFile)
             try:
-                jobs.append((file.path, file.begin_sync()))
-                local_files.append(file)
+                # Others want to be opened meanwhile: not all may be kept open.
+                descriptor = file.begin_sync(may_keep_open=self._syncing_count < self._descriptors.file_limit // 2)
             except StorageError as error:
                 errors.append(error)
-        jobs.extend((directory, -1) for directory in directories)
-        sync = _Sync(asyncio.get_running_loop(), local_files, len(jobs), errors)
+                continue
+            jobs.append((file.path, descriptor, file))
+            if descriptor >= 0:
+                local_files.append(file)
+                self._syncing_count += 1
+        jobs.extend((directory, -1, None) for directory in directories)
+        sync = _Sync(asyncio.get_running_loop(), self._synced, local_files, len(jobs), errors)
         if not jobs:
             sync.end()
             return sync.future
@@ -396,20 +454,28 @@ class LocalDisk:
             thread = threading.Thread(target=self._run_syncs, name=f"sync-{len(self._sync_threads)}", daemon=True)
             self._sync_threads.append(thread)
             thread.start()
-        for path, descriptor in jobs:
-            self._sync_jobs.put((sync, path, descriptor))
+        for path, descriptor, local_file in jobs:
+            self._sync_jobs.put((sync, path, descriptor, local_file))
         return sync.future
+
+    def _synced(self, files: Sequence[LocalFile]) -> None:
+        self._syncing_count -= len(files)
+        for file in files:
+            file.end_sync()
 
     def _run_syncs(self) -> None:
         take = self._sync_jobs.get
         while (job := take()) is not None:
-            sync, path, descriptor = job
+            sync, path, descriptor, file = job
             error = None
             try:
                 if descriptor >= 0:
                     os.fdatasync(descriptor)
                 else:
-                    _sync_directory(path)
+                    _sync_path(path, is_directory=file is None)
+            except FileNotFoundError as reason:
+                if file is None or not file.is_closed:  # a file that was deleted meanwhile was closed before
+                    error = storage_error("sync", path, reason)
             except OSError as reason:
                 error = storage_error("sync", path, reason)
             sync.part_ended(error)
@@ -428,9 +494,21 @@ class LocalDisk:
             self.unlock(path)
 
 
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _sync_path(path: str, *, is_directory: bool) -> None:
+    """Sync what is not open, on a thread that may wait for a descriptor. Raises OSError."""
+    give_up_at_s = time.monotonic() + LONGEST_WAIT_FOR_DESCRIPTOR_S
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECTORY if is_directory else 0))
+            break
+        except OSError as error:
+            if error.errno not in _NO_DESCRIPTOR or time.monotonic() >= give_up_at_s:
+                raise
+        time.sleep(PAUSE_FOR_DESCRIPTOR_S)
     try:
-        os.fsync(descriptor)
+        if is_directory:
+            os.fsync(descriptor)
+        else:
+            os.fdatasync(descriptor)
     finally:
         os.close(descriptor)

@@ -16,6 +16,7 @@ import structlog
 from broker.broker_configs import BrokerConfigs
 from broker.clock import Clock, SystemClock
 from broker.config import DynamicLayers, Endpoint, Listener, Settings, parse_listeners
+from broker.descriptors import Descriptors, descriptor_limit
 from broker.disk import Disk, StorageError, remedy
 from broker.dispatch import Dispatcher
 from broker.features import TRANSACTION_VERSION, Features
@@ -80,7 +81,8 @@ class Node:
         self.cluster_id = ""
         self.start_duration_s = 0.0
         self._clock = SystemClock() if clock is None else clock
-        self._disk = LocalDisk() if disk is None else disk
+        self._descriptors = Descriptors(descriptor_limit())
+        self._disk = LocalDisk(self._descriptors) if disk is None else disk
         self._is_disk_local = disk is None
         self._store = self._sqlite_store() if store is None else store
         self._bind = bind
@@ -228,7 +230,7 @@ class Node:
         self._sweep_regularly(logs)
 
         loop = asyncio.get_running_loop()
-        connection_quotas = ConnectionQuotas(settings, client_quotas, clock)
+        connection_quotas = ConnectionQuotas(settings, client_quotas, clock, self._descriptors)
         connection_quotas.take_over_settings()
         broker_configs.on_changed.append(connection_quotas.take_over_settings)
         cleanup.callback(connection_quotas.close)

@@ -15,6 +15,7 @@ import structlog
 
 from broker.config import ConfigurationError, Endpoint, Entry, LoadedSettings, Settings, load_settings
 from broker.config.listeners import parse_endpoint
+from broker.descriptors import raise_limit
 from broker.disk import StorageError, remedy
 from broker.freed_memory import keep_freed_memory
 from broker.loggers import Loggers
@@ -37,6 +38,7 @@ def serve(
     log_level: str | None,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C; the options are those of the command. Ends the process where it cannot."""
+    raise_limit()
     given = {
         ("listeners", "--listener"): ",".join(_listener(text, index) for index, text in enumerate(listeners)) or None,
         ("log.dirs", "--data-dir"): data_dir,

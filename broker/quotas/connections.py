@@ -15,6 +15,7 @@ import structlog
 
 from broker.clock import Clock
 from broker.config import Settings
+from broker.descriptors import Descriptors
 from broker.quotas.addresses import address_of
 from broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas
 from broker.quotas.rates import SampledRate, TokenBucket
@@ -40,8 +41,9 @@ class Admission(NamedTuple):
 class ConnectionQuotas:
     """What is open, and what came lately, on all listeners of this broker."""
 
-    def __init__(self, settings: Settings, client_quotas: ClientQuotas, clock: Clock) -> None:
+    def __init__(self, settings: Settings, client_quotas: ClientQuotas, clock: Clock, descriptors: Descriptors) -> None:
         self._settings = settings
+        self._descriptors = descriptors
         self._client_quotas = client_quotas
         self._clock = clock
         self._window_ms = settings.quota_window_size_seconds * 1000
@@ -60,6 +62,13 @@ class ConnectionQuotas:
         self._count_by_listener[BROKER] += 1
         self._count_by_listener[listener] += 1
         self._count_by_host[host] += 1
+        descriptors, count = self._descriptors, self._count_by_listener[BROKER]
+        descriptors.connected(count)
+        if count > descriptors.connection_limit:
+            return Admission(
+                refusal=f"the system's limit of open files ({descriptors.limit}) leaves room for "
+                f"{descriptors.connection_limit} connections; raise it, such as with `ulimit -n`"
+            )
         for name, most in (
             (BROKER, settings.max_connections),
             (listener, settings.of_listener(MAX_CONNECTIONS, listener)),
@@ -90,6 +99,7 @@ class ConnectionQuotas:
             counter[name] -= 1
             if not counter[name]:
                 del counter[name]
+        self._descriptors.connected(self._count_by_listener[BROKER])
 
     def take_over_settings(self) -> None:
         """`max.connections.per.ip.overrides` may have changed; it counts once the hosts that it names are looked up."""

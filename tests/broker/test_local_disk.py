@@ -3,6 +3,7 @@ tell who failed."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import mmap
 import os
@@ -10,16 +11,18 @@ import random
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.descriptors import Descriptors
 from broker.disk import StorageError
 from broker.local_disk import SMALLEST_MAPPED_BYTES, LocalDisk
 
 
 @pytest.fixture
 def disk() -> Iterator[LocalDisk]:
-    local_disk = LocalDisk(open_file_limit=4)
+    local_disk = LocalDisk(Descriptors(8))
     yield local_disk
     local_disk.close()
 
@@ -210,6 +213,104 @@ async def test_a_file_closed_while_it_is_synced_gives_its_descriptor_back_afterw
     assert len(os.listdir("/proc/self/fd")) < before
     with pytest.raises(StorageError, match="closed"):
         file.append(b"y")
+
+
+async def test_a_sync_of_more_files_than_the_limit_keeps_few_of_them_open(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    most = 0
+    synced: list[str] = []
+    fdatasync = os.fdatasync
+
+    def counted(descriptor: int) -> None:
+        nonlocal most
+        most = max(most, len(os.listdir("/proc/self/fd")))
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", counted)
+    files = [disk.open(str(tmp_path / str(number))) for number in range(60)]
+    for file in files:
+        file.append(b"content")
+    await asyncio.gather(disk.sync(files[:40]), disk.sync(files[40:]))
+    assert sorted(synced, key=int) == [str(number) for number in range(60)]
+    threads = 4
+    assert most - before <= 4 + 2 * threads  # each has a file of its own open, and what it lists here
+    for file in files:
+        file.append(b"more")
+    assert len(os.listdir("/proc/self/fd")) - before <= 4
+
+
+async def test_a_file_that_is_deleted_while_it_waits_for_its_sync_needs_none(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [disk.open(str(tmp_path / str(number))) for number in range(10)]
+    for file in files:
+        file.append(b"content")
+    syncing = disk.sync(files)
+    for number, file in enumerate(files):
+        file.close()
+        disk.delete(str(tmp_path / str(number)))
+    await syncing
+
+
+async def test_a_missing_file_that_nobody_closed_fails_the_sync(disk: LocalDisk, tmp_path: Path) -> None:
+    files = [disk.open(str(tmp_path / str(number))) for number in range(10)]
+    for file in files:
+        file.append(b"content")
+    assert not files[0].is_open  # type: ignore[attr-defined]
+    os.unlink(tmp_path / "0")
+    with pytest.raises(StorageError, match="No such file") as raised:
+        await disk.sync(files)
+    assert raised.value.paths == {str(tmp_path / "0")}
+
+
+def no_descriptor_for(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next so many files that are opened find no descriptor left."""
+    left = iter(range(count))
+    real_open = os.open
+
+    def refused(*arguments: Any, **named: Any) -> int:
+        if next(left, None) is not None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real_open(*arguments, **named)
+
+    monkeypatch.setattr(os, "open", refused)
+
+
+def test_where_no_descriptor_is_left_files_that_are_not_used_give_theirs(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [disk.open(str(tmp_path / str(number))) for number in range(3)]
+    no_descriptor_for(1, monkeypatch)
+    disk.open(str(tmp_path / "new")).append(b"content")
+    assert (tmp_path / "new").read_bytes() == b"content"
+    assert sum(file.is_open for file in files) == 0  # type: ignore[attr-defined]
+    no_descriptor_for(1, monkeypatch)
+    disk.write_file(str(tmp_path / "small"), b"content", durable=True)
+    files[0].append(b"back")
+    no_descriptor_for(1, monkeypatch)
+    assert disk.read_file(str(tmp_path / "small")) == b"content"
+
+
+def test_where_no_file_can_give_one_the_error_says_so(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_descriptor_for(1, monkeypatch)
+    with pytest.raises(StorageError, match="Too many open files"):
+        disk.open(str(tmp_path / "new"))
+
+
+async def test_a_sync_waits_until_there_is_a_descriptor(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_descriptor_for(5, monkeypatch)
+    await disk.sync([], [str(tmp_path)])
+    monkeypatch.setattr("broker.local_disk.LONGEST_WAIT_FOR_DESCRIPTOR_S", 0.0)
+    no_descriptor_for(1, monkeypatch)
+    with pytest.raises(StorageError, match="Too many open files"):
+        await disk.sync([], [str(tmp_path)])
 
 
 async def test_a_file_that_cannot_be_opened_does_not_keep_others_from_being_synced(

@@ -32,11 +32,13 @@ class BrokerProcess:
     settings: Kafka settings, passed with --set.
     file_size_limit_bytes: no file of the process may grow beyond it, as on a full disk; None for no limit. Its output
         goes through a pipe, so that it is not hit by the limit.
+    descriptor_limit: how many files and connections the process may have open; None for as many as this one.
     `output` holds everything the process wrote, over all its starts.
     """
 
     def __init__(self, data_directory: Path, *, settings: Mapping[str, str] | None = None) -> None:
         self.file_size_limit_bytes: int | None = None
+        self.descriptor_limit: int | None = None
         self.data_directory = data_directory
         self.settings = dict(settings or {})
         self.host = "127.0.0.1"
@@ -83,7 +85,7 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=pipe,
                 stderr=subprocess.STDOUT,
-                preexec_fn=None if self.file_size_limit_bytes is None else self._apply_limit,
+                preexec_fn=self._limit_itself,
             )
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -122,6 +124,12 @@ class BrokerProcess:
         """Change the limit of the running process, and of those to come."""
         self.file_size_limit_bytes = limit_bytes
         self._apply_limit(self.process_id)
+
+    def _limit_itself(self) -> None:
+        if self.file_size_limit_bytes is not None:
+            self._apply_limit()
+        if self.descriptor_limit is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptor_limit, self.descriptor_limit))
 
     def _apply_limit(self, process_id: int = 0) -> None:
         limit_bytes = resource.RLIM_INFINITY if self.file_size_limit_bytes is None else self.file_size_limit_bytes

@@ -9,6 +9,7 @@ import shutil
 import pytest
 import structlog
 
+from broker.descriptors import Descriptors
 from broker.disk import StorageError
 from broker.local_disk import LocalDisk
 from broker.log.log_config import LogConfig
@@ -194,7 +195,7 @@ async def test_flushes_that_are_due_do_not_wait_for_the_turn_of_their_log(
 
 
 async def test_many_partitions_share_few_descriptors_and_all_come_back(world: LogWorld) -> None:
-    world.disk = LocalDisk(open_file_limit=50)
+    world.disk = LocalDisk(Descriptors(100))
     await world.stop()
     world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock)
     await world.start()

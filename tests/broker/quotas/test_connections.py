@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.config import DynamicLayers, Settings
+from broker.descriptors import ENOUGH_DESCRIPTORS, Descriptors
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas
 from broker.quotas.connections import Admission, ConnectionQuotas
@@ -21,11 +22,12 @@ SERVED = Admission()
 
 
 class World:
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, descriptor_limit: int = ENOUGH_DESCRIPTORS, **settings: Any) -> None:
+        self.descriptors = Descriptors(descriptor_limit)
         self.clock = ManualClock()
         self.settings = dataclasses.replace(Settings(**settings), layers=DynamicLayers())
         self.client_quotas = ClientQuotas(InMemoryMetadataStore(), self.settings, self.clock)
-        self.quotas = ConnectionQuotas(self.settings, self.client_quotas, self.clock)
+        self.quotas = ConnectionQuotas(self.settings, self.client_quotas, self.clock, self.descriptors)
 
     def admit(self, listener: str = INSIDE, host: str = ONE) -> Admission:
         return self.quotas.admit(listener, host)
@@ -51,6 +53,23 @@ def test_connections_of_all_listeners_count_together() -> None:
     world.close(INSIDE)
     world.close(OUTSIDE)
     assert world.admit(INSIDE) == SERVED
+
+
+def test_connections_leave_descriptors_for_files() -> None:
+    world = World(descriptor_limit=16)
+    most = world.descriptors.connection_limit
+    files_before = world.descriptors.file_limit
+    assert [world.admit().refusal for _ in range(most)] == [None] * most
+    refusal = world.admit().refusal
+    assert refusal is not None
+    assert f"limit of open files (16) leaves room for {most} connections" in refusal
+    assert world.descriptors.file_limit < files_before
+    for _ in range(2):
+        world.close()
+    assert world.admit() == SERVED
+    while world.descriptors.connection_count:
+        world.close()
+    assert world.descriptors.file_limit == files_before
 
 
 def test_a_listener_can_have_a_limit_of_its_own() -> None:

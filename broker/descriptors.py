@@ -1,0 +1,72 @@
+"""File descriptors: how many this process may have, and how connections and files share them.
+
+Files can be opened again when they are used, connections cannot: as clients come, fewer files are kept open, down to a
+number that is kept for them. A connection too many is closed; a file too many would take a partition offline.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+
+ENOUGH_DESCRIPTORS = 1 << 20
+"""Where a system sets no limit of its own."""
+
+_WHERE_INFINITY_IS_REFUSED = 10_240  # macOS
+
+MOST_KEPT_FOR_FILES = 1_024
+LEAST_RESERVED, MOST_RESERVED = 48, 128
+"""For what is neither: listeners, threads that sync, directories, other nodes, modules that are imported late."""
+
+
+def raise_limit() -> None:
+    """Let this process have as many descriptors as its user allows: what shells set is meant for other programs."""
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in (hard_limit, _WHERE_INFINITY_IS_REFUSED):
+        if wanted == soft_limit or (soft_limit != resource.RLIM_INFINITY and 0 <= wanted < soft_limit):
+            return
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard_limit))
+        except (OSError, ValueError):
+            continue
+        return
+
+
+def descriptor_limit() -> int:
+    """How many descriptors this process may have."""
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return ENOUGH_DESCRIPTORS if soft_limit == resource.RLIM_INFINITY else soft_limit
+
+
+class Descriptors:
+    """The descriptors of a process, shared between its connections and its files.
+
+    limit:            how many there are in all.
+    connection_limit: how many connections there may be.
+    file_limit:       how many files may be kept open now.
+    on_fewer_files:   called when that has become less.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._for_both = limit - min(MOST_RESERVED, max(LEAST_RESERVED, limit // 8), limit // 2)
+        self._kept_for_files = max(1, min(MOST_KEPT_FOR_FILES, limit // 4))
+        self._most_files = min(limit // 2, self._for_both)
+        self.connection_limit = self._for_both - self._kept_for_files
+        self.connection_count = 0
+        self.file_limit = self._most_files
+        self.on_fewer_files: Callable[[], None] | None = None
+
+    def connected(self, connection_count: int) -> None:
+        """So many connections are open now."""
+        self.connection_count = connection_count
+        before, self.file_limit = (
+            self.file_limit,
+            max(self._kept_for_files, min(self._most_files, self._for_both - connection_count)),
+        )
+        if self.file_limit < before and self.on_fewer_files is not None:
+            self.on_fewer_files()
+
+    def has_room_for_each_connection(self, open_file_count: int) -> bool:
+        """Whether each connection could have a second descriptor, for a while."""
+        return 2 * self.connection_count + open_file_count < self._for_both
