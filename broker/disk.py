@@ -26,6 +26,11 @@ class StorageError(OSError):
         return str(self.strerror) if self.strerror else super().__str__()
 
 
+def storage_error(action: str, path: str, error: OSError) -> StorageError:
+    """A StorageError that says what was tried, on which path, and the system's reason."""
+    return StorageError(error.errno, f"cannot {action} {path}: {error.strerror or error}", path, paths=(path,))
+
+
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _WRONG_KIND = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST})

@@ -8,22 +8,19 @@ it is may be mapped: the system tells of a bad sector when it brings the pages i
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import fcntl
 import mmap
 import os
 import stat
-import threading
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from queue import SimpleQueue
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.descriptors import Descriptors, descriptor_limit
-from broker.disk import LogFile, StorageError, Volume
+from broker.disk import LogFile, StorageError, Volume, storage_error
+from broker.sync_threads import NO_DESCRIPTOR, SyncJob, SyncThreads
 from protocol.deferred import deferred
 
 if TYPE_CHECKING:
@@ -32,8 +29,6 @@ else:
     shutil = deferred("shutil")
 
 FILE_MODE = 0o644
-# Syncs that run together share one commit of the file system's journal: 32 files took 4.3 ms with 4 threads, 19 with 1.
-SYNC_THREAD_COUNT = 4
 WRITE_VECTOR_LIMIT = os.sysconf("SC_IOV_MAX")
 
 SMALLEST_MAPPED_BYTES = 512 * 1024
@@ -42,17 +37,8 @@ SMALLEST_MAPPED_BYTES = 512 * 1024
 RELEASED_AT_ONCE = 16
 """Files closed where no descriptor is left."""
 
-LONGEST_WAIT_FOR_DESCRIPTOR_S = 10.0
-PAUSE_FOR_DESCRIPTOR_S = 0.005
-_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
-
 # From Linux's mman.h: bring all pages into memory now, and fail where one cannot be.
 _MADV_POPULATE_READ = 22
-
-
-def storage_error(action: str, path: str, error: OSError) -> StorageError:
-    """A StorageError that says what was tried, on which path, and the system's reason."""
-    return StorageError(error.errno, f"cannot {action} {path}: {error.strerror or error}", path, paths=(path,))
 
 
 class LocalFile:
@@ -170,8 +156,8 @@ class LocalFile:
     def may_be_released(self) -> bool:
         return self._syncs == 0
 
-    @property
     def is_closed(self) -> bool:
+        """Whether nobody uses it any more; a file that is deleted was closed before."""
         return self._closed
 
     def begin_sync(self, *, may_keep_open: bool) -> int:
@@ -197,58 +183,6 @@ class LocalFile:
             self._descriptor = -1
 
 
-class _Sync:
-    """One call of `LocalDisk.sync`: counts its parts down, and resolves its future when the last has ended."""
-
-    __slots__ = ("_errors", "_files", "_future", "_lock", "_loop", "_missing_count", "_on_end")
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        on_end: Callable[[Sequence[LocalFile]], None],
-        files: Sequence[LocalFile],
-        part_count: int,
-        errors: list[StorageError],
-    ) -> None:
-        self._loop = loop
-        self._on_end = on_end
-        self._future: asyncio.Future[None] = loop.create_future()
-        self._files = files
-        self._missing_count = part_count
-        self._errors = errors
-        self._lock = threading.Lock()
-
-    @property
-    def future(self) -> asyncio.Future[None]:
-        return self._future
-
-    def part_ended(self, error: StorageError | None) -> None:
-        """Called on a sync thread, once for every file and directory."""
-        with self._lock:
-            if error is not None:
-                self._errors.append(error)
-            self._missing_count -= 1
-            if self._missing_count:
-                return
-        try:
-            self._loop.call_soon_threadsafe(self.end)
-        except RuntimeError:
-            pass  # the loop has been closed: nobody waits any more
-
-    def end(self) -> None:
-        self._on_end(self._files)
-        if self._future.done():
-            return
-        if not self._errors:
-            self._future.set_result(None)
-        elif len(self._errors) == 1:
-            self._future.set_exception(self._errors[0])
-        else:
-            paths = [path for error in self._errors for path in error.paths]
-            reason = "; ".join(str(error.strerror) for error in self._errors)
-            self._future.set_exception(StorageError(self._errors[0].errno, reason, paths=paths))
-
-
 class LocalDisk:
     """The machine's file system.
 
@@ -259,9 +193,8 @@ class LocalDisk:
         self._descriptors = descriptors or Descriptors(descriptor_limit())
         self._descriptors.on_fewer_files = self._keep_within_limit
         self._open_files: deque[LocalFile] = deque()
-        self._sync_jobs: SimpleQueue[tuple[_Sync, str, int, LocalFile | None] | None] = SimpleQueue()
         self._locks: dict[str, int] = {}
-        self._sync_threads: list[threading.Thread] = []
+        self._sync_threads = SyncThreads()
         self._syncing_count = 0  # files that are kept open for it
 
     # Files
@@ -292,7 +225,7 @@ class LocalDisk:
             return os.open(path, flags, FILE_MODE)
         except OSError as error:
             # Connections that are to be closed again may have the last descriptors, for a moment.
-            if error.errno not in _NO_DESCRIPTOR or not self._release_until(len(self._open_files) - RELEASED_AT_ONCE):
+            if error.errno not in NO_DESCRIPTOR or not self._release_until(len(self._open_files) - RELEASED_AT_ONCE):
                 raise
         return os.open(path, flags, FILE_MODE)
 
@@ -430,8 +363,8 @@ class LocalDisk:
     # Syncs
 
     def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
-        local_files: list[LocalFile] = []
-        jobs: list[tuple[str, int, LocalFile | None]] = []
+        kept_open: list[LocalFile] = []
+        jobs: list[SyncJob] = []
         errors: list[StorageError] = []
         for file in files:
             assert isinstance(file, LocalFile)
@@ -441,74 +374,24 @@ class LocalDisk:
             except StorageError as error:
                 errors.append(error)
                 continue
-            jobs.append((file.path, descriptor, file))
+            jobs.append(SyncJob(file.path, descriptor, file.is_closed))
             if descriptor >= 0:
-                local_files.append(file)
+                kept_open.append(file)
                 self._syncing_count += 1
-        jobs.extend((directory, -1, None) for directory in directories)
-        sync = _Sync(asyncio.get_running_loop(), self._synced, local_files, len(jobs), errors)
-        if not jobs:
-            sync.end()
-            return sync.future
-        while len(self._sync_threads) < min(len(jobs), SYNC_THREAD_COUNT):
-            thread = threading.Thread(target=self._run_syncs, name=f"sync-{len(self._sync_threads)}", daemon=True)
-            self._sync_threads.append(thread)
-            thread.start()
-        for path, descriptor, local_file in jobs:
-            self._sync_jobs.put((sync, path, descriptor, local_file))
-        return sync.future
+        jobs.extend(SyncJob(directory, is_directory=True) for directory in directories)
 
-    def _synced(self, files: Sequence[LocalFile]) -> None:
-        self._syncing_count -= len(files)
-        for file in files:
-            file.end_sync()
+        def ended() -> None:
+            self._syncing_count -= len(kept_open)
+            for file in kept_open:
+                file.end_sync()
 
-    def _run_syncs(self) -> None:
-        take = self._sync_jobs.get
-        while (job := take()) is not None:
-            sync, path, descriptor, file = job
-            error = None
-            try:
-                if descriptor >= 0:
-                    os.fdatasync(descriptor)
-                else:
-                    _sync_path(path, is_directory=file is None)
-            except FileNotFoundError as reason:
-                if file is None or not file.is_closed:  # a file that was deleted meanwhile was closed before
-                    error = storage_error("sync", path, reason)
-            except OSError as reason:
-                error = storage_error("sync", path, reason)
-            sync.part_ended(error)
+        return self._sync_threads.sync(jobs, errors, ended)
 
     def close(self) -> None:
         """End the sync threads, after what they were given, close all files and give the locks back."""
-        for _ in self._sync_threads:
-            self._sync_jobs.put(None)
-        for thread in self._sync_threads:
-            thread.join()
-        self._sync_threads.clear()
+        self._sync_threads.close()
         for file in self._open_files:
             file.release()
         self._open_files.clear()
         for path in list(self._locks):
             self.unlock(path)
-
-
-def _sync_path(path: str, *, is_directory: bool) -> None:
-    """Sync what is not open, on a thread that may wait for a descriptor. Raises OSError."""
-    give_up_at_s = time.monotonic() + LONGEST_WAIT_FOR_DESCRIPTOR_S
-    while True:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECTORY if is_directory else 0))
-            break
-        except OSError as error:
-            if error.errno not in _NO_DESCRIPTOR or time.monotonic() >= give_up_at_s:
-                raise
-        time.sleep(PAUSE_FOR_DESCRIPTOR_S)
-    try:
-        if is_directory:
-            os.fsync(descriptor)
-        else:
-            os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)

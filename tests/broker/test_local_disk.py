@@ -307,7 +307,7 @@ async def test_a_sync_waits_until_there_is_a_descriptor(
 ) -> None:
     no_descriptor_for(5, monkeypatch)
     await disk.sync([], [str(tmp_path)])
-    monkeypatch.setattr("broker.local_disk.LONGEST_WAIT_FOR_DESCRIPTOR_S", 0.0)
+    monkeypatch.setattr("broker.sync_threads.LONGEST_WAIT_FOR_DESCRIPTOR_S", 0.0)
     no_descriptor_for(1, monkeypatch)
     with pytest.raises(StorageError, match="Too many open files"):
         await disk.sync([], [str(tmp_path)])
