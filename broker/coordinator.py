@@ -21,7 +21,6 @@ import structlog
 from broker.clock import Clock
 from broker.coordinator_replay import Replay
 from broker.disk import StorageError
-from broker.log.results import AppendOrigin
 from broker.shard import (
     CoordinatorRecord,
     Decision,
@@ -34,7 +33,7 @@ from broker.shard import (
 from broker.turnstile import Turnstile
 from protocol.errors import ErrorCode
 from protocol.primitives import DecodeError
-from protocol.record_batch import Record, build_batch
+from protocol.record_batch import NO_PRODUCER
 
 if TYPE_CHECKING:
     from broker.log.partition_log import PartitionLog
@@ -204,20 +203,10 @@ class CoordinatorRuntime(Generic[S]):
 
     def _append(self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool) -> None:
         now_ms = self._clock.now_ms()
-        producer_id, producer_epoch = decision.producer or (-1, -1)
-        batch = build_batch(
-            [Record(offset, now_ms, record.key, record.value, ()) for offset, record in enumerate(decision.records)],
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            is_transactional=decision.producer is not None,
-        )
+        records, producer = decision.records, decision.producer
         try:
-            result = partition.log.append(
-                memoryview(batch),
-                origin=AppendOrigin.COORDINATOR,
-                now_ms=now_ms,
-                guard=decision.guard,
-                is_awaited=is_awaited,
+            result = partition.log.append_records(
+                records, now_ms=now_ms, producer=producer, guard=decision.guard, is_awaited=is_awaited
             )
         except StorageError as error:
             self._take_offline(partition, error)
@@ -225,9 +214,9 @@ class CoordinatorRuntime(Generic[S]):
         if result.error is not ErrorCode.NONE:
             # Nothing was written and nothing applied: the state still matches the log.
             raise CoordinatorRefusal(_APPEND_ERRORS.get(result.error, result.error))
+        producer_id, producer_epoch = producer or NO_PRODUCER
         apply = partition.shard.apply
-        for offset, record in enumerate(decision.records, start=result.base_offset):
-            key, value, meaning = record
+        for offset, (key, value, meaning) in enumerate(records, result.base_offset):
             apply(key, value, RecordOrigin(offset, now_ms, producer_id, producer_epoch), meaning)
 
     async def _durable(self, partition: CoordinatorPartition[S]) -> None:

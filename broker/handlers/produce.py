@@ -16,7 +16,7 @@ from broker import eager
 from broker.disk import StorageError
 from broker.handlers.api import CloseConnection, RequestContext, api
 from broker.handlers.produce_verification import FIRST_VERSION_OF_TRANSACTION_VERSION_2, verify
-from broker.log.partition_log import AppendOrigin, AppendResult, PartitionLog
+from broker.log.partition_log import AppendResult, PartitionLog
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
@@ -390,7 +390,7 @@ class _Production:
         now_ms = self._services.clock.now_ms()
         for write in self._writes:
             try:
-                result = write.log.append(write.records, origin=AppendOrigin.CLIENT, now_ms=now_ms, guard=write.guard)
+                result = write.log.append(write.records, now_ms=now_ms, guard=write.guard)
             except StorageError as error:
                 self._answer_lost(write, error)
                 continue

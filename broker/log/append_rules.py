@@ -14,7 +14,7 @@ from protocol.record_validation import RecordRules
 class AppendRules:
     """The rules of one config, for one partition.
 
-    maximum_bytes, segment_bytes: a batch may not be above either.
+    maximum_bytes, segment_bytes: a batch may not be above either, that is, not above `largest_batch_bytes`.
     codec, level: what batches are compressed with; without a codec they stay as the producer sent them.
     """
 
@@ -23,6 +23,7 @@ class AppendRules:
         "config",
         "flush_interval_messages",
         "is_durable",
+        "largest_batch_bytes",
         "level",
         "maximum_bytes",
         "record_rules",
@@ -36,6 +37,7 @@ class AppendRules:
         self.config = config
         self.maximum_bytes = config.max_message_bytes
         self.segment_bytes = config.segment_bytes
+        self.largest_batch_bytes = min(self.maximum_bytes, self.segment_bytes)
         self.uses_log_append_time = config.uses_log_append_time
         self.codec = _CODECS[config.compression_type]
         self.level = _level(config, self.codec)

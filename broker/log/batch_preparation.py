@@ -58,7 +58,7 @@ def prepare_client_batch(batch: memoryview, rules: AppendRules, now_ms: int) -> 
         message = f"the base offset of a batch to be appended is 0, not {header.base_offset}"
         return AppendResult(ErrorCode.INVALID_RECORD, message=message)
     if size_bytes > rules.maximum_bytes:
-        return _too_large(size_bytes, rules)
+        return too_large(size_bytes, rules)
     if computed_crc(batch) != header.crc:
         return AppendResult(ErrorCode.CORRUPT_MESSAGE, message="the checksum of the batch does not match")
     refusal = validate_batch(batch, header, rules.record_rules, now_ms=now_ms)
@@ -69,28 +69,18 @@ def prepare_client_batch(batch: memoryview, rules: AppendRules, now_ms: int) -> 
         batch = memoryview(recompress(RecordBatch(header, batch), rules.codec, rules.level))
         header = read_header(batch)
         if len(batch) > rules.maximum_bytes:
-            return _too_large(len(batch), rules)
+            return too_large(len(batch), rules)
     if len(batch) > rules.segment_bytes:
-        return _too_large_for_segment(batch, rules)
+        return too_large(len(batch), rules)
     return _with_topic_time(batch, header, rules, now_ms)
 
 
-def prepare_own_batch(batch: memoryview, rules: AppendRules, now_ms: int) -> PreparedBatch | AppendResult:
-    """A batch that the broker itself has built: only its size is checked. MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE."""
-    if len(batch) > rules.maximum_bytes:
-        return _too_large(len(batch), rules)
-    if len(batch) > rules.segment_bytes:
-        return _too_large_for_segment(batch, rules)
-    return _with_topic_time(batch, read_header(batch), rules, now_ms)
-
-
-def _too_large(size_bytes: int, rules: AppendRules) -> AppendResult:
-    message = f"a batch of {size_bytes} bytes is above the topic's max.message.bytes of {rules.maximum_bytes}"
-    return AppendResult(ErrorCode.MESSAGE_TOO_LARGE, message=message)
-
-
-def _too_large_for_segment(batch: memoryview, rules: AppendRules) -> AppendResult:
-    message = f"a batch of {len(batch)} bytes is above the topic's segment.bytes of {rules.segment_bytes}"
+def too_large(size_bytes: int, rules: AppendRules) -> AppendResult:
+    """The refusal of a batch above `rules.largest_batch_bytes`: MESSAGE_TOO_LARGE, or RECORD_LIST_TOO_LARGE."""
+    if size_bytes > rules.maximum_bytes:
+        message = f"a batch of {size_bytes} bytes is above the topic's max.message.bytes of {rules.maximum_bytes}"
+        return AppendResult(ErrorCode.MESSAGE_TOO_LARGE, message=message)
+    message = f"a batch of {size_bytes} bytes is above the topic's segment.bytes of {rules.segment_bytes}"
     return AppendResult(ErrorCode.RECORD_LIST_TOO_LARGE, message=message)
 
 

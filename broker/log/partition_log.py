@@ -7,12 +7,13 @@ Source: Kafka's UnifiedLog.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
 import structlog
 
 from broker.disk import StorageError
 from broker.log.append_rules import AppendRules
-from broker.log.batch_preparation import prepare_client_batch, prepare_own_batch
+from broker.log.batch_preparation import prepare_client_batch, too_large
 from broker.log.batch_scan import DamagedLogError
 from broker.log.producer_replay import usable_transaction_index
 from broker.log.producer_snapshot import ProducerSnapshot
@@ -26,6 +27,7 @@ from broker.log.results import (
     Isolation,
     LogRead,
     MarkerObserver,
+    OwnRecord,
     RecordError,
     TimestampedOffset,
 )
@@ -34,12 +36,19 @@ from broker.log.swept_log import SweptLog
 from broker.log.transaction_index import TransactionIndexEntry
 from broker.log.verification import VerificationGuard
 from protocol.errors import ErrorCode
-from protocol.record_batch import BatchHeader, build_end_transaction_marker, patched_prefix
+from protocol.record_batch import (
+    NO_PRODUCER,
+    BatchHeader,
+    Record,
+    build_batch,
+    build_end_transaction_marker,
+    patched_prefix,
+    read_header,
+)
 
 __all__ = [
     "AbortedTransaction",
     "ActiveProducer",
-    "AppendOrigin",
     "AppendResult",
     "EpochEndOffset",
     "Isolation",
@@ -65,21 +74,11 @@ class PartitionLog(SweptLog):
 
     # Append
 
-    def append(
-        self,
-        batch: memoryview,
-        *,
-        origin: AppendOrigin,
-        now_ms: int,
-        guard: VerificationGuard | None = None,
-        is_awaited: bool = True,
-    ) -> AppendResult:
-        """Append one record batch at the end of the log and give its records their offsets.
+    def append(self, batch: memoryview, *, now_ms: int, guard: VerificationGuard | None = None) -> AppendResult:
+        """Append a client's record batch at the end of the log and give its records their offsets.
 
-        batch:  exactly one v2 batch, as sent; offset and leader epoch are overwritten, the rest is written as it is.
-        origin: a coordinator's batch is its own work: neither its checksum nor its sequence is looked at.
-        guard:  from `begin_verification`, where the batch had to be verified.
-        is_awaited: false where nobody will ask for `flushed` soon: it may become durable a little later then.
+        batch: exactly one v2 batch, as sent; offset and leader epoch are overwritten, the rest is written as it is.
+        guard: from `begin_verification`, where the batch had to be verified.
         Returns the offsets given; for a retry among the producer's last five batches, those given before. Durable only
         after `flushed`.
         Refuses, as a value: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
@@ -90,18 +89,16 @@ class PartitionLog(SweptLog):
         """
         self._insist_on_online()
         rules = self._append_rules()
-        is_client = origin is AppendOrigin.CLIENT
-        prepare = prepare_client_batch if is_client else prepare_own_batch
-        prepared = prepare(batch, rules, now_ms)
+        prepared = prepare_client_batch(batch, rules, now_ms)
         if isinstance(prepared, AppendResult):
             return prepared
         header, rest = prepared
         if header.producer_id >= 0:
             verdict = self._producers.check_data_batch(
                 header,
-                origin=origin,
+                origin=AppendOrigin.CLIENT,
                 guard=guard,
-                verification_is_enabled=rules.verifies_transactions and (is_client or guard is not None),
+                verification_is_enabled=rules.verifies_transactions,
             )
             if verdict is not ErrorCode.NONE:
                 return self._not_appended(header, verdict)
@@ -117,12 +114,70 @@ class PartitionLog(SweptLog):
             self._producers.apply_data_batch(
                 header, base_offset=base_offset, max_timestamp_ms=header.max_timestamp_ms, now_ms=now_ms
             )
-        self._appended(rules, is_awaited=is_awaited)
+        self._appended(rules)
         return AppendResult(
             ErrorCode.NONE,
             base_offset,
             last_offset,
             header.max_timestamp_ms if rules.uses_log_append_time else -1,
+            self.log_start_offset,
+        )
+
+    def append_records(
+        self,
+        records: Sequence[OwnRecord],
+        *,
+        now_ms: int,
+        producer: tuple[int, int] | None = None,
+        guard: VerificationGuard | None = None,
+        is_awaited: bool = True,
+    ) -> AppendResult:
+        """Append records of a coordinator of this broker, at least one, as one batch of this time.
+
+        producer:   (id, epoch) of the transaction that they belong to. They carry no sequence.
+        guard:      from `begin_verification`, where the transaction had to be verified.
+        is_awaited: false where nobody will ask for `flushed` soon: they may become durable a little later then.
+        Returns the offsets given. Durable only after `flushed`.
+        Refuses, as a value: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. Raises
+        StorageError.
+        """
+        self._insist_on_online()
+        rules = self._append_rules()
+        base_offset = self.log_end_offset
+        producer_id, producer_epoch = producer or NO_PRODUCER
+        batch = build_batch(
+            [Record(delta, now_ms, record.key, record.value) for delta, record in enumerate(records)],
+            base_offset=base_offset,
+            partition_leader_epoch=self.leader_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=producer is not None,
+            is_log_append_time=rules.uses_log_append_time,
+        )
+        size_bytes = len(batch)
+        if size_bytes > rules.largest_batch_bytes:
+            return too_large(size_bytes, rules)
+        header = None
+        if producer is not None:
+            header = read_header(batch)
+            verdict = self._producers.check_data_batch(
+                header,
+                origin=AppendOrigin.COORDINATOR,
+                guard=guard,
+                verification_is_enabled=rules.verifies_transactions and guard is not None,
+            )
+            if verdict is not ErrorCode.NONE:
+                return self._not_appended(header, verdict)
+        last_offset = base_offset + len(records) - 1
+        self._write((batch,), size_bytes, last_offset, now_ms, rules, now_ms)
+        if header is not None:
+            self._producers.apply_data_batch(header, base_offset=base_offset, max_timestamp_ms=now_ms, now_ms=now_ms)
+        self._appended(rules, is_awaited=is_awaited)
+        return AppendResult(
+            ErrorCode.NONE,
+            base_offset,
+            last_offset,
+            now_ms if rules.uses_log_append_time else -1,
             self.log_start_offset,
         )
 

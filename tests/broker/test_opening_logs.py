@@ -16,7 +16,6 @@ from broker.disk import LogFile, StorageError
 from broker.local_disk import LocalDisk
 from broker.log import log_opening, recovery
 from broker.log.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
-from broker.log.partition_log import AppendOrigin
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.topics import Topics
@@ -86,7 +85,7 @@ class Broker:
         log = self.topics.log(name)
         assert log is not None
         batch = memoryview(build_batch([Record(0, NOW_MS, None, b"v")]))
-        assert log.append(batch, origin=AppendOrigin.CLIENT, now_ms=NOW_MS).error is ErrorCode.NONE
+        assert log.append(batch, now_ms=NOW_MS).error is ErrorCode.NONE
         await log.flushed()
 
     def end_offsets(self) -> list[int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.local_disk import LocalDisk
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import LogDirectory
-from broker.log.partition_log import AppendOrigin, AppendResult, PartitionLog
+from broker.log.partition_log import AppendResult, PartitionLog
 from broker.log.verification import VerificationGuard
 from broker.topic_partition import TopicPartition
 from protocol.record_batch import Record, build_batch
@@ -88,7 +88,6 @@ class LogWorld:
         key: bytes | None = None,
         timestamp_ms: int | None = None,
         guard: VerificationGuard | None = None,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> AppendResult:
         """Append one batch to ORDERS; a transactional one is verified first."""
         log = self.orders
@@ -103,12 +102,12 @@ class LogWorld:
         if is_transactional and guard is None:
             begun = log.begin_verification(producer_id, producer_epoch, base_sequence, transaction_version_2=True)
             guard = begun if isinstance(begun, VerificationGuard) else None
-        return log.append(memoryview(batch), origin=origin, now_ms=self.clock.now_ms(), guard=guard)
+        return log.append(memoryview(batch), now_ms=self.clock.now_ms(), guard=guard)
 
     def append_records(self, *records: Record) -> AppendResult:
         """Append one plain batch of just these records to ORDERS."""
         batch = memoryview(build_batch(records))
-        return self.orders.append(batch, origin=AppendOrigin.CLIENT, now_ms=self.clock.now_ms())
+        return self.orders.append(batch, now_ms=self.clock.now_ms())
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> AppendResult:
         return self.orders.append_marker(

@@ -5,18 +5,25 @@ real ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 from broker.disk import StorageError
 from broker.log.partition_log import PartitionLog
-from broker.log.results import AppendOrigin, AppendResult, Isolation, LogRead, MarkerObserver
+from broker.log.results import AppendResult, Isolation, LogRead, MarkerObserver, OwnRecord
 from broker.metadata.image import MetadataImage, TopicMetadata
 from broker.placement import NodeAddress, Placement, SingleNodePlacement
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
-from protocol.record_batch import EndTransactionMarker, build_end_transaction_marker, read_header
+from protocol.record_batch import (
+    NO_PRODUCER,
+    EndTransactionMarker,
+    Record,
+    build_batch,
+    build_end_transaction_marker,
+    read_header,
+)
 
 INTERNAL_PARTITION_COUNT = 4
 
@@ -54,17 +61,24 @@ class MemoryLog:
     def __post_init__(self) -> None:
         self.flush_gate.set()
 
-    def append(
+    def append_records(
         self,
-        batch: memoryview,
+        records: Sequence[OwnRecord],
         *,
-        origin: AppendOrigin,
         now_ms: int,
+        producer: tuple[int, int] | None = None,
         guard: object | None = None,
         is_awaited: bool = True,
     ) -> AppendResult:
         self.guards.append(guard)
-        return self._append(bytearray(batch))
+        producer_id, producer_epoch = producer or NO_PRODUCER
+        batch = build_batch(
+            [Record(delta, now_ms, record.key, record.value) for delta, record in enumerate(records)],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=producer is not None,
+        )
+        return self._append(batch)
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool

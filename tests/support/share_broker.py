@@ -11,7 +11,6 @@ from typing import Any
 
 from broker.config import Alteration, Settings, alter_configs
 from broker.handlers.api import APIS, RequestContext
-from broker.log.partition_log import AppendOrigin
 from broker.node import Node
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
@@ -103,7 +102,7 @@ class ShareBroker:
         log = self.node.services.topics.log(TopicPartition(topic, partition))
         assert log is not None
         records = [Record(offset, self.clock.time_ms, None, b"value", ()) for offset in range(record_count)]
-        log.append(memoryview(build_batch(records)), origin=AppendOrigin.CLIENT, now_ms=self.clock.time_ms)
+        log.append(memoryview(build_batch(records)), now_ms=self.clock.time_ms)
         await log.flushed()
 
     async def configure(self, group_id: str, **configs: str) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from broker.disk import StorageError
 from broker.handlers.api import APIS
-from broker.log.partition_log import AppendOrigin
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.quotas.client_quotas import RequestMeter
 from protocol.api_keys import ApiKey
@@ -230,7 +229,7 @@ async def test_a_fetch_over_its_quota_comes_back_empty_and_gets_the_same_later(b
     log = broker.log("orders")
     sent = batch(bytes(600))
     for _ in range(3):
-        log.append(memoryview(sent), origin=AppendOrigin.CLIENT, now_ms=NOW_MS)
+        log.append(memoryview(sent), now_ms=NOW_MS)
     await log.flushed()
     await alter(broker, (("client-id", "app"),), ("consumer_byte_rate", 100.0))
     first = await metered_fetch(broker, 0)

@@ -10,7 +10,7 @@ import pytest
 
 from broker.disk import StorageError
 from broker.local_disk import LocalDisk
-from broker.log.partition_log import AppendOrigin, Isolation
+from broker.log.partition_log import Isolation
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -31,7 +31,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[HandlerBroker]:
 async def written(broker: HandlerBroker, count: int, topic: str = "orders", partition: int = 0) -> None:
     log = broker.log(topic, partition)
     for _ in range(count):
-        log.append(memoryview(batch(b"v")), origin=AppendOrigin.CLIENT, now_ms=NOW_MS)
+        log.append(memoryview(batch(b"v")), now_ms=NOW_MS)
     await log.flushed()
 
 
@@ -137,13 +137,13 @@ async def test_an_open_transaction_holds_readers_back_no_longer_than_its_records
     guard = log.begin_verification(1, 0, 0, transaction_version_2=False)
     assert not isinstance(guard, ErrorCode)
     sent = batch(b"a", b"b", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
-    log.append(memoryview(sent), origin=AppendOrigin.CLIENT, now_ms=NOW_MS, guard=guard)
+    log.append(memoryview(sent), now_ms=NOW_MS, guard=guard)
     await written(broker, 1)
     assert log.last_stable_offset == 0
     await delete(broker, (0, 2))
     assert log.last_stable_offset == 2
     again = batch(b"c", producer_id=1, producer_epoch=0, base_sequence=2, is_transactional=True)
-    result = log.append(memoryview(again), origin=AppendOrigin.CLIENT, now_ms=NOW_MS)
+    result = log.append(memoryview(again), now_ms=NOW_MS)
     assert result.error is ErrorCode.NONE
 
 

@@ -14,7 +14,6 @@ import pytest
 from broker.disk import StorageError
 from broker.handlers.fetch import fetch_failed
 from broker.local_disk import LocalFile
-from broker.log.partition_log import AppendOrigin
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from protocol.record_batch import iterate_batches, read_records
@@ -77,7 +76,7 @@ def fetch(
 def append(broker: HandlerBroker, partition: int, *values: bytes, **build: Any) -> bytes:
     """Append a batch without waiting for the disk; returns it."""
     sent = batch(*values, **build)
-    result = broker.log("orders", partition).append(memoryview(sent), origin=AppendOrigin.CLIENT, now_ms=NOW_MS)
+    result = broker.log("orders", partition).append(memoryview(sent), now_ms=NOW_MS)
     assert result.error is ErrorCode.NONE
     return sent
 
@@ -92,7 +91,7 @@ async def open_transaction(broker: HandlerBroker, partition: int, producer_id: i
     log = broker.log("orders", partition)
     guard = log.begin_verification(producer_id, 0, 0, transaction_version_2=False)
     sent = batch(*values, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
-    result = log.append(memoryview(sent), origin=AppendOrigin.CLIENT, now_ms=NOW_MS, guard=guard)  # type: ignore[arg-type]
+    result = log.append(memoryview(sent), now_ms=NOW_MS, guard=guard)  # type: ignore[arg-type]
     assert result.error is ErrorCode.NONE
     await log.flushed()
 
@@ -469,6 +468,6 @@ async def test_offline_partition_is_a_storage_error(broker: HandlerBroker, monke
 
     monkeypatch.setattr(LocalFile, "append", fail)
     with pytest.raises(StorageError):
-        log.append(memoryview(batch()), origin=AppendOrigin.CLIENT, now_ms=NOW_MS)
+        log.append(memoryview(batch()), now_ms=NOW_MS)
     answer = await only_answer(broker, fetch((0, 0)))
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR

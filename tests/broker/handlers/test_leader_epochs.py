@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.partition_log import AppendOrigin
 from protocol.errors import ErrorCode
 from protocol.messages.leader_epochs import (
     EpochEndOffset,
@@ -47,7 +46,7 @@ async def ask(
 @pytest.mark.parametrize("version", [2, 3, 4])
 async def test_current_epoch_ends_at_the_end_of_the_log(broker: HandlerBroker, version: int) -> None:
     log = broker.log("orders")
-    log.append(memoryview(batch(b"a", b"b")), origin=AppendOrigin.CLIENT, now_ms=NOW_MS)
+    log.append(memoryview(batch(b"a", b"b")), now_ms=NOW_MS)
     await log.flushed()
     found = await ask(broker, log.leader_epoch, version=version)
     assert (found.error_code, found.leader_epoch, found.end_offset) == (0, log.leader_epoch, 2)

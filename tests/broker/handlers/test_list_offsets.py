@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from broker.log.partition_log import AppendOrigin
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -55,7 +54,7 @@ async def written(broker: HandlerBroker, *values: bytes, **build: Any) -> None:
     producer_id, producer_epoch = build.get("producer_id", -1), build.get("producer_epoch", -1)
     guard = log.begin_verification(producer_id, producer_epoch, 0, transaction_version_2=False)
     assert not isinstance(guard, ErrorCode)
-    result = log.append(memoryview(batch(*values, **build)), origin=AppendOrigin.CLIENT, now_ms=NOW_MS, guard=guard)
+    result = log.append(memoryview(batch(*values, **build)), now_ms=NOW_MS, guard=guard)
     assert result.error is ErrorCode.NONE
     await log.flushed()
 
@@ -76,7 +75,7 @@ async def test_empty_log_starts_and_ends_at_zero(broker: HandlerBroker) -> None:
 
 async def test_latest_is_the_high_watermark(broker: HandlerBroker) -> None:
     await written(broker, b"a", b"b")
-    broker.log("orders").append(memoryview(batch(b"c")), origin=AppendOrigin.CLIENT, now_ms=NOW_MS)
+    broker.log("orders").append(memoryview(batch(b"c")), now_ms=NOW_MS)
     assert (await look_up(broker, LATEST)).offset == 2
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from broker.disk import StorageError
 from broker.local_disk import LocalDisk
-from broker.log.partition_log import AppendOrigin
 from protocol.errors import ErrorCode
 from protocol.messages.log_dirs import (
     AlterReplicaLogDir,
@@ -53,7 +52,7 @@ def sizes(found: DescribeLogDirsResult) -> dict[tuple[str, int], int]:
 async def test_the_sizes_of_all_partitions(broker: HandlerBroker, tmp_path: Path, version: int) -> None:
     sent = batch(b"value")
     log = broker.log("orders", 1)
-    log.append(memoryview(sent), origin=AppendOrigin.CLIENT, now_ms=NOW_MS)
+    log.append(memoryview(sent), now_ms=NOW_MS)
     await log.flushed()
     found = await describe(broker, None, version)
     assert found.log_dir == str(tmp_path)

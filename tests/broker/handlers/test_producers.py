@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.partition_log import AppendOrigin
 from protocol.errors import ErrorCode
 from protocol.messages.producers import DescribeProducersRequest, PartitionResponse, TopicRequest
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, open_broker
@@ -33,11 +32,11 @@ async def test_partition_without_producers_describes_none(broker: HandlerBroker)
 
 async def test_open_transaction_is_shown_with_its_first_offset(broker: HandlerBroker) -> None:
     log = broker.log("orders")
-    log.append(memoryview(batch(b"before")), origin=AppendOrigin.CLIENT, now_ms=NOW_MS)
+    log.append(memoryview(batch(b"before")), now_ms=NOW_MS)
     guard = log.begin_verification(5, 2, 0, transaction_version_2=False)
     assert not isinstance(guard, ErrorCode)
     sent = batch(b"a", b"b", producer_id=5, producer_epoch=2, base_sequence=0, is_transactional=True)
-    log.append(memoryview(sent), origin=AppendOrigin.CLIENT, now_ms=NOW_MS, guard=guard)
+    log.append(memoryview(sent), now_ms=NOW_MS, guard=guard)
     ((producer,),) = [found.active_producers for found in await describe(broker, 0)]
     assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (5, 2, 1)
     assert (producer.last_timestamp, producer.current_txn_start_offset) == (NOW_MS, 1)

@@ -9,7 +9,7 @@ from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from broker.log.log_config import LogConfig
-from broker.log.partition_log import AppendOrigin, Isolation
+from broker.log.partition_log import Isolation
 from protocol.errors import ErrorCode
 from tests.support.log_world import NOW_MS, LogWorld, content_of
 
@@ -39,7 +39,7 @@ async def test_a_batch_of_another_client_lies_in_the_log_as_it_was_sent_but_for_
     log.leader_epoch = 9
     sent = kafka_python_batch(compression)
     for _ in range(2):
-        result = log.append(memoryview(sent), origin=AppendOrigin.CLIENT, now_ms=NOW_MS)
+        result = log.append(memoryview(sent), now_ms=NOW_MS)
         assert result.error is ErrorCode.NONE
     await log.flushed()
     stored = content_of(log.segments.active.path(".log"))

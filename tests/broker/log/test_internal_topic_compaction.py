@@ -10,13 +10,12 @@ import pytest
 from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import GroupConfig
 from broker.group.offsets.records import OffsetAndMetadata, offset_record, offset_tombstone
-from broker.log.results import AppendOrigin
 from broker.metadata.image import MetadataImage
 from broker.shard import CoordinatorRecord, RecordOrigin, Shard
 from broker.topic_partition import TopicPartition
 from broker.transaction.coordinator import TransactionLimits, TransactionShard, metadata_record
 from broker.transaction.state_machine import TransactionState
-from protocol.record_batch import Record, build_batch, read_end_transaction_marker, read_records
+from protocol.record_batch import read_end_transaction_marker, read_records
 from protocol.stored.transaction_state import encode_transaction_log_key
 from tests.broker.log.test_cleaner import COMPACTED, batches, clean
 from tests.support.log_world import NOW_MS, LogWorld
@@ -28,13 +27,8 @@ PARTITIONS = [TopicPartition("orders", partition) for partition in range(3)]
 
 
 def append(world: LogWorld, record: CoordinatorRecord, *, producer_id: int = -1, producer_epoch: int = -1) -> None:
-    batch = build_batch(
-        [Record(0, world.clock.now_ms(), record.key, record.value)],
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        is_transactional=producer_id >= 0,
-    )
-    world.orders.append(memoryview(batch), origin=AppendOrigin.COORDINATOR, now_ms=world.clock.now_ms())
+    producer = None if producer_id < 0 else (producer_id, producer_epoch)
+    world.orders.append_records([record], now_ms=world.clock.now_ms(), producer=producer)
 
 
 def load(world: LogWorld, shard: Shard) -> None:

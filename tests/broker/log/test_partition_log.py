@@ -13,7 +13,9 @@ import structlog
 from broker.disk import StorageError
 from broker.file_slice import FileSlice
 from broker.log.log_config import LogConfig
-from broker.log.partition_log import AbortedTransaction, AppendOrigin, Isolation, PartitionLog
+from broker.log.partition_log import AbortedTransaction, AppendResult, Isolation, PartitionLog, TimestampedOffset
+from broker.log.verification import VerificationGuard
+from broker.shard import CoordinatorRecord
 from protocol.errors import ErrorCode
 from protocol.record_batch import Record, RecordBatch, build_batch, check_crc, iterate_batches, read_records
 from tests.support.log_world import NOW_MS, LogWorld, content_of, overwrite
@@ -161,7 +163,7 @@ async def test_a_bad_batch_is_refused_and_leaves_nothing(world: LogWorld, damage
             batch = build_batch([Record(0, NOW_MS, None, b"v" * 2000)])
         case "checksum":
             batch[-1] ^= 1
-    result = log.append(memoryview(batch), origin=AppendOrigin.CLIENT, now_ms=NOW_MS)
+    result = log.append(memoryview(batch), now_ms=NOW_MS)
     assert (result.error, result.base_offset) == (error, -1)
     assert (log.log_end_offset, log.size_bytes) == (0, 0)
 
@@ -217,6 +219,64 @@ async def test_offsets_outside_the_log_are_out_of_range(world: LogWorld) -> None
     assert log.delete_records(1) is ErrorCode.NONE
     assert log.read(0, 100, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.delete_records(2) is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+# Records of coordinators
+
+
+@pytest.mark.parametrize("time_type", ["CreateTime", "LogAppendTime"])
+async def test_records_of_a_coordinator_are_one_batch_of_this_time(world: LogWorld, time_type: str) -> None:
+    log = world.create(LogConfig(message_timestamp_type=time_type))
+    log.leader_epoch = 3
+    world.append(b"a")
+    is_log_append_time = time_type == "LogAppendTime"
+    records = [CoordinatorRecord(b"k", b"v"), CoordinatorRecord(b"gone", None)]
+    result = log.append_records(records, now_ms=NOW_MS + 5)
+    assert result == AppendResult(ErrorCode.NONE, 1, 2, NOW_MS + 5 if is_log_append_time else -1, 0)
+    await log.flushed()
+    _, batch = batches(log, Isolation.READ_UNCOMMITTED)
+    assert batch.buffer == build_batch(
+        [Record(0, NOW_MS + 5, b"k", b"v"), Record(1, NOW_MS + 5, b"gone", None)],
+        base_offset=1,
+        partition_leader_epoch=3,
+        is_log_append_time=is_log_append_time,
+    )
+    assert check_crc(batch.buffer)
+    assert log.offset_of_max_timestamp(Isolation.LOG_END) == TimestampedOffset(1, NOW_MS + 5, 3)
+
+
+async def test_records_of_a_coordinator_may_belong_to_a_transaction(world: LogWorld) -> None:
+    log = world.create()
+    record = CoordinatorRecord(b"k", b"v")
+    guard = log.begin_verification(7, 1, -1, transaction_version_2=True)
+    assert isinstance(guard, VerificationGuard)
+    stale = VerificationGuard()
+    refused = log.append_records([record], now_ms=NOW_MS, producer=(7, 1), guard=stale)
+    assert (refused.error, log.log_end_offset) == (ErrorCode.INVALID_TXN_STATE, 0)
+    assert log.append_records([record], now_ms=NOW_MS, producer=(7, 1), guard=guard).error is ErrorCode.NONE
+    refused = log.append_records([record], now_ms=NOW_MS, producer=(7, 0))
+    assert (refused.error, log.log_end_offset) == (ErrorCode.INVALID_PRODUCER_EPOCH, 1)
+    await log.flushed()
+    assert (log.high_watermark, log.last_stable_offset) == (1, 0)
+    assert world.end_transaction(7, 2, committed=True).error is ErrorCode.NONE
+    await log.flushed()
+    assert log.last_stable_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        (LogConfig(max_message_bytes=200), ErrorCode.MESSAGE_TOO_LARGE),
+        (LogConfig(segment_bytes=200), ErrorCode.RECORD_LIST_TOO_LARGE),
+        (LogConfig(max_message_bytes=200, segment_bytes=200), ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+)
+async def test_records_of_a_coordinator_that_are_too_large_leave_nothing(
+    world: LogWorld, config: LogConfig, error: ErrorCode
+) -> None:
+    log = world.create(config)
+    assert log.append_records([CoordinatorRecord(b"k", b"v" * 200)], now_ms=NOW_MS).error is error
+    assert (log.log_end_offset, log.size_bytes) == (0, 0)
 
 
 # Transactions

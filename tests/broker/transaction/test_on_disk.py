@@ -12,7 +12,7 @@ from broker.clock import SystemClock
 from broker.config import Settings
 from broker.local_disk import LocalDisk
 from broker.log.log_directory import LogDirectory
-from broker.log.partition_log import AppendOrigin, Isolation, PartitionLog
+from broker.log.partition_log import Isolation, PartitionLog
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.topic_partition import TopicPartition
 from broker.topics import Topics
@@ -57,7 +57,7 @@ class DiskBroker:
             producer.producer_id, producer.producer_epoch, 0, transaction_version_2=version is TransactionVersion.V2
         )
         assert not isinstance(guard, ErrorCode)
-        result = self.log.append(memoryview(batch), origin=AppendOrigin.CLIENT, now_ms=1_700_000_000_000, guard=guard)
+        result = self.log.append(memoryview(batch), now_ms=1_700_000_000_000, guard=guard)
         assert result.error is ErrorCode.NONE
         await self.log.flushed()
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from broker.config import Settings
-from broker.coordinator import partition_for_key
-from broker.log.results import AppendOrigin
+from broker.coordinator import CoordinatorRecord, partition_for_key
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.transaction import reelection
@@ -31,7 +30,7 @@ from broker.transaction.state_machine import (
 )
 from broker.transaction.verification import TransactionVerifier
 from protocol.errors import ErrorCode
-from protocol.record_batch import EndTransactionMarker, Record, build_batch
+from protocol.record_batch import EndTransactionMarker
 from protocol.stored.transaction_state import (
     TransactionLogValue,
     encode_transaction_log_key,
@@ -472,8 +471,8 @@ async def test_a_lone_coordinator_that_an_administrator_has_deposed_stands_again
 async def test_a_state_that_is_never_stored_takes_the_partition_offline(broker: Broker) -> None:
     await broker.begin()
     value = TransactionLogValue(producer_id=7, transaction_status=6)
-    record = Record(0, 0, encode_transaction_log_key("dead"), encode_transaction_log_value(value))
-    broker.state_log().append(memoryview(build_batch([record])), origin=AppendOrigin.COORDINATOR, now_ms=0)
+    record = CoordinatorRecord(encode_transaction_log_key("dead"), encode_transaction_log_value(value))
+    broker.state_log().append_records([record], now_ms=0)
     await broker.restart()
     await broker.service.ensure_loaded()
     assert broker.service.find(ID) is ErrorCode.NOT_COORDINATOR
