@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from broker.handlers.api import RequestContext, api
@@ -60,6 +60,9 @@ class _Answer(Protocol):
     error_code: int
 
 
+Answer = TypeVar("Answer", bound=_Answer)
+
+
 class _RequestedOffset(Protocol):
     partition_index: int
     committed_offset: int
@@ -74,23 +77,36 @@ class _Commit:
         self.offsets: list[OffsetToCommit] = []
         self._answers: list[_Answer] = []
 
-    def add(self, topic: TopicMetadata | ErrorCode, requested: _RequestedOffset, answer: _Answer) -> None:
-        """Take an offset in, unless its topic or partition does not exist, which is answered at once."""
-        if isinstance(topic, ErrorCode):
-            answer.error_code = topic
-        elif not 0 <= requested.partition_index < topic.partition_count:
-            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else:
-            self.offsets.append(
-                OffsetToCommit(
-                    TopicPartition(topic.name, requested.partition_index),
-                    topic.topic_id,
-                    requested.committed_offset,
-                    requested.committed_leader_epoch,
-                    requested.committed_metadata,
+    def take_in(
+        self,
+        topic: TopicMetadata | ErrorCode,
+        requested: Iterable[_RequestedOffset],
+        new_answer: Callable[[int], Answer],
+    ) -> list[Answer]:
+        """Take the offsets of one topic in, and return the answers for its partitions. Where the topic or a partition
+        does not exist, there is nothing to commit and the answer says so.
+        """
+        answers = []
+        for offset in requested:
+            partition = offset.partition_index
+            answer = new_answer(partition)
+            answers.append(answer)
+            if isinstance(topic, ErrorCode):
+                answer.error_code = topic
+            elif not 0 <= partition < topic.partition_count:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                self.offsets.append(
+                    OffsetToCommit(
+                        TopicPartition(topic.name, partition),
+                        topic.topic_id,
+                        offset.committed_offset,
+                        offset.committed_leader_epoch,
+                        offset.committed_metadata,
+                    )
                 )
-            )
-            self._answers.append(answer)
+                self._answers.append(answer)
+        return answers
 
     def answer(self, errors: ErrorCode | Sequence[ErrorCode]) -> None:
         if isinstance(errors, ErrorCode):
@@ -123,17 +139,15 @@ async def handle_offset_commit(context: RequestContext, request: OffsetCommitReq
     """Commit offsets; those of partitions that do not exist are refused alone."""
     version = context.api_version
     services = context.services
-    response = offset_commit_failed(request, ErrorCode.NONE, version)
+    is_by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     commit = _Commit()
-    for requested_topic, answered_topic in zip(request.topics, response.topics, strict=True):
-        topic = find_topic(
-            services.topics,
-            requested_topic.name,
-            requested_topic.topic_id,
-            by_id=version >= FIRST_VERSION_WITH_TOPIC_IDS,
-        )
-        for requested, answer in zip(requested_topic.partitions, answered_topic.partitions, strict=True):
-            commit.add(topic, requested, answer)
+    topics = []
+    for requested in request.topics:
+        if not requested.partitions:
+            continue
+        topic = find_topic(services.topics, requested.name, requested.topic_id, by_id=is_by_id)
+        answers = commit.take_in(topic, requested.partitions, OffsetCommitResponsePartition)
+        topics.append(OffsetCommitResponseTopic(name=requested.name, topic_id=requested.topic_id, partitions=answers))
     if commit.offsets:
         commit.answer(
             await services.groups.commit_offsets(
@@ -151,8 +165,7 @@ async def handle_offset_commit(context: RequestContext, request: OffsetCommitReq
                 else ErrorCode.ILLEGAL_GENERATION,
             )
         )
-    response.topics = [topic for topic in response.topics if topic.partitions]
-    return response
+    return OffsetCommitResponse(topics=topics)
 
 
 # TxnOffsetCommit
@@ -205,12 +218,13 @@ async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCo
     """
     version = context.api_version
     services = context.services
-    response = txn_offset_commit_failed(request, ErrorCode.NONE, version)
     commit = _Commit()
-    for requested_topic, answered_topic in zip(request.topics, response.topics, strict=True):
-        topic = find_topic(services.topics, requested_topic.name, b"", by_id=False)
-        for requested, answer in zip(requested_topic.partitions, answered_topic.partitions, strict=True):
-            commit.add(topic, requested, answer)
+    topics = []
+    for requested in request.topics:
+        topic = find_topic(services.topics, requested.name, b"", by_id=False)
+        answers = commit.take_in(topic, requested.partitions, TxnOffsetCommitResponsePartition)
+        topics.append(TxnOffsetCommitResponseTopic(name=requested.name, partitions=answers))
+    response = TxnOffsetCommitResponse(topics=topics)
     if not commit.offsets:
         return response
     is_transaction_version_2 = version >= TXN_COMMIT_TRANSACTION_VERSION_2
