@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -154,13 +154,13 @@ class CoordinatorRuntime(Generic[S]):
         reply = decision.reply
         if not isinstance(reply, Parked):
             self._carry_out(partition, decision)
-            await self._deliver(partition, decision)
+            await self._delivery(partition, decision)
             return reply
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         partition.parked[reply.token] = waiting
         try:
             self._carry_out(partition, decision)
-            await self._deliver(partition, decision)
+            await self._delivery(partition, decision)
             return await waiting  # type: ignore[no-any-return]
         finally:
             if partition.parked.get(reply.token) is waiting:
@@ -226,16 +226,15 @@ class CoordinatorRuntime(Generic[S]):
             self._take_offline(partition, error)
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
 
-    async def _deliver(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
-        """Wait until a decision is durable; then the requests that it answers get their replies."""
+    def _delivery(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> Awaitable[None]:
+        """What ends when a decision is durable, and the requests that it answers have their replies."""
         if not decision.answers:
-            await self._durable(partition)
-            return
+            return self._durable(partition)
         # Others wait for these answers: they leave even if the connection of the request that led to them goes away.
         task = asyncio.get_running_loop().create_task(self._answer_when_durable(partition, decision))
         self._tasks.add(task)
         task.add_done_callback(self._answered)
-        await asyncio.shield(task)
+        return asyncio.shield(task)
 
     def _answered(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -425,8 +425,11 @@ class GroupService:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
         return partition_for_key(group_id, self._offsets_topic.partition_count)
 
-    async def _decide(self, group_id: str, decide: Callable[[GroupCoordinatorShard], Decision[Reply]]) -> Reply:
-        return await self._runtime.execute(self._partition_index(group_id), decide)
+    def _decide(
+        self, group_id: str, decide: Callable[[GroupCoordinatorShard], Decision[Reply]]
+    ) -> Coroutine[Any, Any, Reply]:
+        """Decide on the shard that has the group. Raises CoordinatorRefusal, at once or when it is awaited."""
+        return self._runtime.execute(self._partition_index(group_id), decide)
 
 
 def _consumer_times(group_configs: GroupConfigs | None, settings: Settings) -> Callable[[str], ConsumerTimes]:

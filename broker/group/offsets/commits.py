@@ -6,7 +6,7 @@ Source: Kafka's ClassicGroup, ConsumerGroup and StreamsGroup, validateOffsetComm
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicState
@@ -15,9 +15,6 @@ from broker.group.streams.group import StreamsGroup, StreamsMember
 from broker.group.streams.tasks import TaskId
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
-
-Partitions = Iterable[tuple[TopicPartition, bytes]]
-"""Partitions with the ids of their topics."""
 
 
 class OffsetToCommit(NamedTuple):
@@ -65,15 +62,15 @@ class FetchedOffset(NamedTuple):
 
 
 def check_commit(
-    group: ClassicGroup | ConsumerGroup | StreamsGroup, committer: Committer, partitions: Partitions
+    group: ClassicGroup | ConsumerGroup | StreamsGroup, committer: Committer, offsets: Sequence[OffsetToCommit]
 ) -> ErrorCode:
-    """Whether these partitions may be committed; one error for all of them, as in Kafka.
+    """Whether these offsets may be committed; one error for all of them, as in Kafka.
 
     UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS; in a group of the consumer or the
     streams protocol STALE_MEMBER_EPOCH, and UNSUPPORTED_VERSION for its members that do not know epochs.
     """
     if not isinstance(group, ClassicGroup):
-        return _check_epoch_of_commit(group, committer, partitions, is_transactional=False)
+        return _check_epoch_of_commit(group, committer, offsets, is_transactional=False)
     if committer.generation_id < 0 and group.state is ClassicState.EMPTY:
         return ErrorCode.NONE
     if committer.is_stranger:
@@ -83,11 +80,11 @@ def check_commit(
 
 
 def check_transactional_commit(
-    group: ClassicGroup | ConsumerGroup | StreamsGroup, committer: Committer, partitions: Partitions
+    group: ClassicGroup | ConsumerGroup | StreamsGroup, committer: Committer, offsets: Sequence[OffsetToCommit]
 ) -> ErrorCode:
     """As `check_commit`, but strangers may commit in any state, and a stale epoch is an ILLEGAL_GENERATION."""
     if not isinstance(group, ClassicGroup):
-        error = _check_epoch_of_commit(group, committer, partitions, is_transactional=True)
+        error = _check_epoch_of_commit(group, committer, offsets, is_transactional=True)
         return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
     error = group.refusal(ClassicEvent.COMMIT_IN_TRANSACTION)
     is_simple = committer.generation_id < 0 and group.state is ClassicState.EMPTY
@@ -115,7 +112,11 @@ def _check_committing_member(group: ClassicGroup, committer: Committer) -> Error
 
 
 def _check_epoch_of_commit(
-    group: ConsumerGroup | StreamsGroup, committer: Committer, partitions: Partitions, *, is_transactional: bool
+    group: ConsumerGroup | StreamsGroup,
+    committer: Committer,
+    offsets: Sequence[OffsetToCommit],
+    *,
+    is_transactional: bool,
 ) -> ErrorCode:
     """A member commits in its epoch, or in an earlier one for a partition that it has had since then at least."""
     epoch = committer.generation_id
@@ -131,7 +132,7 @@ def _check_epoch_of_commit(
     if epoch == member.member_epoch:
         return ErrorCode.NONE
     if epoch < member.member_epoch:
-        owned_since = [_owned_since(group, member, *partition) for partition in partitions]
+        owned_since = [_owned_since(group, member, offset.topic_partition, offset.topic_id) for offset in offsets]
         if all(since is not None and since <= epoch for since in owned_since):
             return ErrorCode.NONE
     return _stale(member)

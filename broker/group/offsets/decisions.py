@@ -18,7 +18,6 @@ from broker.group.offsets.commits import (
     FetchedOffset,
     Fetcher,
     OffsetToCommit,
-    Partitions,
     check_commit,
     check_fetch,
     check_transactional_commit,
@@ -79,7 +78,7 @@ class OffsetDecisions:
             if committer.generation_id >= 0:
                 return Decision(unknown_group_error)
         else:
-            error = check_commit(group, committer, _partitions(offsets))
+            error = check_commit(group, committer, offsets)
             if error is not ErrorCode.NONE:
                 return Decision(error)
             if committer.member_id and isinstance(group, ClassicGroup):
@@ -112,7 +111,7 @@ class OffsetDecisions:
             if committer.generation_id >= 0:
                 return Decision(ErrorCode.ILLEGAL_GENERATION)
         else:
-            error = check_transactional_commit(group, committer, _partitions(offsets))
+            error = check_transactional_commit(group, committer, offsets)
             if error is not ErrorCode.NONE:
                 return Decision(error)
         errors, records = self._records(group_id, offsets, now_ms, -1)
@@ -211,7 +210,3 @@ class OffsetDecisions:
             )
         )
         return Decision(len(records) == MAX_RECORDS_PER_DECISION, records=records)
-
-
-def _partitions(offsets: Sequence[OffsetToCommit]) -> Partitions:
-    return ((offset.topic_partition, offset.topic_id) for offset in offsets)
