@@ -5,7 +5,7 @@ Source: Kafka's DefaultRecord; KIP-98, KIP-82 (headers).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from protocol.primitives import Buffer, DecodeError
 from protocol.varints import VARINTS, read_varint, read_varlong
@@ -25,10 +25,24 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def write_record(out: bytearray, record: Record, timestamp_delta_ms: int, offset_delta: int) -> None:
+class PlainRecord(Protocol):
+    """What has a key and a value, and is written without headers."""
+
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+
+
+def write_record(
+    out: bytearray,
+    key: bytes | None,
+    value: bytes | None,
+    timestamp_delta_ms: int,
+    offset_delta: int,
+    headers: tuple[tuple[str, bytes | None], ...] = (),
+) -> None:
     """Append one record to a records section."""
-    key = record.key
-    value = record.value
     body = b"".join(
         (
             _NO_ATTRIBUTES,
@@ -38,7 +52,7 @@ def write_record(out: bytearray, record: Record, timestamp_delta_ms: int, offset
             key or b"",
             VARINTS[_NULL_LENGTH if value is None else len(value)],
             value or b"",
-            _encoded_headers(record.headers) if record.headers else _NO_HEADERS,
+            _encoded_headers(headers) if headers else _NO_HEADERS,
         )
     )
     out += VARINTS[len(body)]

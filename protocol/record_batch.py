@@ -16,8 +16,8 @@ from crc32c import crc32c
 
 from protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, Codec, compress, decompress
 from protocol.primitives import Buffer, DecodeError
+from protocol.record import PlainRecord, read_record, write_record
 from protocol.record import Record as Record
-from protocol.record import read_record, write_record
 from protocol.sequence import advance_sequence
 
 CURRENT_MAGIC: Final = 2
@@ -276,6 +276,48 @@ def build_batch(
     return batch
 
 
+def build_plain_batch(
+    records: Sequence[PlainRecord],
+    *,
+    timestamp_ms: int,
+    base_offset: int,
+    partition_leader_epoch: int,
+    producer: tuple[int, int] | None = None,
+    is_log_append_time: bool = False,
+) -> bytearray:
+    """What `build_batch` makes of records of one time, without headers, not compressed: of those of coordinators.
+
+    producer: (id, epoch) of the transaction that they belong to.
+    """
+    attributes = LOG_APPEND_TIME_BIT if is_log_append_time else 0
+    if producer is None:
+        producer = NO_PRODUCER
+    else:
+        attributes |= TRANSACTIONAL_BIT
+    batch = bytearray(HEADER_BYTES)
+    for offset_delta, record in enumerate(records):
+        write_record(batch, record.key, record.value, 0, offset_delta)
+    count = len(records)
+    _HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LENGTH_OVERHEAD_BYTES,
+        partition_leader_epoch,
+        CURRENT_MAGIC,
+        _NO_CRC_YET,
+        attributes,
+        count - 1,
+        timestamp_ms,
+        timestamp_ms,
+        *producer,
+        NO_SEQUENCE,
+        count,
+    )
+    _CRC.pack_into(batch, _CRC_POSITION, computed_crc(memoryview(batch)))
+    return batch
+
+
 def retain_records(batch: RecordBatch, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytearray:
     """The same batch with only some of its records, perhaps none, as the cleaner leaves it.
 
@@ -316,7 +358,8 @@ def _write_records(
 ) -> None:
     section = out if codec is Codec.NONE else bytearray()
     for record in records:
-        write_record(section, record, record.timestamp_ms - base_timestamp_ms, record.offset - first_offset)
+        offset, timestamp_ms, key, value, headers = record
+        write_record(section, key, value, timestamp_ms - base_timestamp_ms, offset - first_offset, headers)
     if section is not out:
         out += compress(codec, section)
 

@@ -27,7 +27,6 @@ from broker.log.results import (
     Isolation,
     LogRead,
     MarkerObserver,
-    OwnRecord,
     RecordError,
     TimestampedOffset,
 )
@@ -36,12 +35,11 @@ from broker.log.swept_log import SweptLog
 from broker.log.transaction_index import TransactionIndexEntry
 from broker.log.verification import VerificationGuard
 from protocol.errors import ErrorCode
+from protocol.record import PlainRecord
 from protocol.record_batch import (
-    NO_PRODUCER,
     BatchHeader,
-    Record,
-    build_batch,
     build_end_transaction_marker,
+    build_plain_batch,
     patched_prefix,
     read_header,
 )
@@ -125,7 +123,7 @@ class PartitionLog(SweptLog):
 
     def append_records(
         self,
-        records: Sequence[OwnRecord],
+        records: Sequence[PlainRecord],
         *,
         now_ms: int,
         producer: tuple[int, int] | None = None,
@@ -144,14 +142,12 @@ class PartitionLog(SweptLog):
         self._insist_on_online()
         rules = self._append_rules()
         base_offset = self.log_end_offset
-        producer_id, producer_epoch = producer or NO_PRODUCER
-        batch = build_batch(
-            [Record(delta, now_ms, record.key, record.value) for delta, record in enumerate(records)],
+        batch = build_plain_batch(
+            records,
+            timestamp_ms=now_ms,
             base_offset=base_offset,
             partition_leader_epoch=self.leader_epoch,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            is_transactional=producer is not None,
+            producer=producer,
             is_log_append_time=rules.uses_log_append_time,
         )
         size_bytes = len(batch)

@@ -18,15 +18,6 @@ class AppendOrigin(Enum):
     COORDINATOR = "coordinator"
 
 
-class OwnRecord(Protocol):
-    """A record of a coordinator of this broker, as far as the log is concerned."""
-
-    @property
-    def key(self) -> bytes: ...
-    @property
-    def value(self) -> bytes | None: ...
-
-
 class Isolation(Enum):
     """The bound of a read: high watermark, last stable offset, or log end offset (loading coordinators, tools)."""
 

@@ -19,6 +19,7 @@ from protocol.record_batch import (
     RecordBatch,
     build_batch,
     build_end_transaction_marker,
+    build_plain_batch,
     check_crc,
     iterate_batches,
     patched_prefix,
@@ -117,6 +118,40 @@ def test_any_records_read_back(records: list[Record], codec: Codec, base_offset:
     assert list(read_records(one(buffer))) == [
         record._replace(offset=base_offset + record.offset) for record in records
     ]
+
+
+@given(
+    st.lists(st.tuples(nullable_bytes, nullable_bytes), min_size=1, max_size=100),
+    st.integers(-1, 2**50),
+    st.integers(0, 2**60),
+    st.none() | st.tuples(st.integers(0, 2**60), st.integers(0, 2**15 - 1)),
+    st.booleans(),
+)
+def test_a_plain_batch_is_what_the_same_records_become(
+    pairs: list[tuple[bytes | None, bytes | None]],
+    timestamp_ms: int,
+    base_offset: int,
+    producer: tuple[int, int] | None,
+    is_log_append_time: bool,
+) -> None:
+    records = [Record(offset, timestamp_ms, *pair) for offset, pair in enumerate(pairs)]
+    producer_id, producer_epoch = producer or (-1, -1)
+    assert build_plain_batch(
+        records,
+        timestamp_ms=timestamp_ms,
+        base_offset=base_offset,
+        partition_leader_epoch=3,
+        producer=producer,
+        is_log_append_time=is_log_append_time,
+    ) == build_batch(
+        records,
+        base_offset=base_offset,
+        partition_leader_epoch=3,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=producer is not None,
+        is_log_append_time=is_log_append_time,
+    )
 
 
 def test_offsets_of_records_become_distances_to_the_first() -> None:

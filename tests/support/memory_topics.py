@@ -11,17 +11,16 @@ from typing import cast
 
 from broker.disk import StorageError
 from broker.log.partition_log import PartitionLog
-from broker.log.results import AppendResult, Isolation, LogRead, MarkerObserver, OwnRecord
+from broker.log.results import AppendResult, Isolation, LogRead, MarkerObserver
 from broker.metadata.image import MetadataImage, TopicMetadata
 from broker.placement import NodeAddress, Placement, SingleNodePlacement
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
+from protocol.record import PlainRecord
 from protocol.record_batch import (
-    NO_PRODUCER,
     EndTransactionMarker,
-    Record,
-    build_batch,
     build_end_transaction_marker,
+    build_plain_batch,
     read_header,
 )
 
@@ -63,7 +62,7 @@ class MemoryLog:
 
     def append_records(
         self,
-        records: Sequence[OwnRecord],
+        records: Sequence[PlainRecord],
         *,
         now_ms: int,
         producer: tuple[int, int] | None = None,
@@ -71,12 +70,8 @@ class MemoryLog:
         is_awaited: bool = True,
     ) -> AppendResult:
         self.guards.append(guard)
-        producer_id, producer_epoch = producer or NO_PRODUCER
-        batch = build_batch(
-            [Record(delta, now_ms, record.key, record.value) for delta, record in enumerate(records)],
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            is_transactional=producer is not None,
+        batch = build_plain_batch(
+            records, timestamp_ms=now_ms, base_offset=0, partition_leader_epoch=self.leader_epoch, producer=producer
         )
         return self._append(batch)
 

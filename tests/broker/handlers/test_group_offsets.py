@@ -149,6 +149,15 @@ async def test_partitions_that_do_not_exist_are_refused_alone(broker: GroupBroke
     ]
 
 
+async def test_a_topic_of_which_nothing_is_committed_is_not_answered(broker: GroupBroker) -> None:
+    request = commit_request(broker, 9, ("orders", 0))
+    request.topics.insert(0, OffsetCommitRequestTopic(name="payments", partitions=[]))
+    response = await broker.call(request, 9)
+    assert [topic.name for topic in response.topics] == ["orders"]
+    request.topics.pop()
+    assert (await broker.call(request, 9)).topics == []
+
+
 async def test_a_fetch_by_an_id_that_no_topic_has_is_refused_for_that_topic(broker: GroupBroker) -> None:
     await broker.call(commit_request(broker, 9), 9)
     request = fetch_request(broker, 10)
