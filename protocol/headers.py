@@ -18,6 +18,7 @@ from protocol.schema import schema_of
 _REQUEST_START = Struct(">hhi")
 _REQUEST_START_AND_CLIENT_ID_LENGTH = Struct(">hhih")
 _CLIENT_ID_LENGTH = Struct(">8xh")
+_CLIENT_ID_POSITION = _CLIENT_ID_LENGTH.size
 _CORRELATION_ID = Struct(">i")
 
 REQUEST_START_BYTES = _REQUEST_START.size
@@ -40,11 +41,11 @@ def read_request_start(buffer: Buffer) -> tuple[int, int, int]:
 
     Raises DecodeError when the buffer has fewer than 8 bytes.
     """
-    if len(buffer) < REQUEST_START_BYTES:
-        raise DecodeError(
-            f"{len(buffer)} bytes are too few for a request header", position=0, expected="request header"
-        )
-    return _REQUEST_START.unpack_from(buffer)
+    try:
+        return _REQUEST_START.unpack_from(buffer)
+    except struct_error:
+        message = f"{len(buffer)} bytes are too few for a request header"
+        raise DecodeError(message, position=0, expected="request header") from None
 
 
 def read_request_header(buffer: Buffer, header_version: int) -> RequestHeader:
@@ -66,15 +67,15 @@ def read_client_id(buffer: Buffer, header_version: int) -> tuple[str | None, int
         return None, REQUEST_START_BYTES
     try:
         (length,) = _CLIENT_ID_LENGTH.unpack_from(buffer)
-        position = _CLIENT_ID_LENGTH.size
-        client_id = None
         if length >= 0:
-            end = position + length
-            if end > len(buffer):
+            position = _CLIENT_ID_POSITION + length
+            if position > len(buffer):
                 raise MalformedError(f"a client id of {length} bytes reaches beyond the end")
-            client_id = str(buffer[position:end], "utf-8")
-            position = end
-        elif length != -1:
+            client_id = str(buffer[_CLIENT_ID_POSITION:position], "utf-8")
+        elif length == -1:
+            position = _CLIENT_ID_POSITION
+            client_id = None
+        else:
             raise MalformedError(f"a client id of {length} bytes")
         if header_version >= 2:
             tag_count = buffer[position]

@@ -319,10 +319,17 @@ class _Reader:
         source = self._source
         about = f"tagged fields of {path.rstrip('.') or self._schema.name}"
         tag, count, end = f"tag_{depth}", f"tag_count_{depth}", f"tag_end_{depth}"
-        self._pending.append(Slot("B", count, about))
-        self._flush()
-        source.add(f"if {count}:", about)
-        source.indent()
+        if self._pending:
+            self._pending.append(Slot("B", count, about))
+            self._flush()
+            source.add(f"if {count}:", about)
+            source.indent()
+        else:
+            byte = f"buffer[{self._next_byte}]"
+            source.add(f"if {byte}:", about)
+            source.indent()
+            source.add(f"{count} = {byte}")
+            source.offset += 1
         self._count_elements(count)
         if not fields:
             source.add(f"{source.variable} = skip_tagged_fields(buffer, {self._next_byte}, {count})")

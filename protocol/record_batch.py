@@ -290,10 +290,9 @@ def build_plain_batch(
     producer: (id, epoch) of the transaction that they belong to.
     """
     attributes = LOG_APPEND_TIME_BIT if is_log_append_time else 0
-    if producer is None:
-        producer = NO_PRODUCER
-    else:
+    if producer is not None:
         attributes |= TRANSACTIONAL_BIT
+    producer_id, producer_epoch = producer or NO_PRODUCER
     batch = bytearray(HEADER_BYTES)
     for offset_delta, record in enumerate(records):
         write_record(batch, record.key, record.value, 0, offset_delta)
@@ -310,11 +309,12 @@ def build_plain_batch(
         count - 1,
         timestamp_ms,
         timestamp_ms,
-        *producer,
+        producer_id,
+        producer_epoch,
         NO_SEQUENCE,
         count,
     )
-    _CRC.pack_into(batch, _CRC_POSITION, computed_crc(memoryview(batch)))
+    _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[_CHECKED_POSITION:]))
     return batch
 
 

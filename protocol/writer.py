@@ -178,20 +178,23 @@ class _Writer:
         else:
             source.add(f"count = len({items}){' + 1' if self._flexible else ''}", path)
         self._length("count", "i", path)
-        source.add(f"if {items}:")
-        source.indent()
         if isinstance(element, FixedWidth) and len(element.code) == 1:
-            source.add(f"{self._out} += Struct(f'>{{len({items})}}{element.code}').pack(*{items})", path)
-        else:
-            source.add(f"for {item} in {items}:", path)
+            source.add(f"if {items}:")
+            source.add(f"    {self._out} += Struct(f'>{{len({items})}}{element.code}').pack(*{items})", path)
+            return
+        if nullable:
+            source.add(f"if {items}:")
             source.indent()
-            if isinstance(element, StructOf):
-                self._struct(struct_schema_of(element.python_class), item, path + ".", depth + 1)
-            else:
-                self._value(element, False, item, path, depth + 1)
-            self._flush()
-            source.dedent()
+        source.add(f"for {item} in {items}:", path)
+        source.indent()
+        if isinstance(element, StructOf):
+            self._struct(struct_schema_of(element.python_class), item, path + ".", depth + 1)
+        else:
+            self._value(element, False, item, path, depth + 1)
+        self._flush()
         source.dedent()
+        if nullable:
+            source.dedent()
 
     def _nested_struct(
         self, wire_type: StructOf, nullable: bool, value: str, path: str, depth: int, *, null: int = NULL_STRUCT

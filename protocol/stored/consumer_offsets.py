@@ -9,7 +9,7 @@ from struct import Struct
 
 from protocol.primitives import Buffer
 from protocol.schema import ZERO_UUID, field, int32, int64, message, struct, uuid
-from protocol.stored.versioned import compact_length, decode_versioned, encode_versioned
+from protocol.stored.versioned import COMPACT_LENGTHS, decode_versioned, encode_versioned
 
 OFFSET_COMMIT_KEY_VERSION = 1  # version 0 has the same layout, from the time before Kafka 0.9
 GROUP_METADATA_KEY_VERSION = 2
@@ -101,7 +101,7 @@ def pack_offset_commit_value(
     else:
         end = _TIMESTAMP_AND_TOPIC_ID.pack(commit_timestamp, 1, 0, 16, topic_id)
     start = _BEFORE_METADATA.pack(LATEST_OFFSET_COMMIT_VALUE_VERSION, offset, leader_epoch)
-    return start + compact_length(len(text)) + text + end
+    return start + COMPACT_LENGTHS[len(text)] + text + end
 
 
 def decode_offset_commit_value(value: Buffer) -> OffsetCommitValue | None:

@@ -9,7 +9,7 @@ from struct import Struct, pack
 
 from protocol.primitives import Buffer
 from protocol.schema import field, int8, int16, int32, int64, message, struct
-from protocol.stored.versioned import compact_length, decode_versioned, encode_versioned
+from protocol.stored.versioned import COMPACT_LENGTHS, decode_versioned, encode_versioned
 
 KEY_VERSION = 0
 MAX_REMEMBERED_KEYS = 16_384
@@ -99,10 +99,10 @@ def pack_transaction_log_value(
     if transaction_partitions is None:
         parts.append(b"\0")
     else:
-        parts.append(compact_length(len(transaction_partitions)))
+        parts.append(COMPACT_LENGTHS[len(transaction_partitions)])
         for topic, partition_ids in transaction_partitions.items():
             name, count = topic.encode(), len(partition_ids)
-            parts += (compact_length(len(name)), name, compact_length(count), pack(f">{count}iB", *partition_ids, 0))
+            parts += (COMPACT_LENGTHS[len(name)], name, COMPACT_LENGTHS[count], pack(f">{count}iB", *partition_ids, 0))
     tagged = []
     if previous_producer_id != -1:
         tagged.append(_TAGGED_INT64.pack(0, 8, previous_producer_id))

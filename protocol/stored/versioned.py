@@ -1,7 +1,8 @@
 """What the keys and values of Kafka's internal topics have in common: an int16 version, then a message of it."""
 
+from collections.abc import Mapping
 from struct import Struct
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from protocol.primitives import Buffer, DecodeError, write_unsigned_varint
 from protocol.schema import decode, encode_chunks, schema_of
@@ -13,18 +14,22 @@ _VERSION_BYTES = _VERSION.size
 _versions: dict[type[Any], frozenset[int]] = {}
 
 
-def compact_length(length: int) -> bytes:
-    """The length of a compact string or array, as it stands in front of it: one more, as an unsigned varint."""
-    return _COMPACT_LENGTHS[length] if length < len(_COMPACT_LENGTHS) else _long_compact_length(length)
-
-
-def _long_compact_length(length: int) -> bytes:
+def _compact_length(length: int) -> bytes:
     out = bytearray()
     write_unsigned_varint(out, length + 1)
     return bytes(out)
 
 
-_COMPACT_LENGTHS = tuple(_long_compact_length(length) for length in range(256))
+class _CompactLengths(dict[int, bytes]):
+    def __missing__(self, length: int) -> bytes:
+        return _compact_length(length)
+
+
+COMPACT_LENGTHS: Final[Mapping[int, bytes]] = _CompactLengths(
+    (length, _compact_length(length)) for length in range(256)
+)
+"""The length of a compact string or array, as it stands in front of it: one more, as an unsigned varint. Most are
+looked up, others encoded anew."""
 
 
 def encode_versioned(message_object: Any, version: int) -> bytes:
