@@ -195,29 +195,28 @@ class CoordinatorRuntime(Generic[S]):
     def _carry_out(
         self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool = True
     ) -> None:
-        if decision.records:
-            self._append(partition, decision, is_awaited=is_awaited)
+        """Append the records of a decision, apply them, and go by the deadlines that it leads to."""
+        records = decision.records
+        if records:
+            now_ms = self._clock.now_ms()
+            producer = decision.producer
+            try:
+                result = partition.log.append_records(
+                    records, now_ms=now_ms, producer=producer, guard=decision.guard, is_awaited=is_awaited
+                )
+            except StorageError as error:
+                self._take_offline(partition, error)
+                raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
+            if result.error is not ErrorCode.NONE:
+                # Nothing was written and nothing applied: the state still matches the log.
+                raise CoordinatorRefusal(_APPEND_ERRORS.get(result.error, result.error))
+            producer_id, producer_epoch = producer or NO_PRODUCER
+            apply = partition.shard.apply
+            for offset, (key, value, meaning) in enumerate(records, result.base_offset):
+                apply(key, value, RecordOrigin(offset, now_ms, producer_id, producer_epoch), meaning)
             if self._applied is not None:
                 self._applied(partition)
         self._schedule(partition)
-
-    def _append(self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool) -> None:
-        now_ms = self._clock.now_ms()
-        records, producer = decision.records, decision.producer
-        try:
-            result = partition.log.append_records(
-                records, now_ms=now_ms, producer=producer, guard=decision.guard, is_awaited=is_awaited
-            )
-        except StorageError as error:
-            self._take_offline(partition, error)
-            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
-        if result.error is not ErrorCode.NONE:
-            # Nothing was written and nothing applied: the state still matches the log.
-            raise CoordinatorRefusal(_APPEND_ERRORS.get(result.error, result.error))
-        producer_id, producer_epoch = producer or NO_PRODUCER
-        apply = partition.shard.apply
-        for offset, (key, value, meaning) in enumerate(records, result.base_offset):
-            apply(key, value, RecordOrigin(offset, now_ms, producer_id, producer_epoch), meaning)
 
     async def _durable(self, partition: CoordinatorPartition[S]) -> None:
         try:

@@ -159,9 +159,7 @@ class Dispatcher:
         meter = context.meter
         if meter is not None:
             meter.finish(response)
-        reply = None
-        if response is not None:
-            reply = response_frame(context.correlation_id, response, context.api_version)
+        reply = None if response is None else response_frame(context.correlation_id, response, context.api_version)
         if meter is not None:
             meter.settle()
         return reply

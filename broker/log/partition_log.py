@@ -85,7 +85,6 @@ class PartitionLog(SweptLog):
         Raises StorageError if the file cannot be written; the partition is then offline.
         Source: KIP-98; Kafka's UnifiedLog.append and LogValidator.
         """
-        self._insist_on_online()
         rules = self._append_rules()
         prepared = prepare_client_batch(batch, rules, now_ms)
         if isinstance(prepared, AppendResult):
@@ -139,7 +138,6 @@ class PartitionLog(SweptLog):
         Refuses, as a value: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. Raises
         StorageError.
         """
-        self._insist_on_online()
         rules = self._append_rules()
         base_offset = self.log_end_offset
         batch = build_plain_batch(
@@ -193,7 +191,7 @@ class PartitionLog(SweptLog):
         Refuses, as a value: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED. Raises StorageError.
         Source: Kafka's ProducerAppendInfo.appendEndTxnMarker; KIP-98, KIP-890.
         """
-        self._insist_on_online()
+        rules = self._append_rules()
         error = self._producers.check_marker(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -202,7 +200,6 @@ class PartitionLog(SweptLog):
         )
         if error is not ErrorCode.NONE:
             return AppendResult(error, log_start_offset=self.log_start_offset)
-        rules = self._append_rules()
         offset = self.log_end_offset
         marker = build_end_transaction_marker(
             producer_id=producer_id,
@@ -233,7 +230,9 @@ class PartitionLog(SweptLog):
         return AppendResult(ErrorCode.NONE, offset, offset, -1, self.log_start_offset)
 
     def _append_rules(self) -> AppendRules:
-        """Made anew when the config was replaced."""
+        """What an append goes by; made anew when the config was replaced. Raises StorageError when offline."""
+        if self.offline_reason is not None:
+            self._insist_on_online()
         rules = self._rules
         if rules is None or rules.config is not self.config:
             rules = self._rules = AppendRules(self.config, self.topic_partition)

@@ -165,18 +165,17 @@ class Segment:
         if max_timestamp_ms > greatest_ms:
             self._max_timestamp_ms = max_timestamp_ms
             self._offset_of_max_timestamp = last_offset
-        self._index_batch(last_offset, position, file.size_bytes - position)
+        if self._bytes_since_index_entry > self._index_interval_bytes:
+            self._index_batch(last_offset, position)
+        self._bytes_since_index_entry += file.size_bytes - position
         self._last_batch_offset, self._last_batch_position = self.next_offset, position
         self.next_offset = last_offset + 1
 
-    def _index_batch(self, last_offset: int, position: int, size_bytes: int) -> None:
-        if self._bytes_since_index_entry <= self._index_interval_bytes:
-            self._bytes_since_index_entry += size_bytes
-            return
+    def _index_batch(self, last_offset: int, position: int) -> None:
         self.offset_index.append(last_offset - self.base_offset, position)
         assert self._max_timestamp_ms is not None
         self.time_index.append(self._max_timestamp_ms, self._offset_of_max_timestamp - self.base_offset)
-        self._bytes_since_index_entry = size_bytes
+        self._bytes_since_index_entry = 0
 
     def has_room_for(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, limits: SegmentLimits) -> bool:
         """Whether a batch fits: by size, by the offsets that an index entry can tell, by room in the index, by age.
@@ -454,7 +453,9 @@ class Segment:
         if max_timestamp_ms > self._max_timestamp_ms:
             self._max_timestamp_ms = max_timestamp_ms
             self._offset_of_max_timestamp = last_offset
-        self._index_batch(last_offset, position, size_bytes)
+        if self._bytes_since_index_entry > self._index_interval_bytes:
+            self._index_batch(last_offset, position)
+        self._bytes_since_index_entry += size_bytes
         self.next_offset = last_offset + 1
 
     def resume(self) -> bool:
