@@ -32,7 +32,6 @@ from broker.group.offsets.committed import OffsetStore
 from broker.group.offsets.decisions import MAX_RECORDS_PER_DECISION, OffsetDecisions
 from broker.group.offsets.expiry import expired_offsets
 from broker.group.offsets.records import (
-    OffsetAndMetadata,
     OffsetCommitted,
     decode_key,
     decode_offset,
@@ -96,6 +95,7 @@ class GroupCoordinatorShard:
         self._groups: dict[str, Group] = {}
         self._offsets = OffsetStore()
         self._deadlines: GroupDeadlines = Deadlines()
+        self.next_deadline_ms = self._deadlines.next_ms
         self._rebalance = ClassicRebalance(config, self._deadlines)
         self._classic = ClassicMembership(config, self._rebalance)
         consumer_rebalance = ConsumerRebalance(config, self._deadlines, topics)
@@ -349,9 +349,6 @@ class GroupCoordinatorShard:
 
     # Time
 
-    def next_deadline_ms(self) -> int | None:
-        return self._deadlines.next_ms()
-
     def decide_deadline(self, now_ms: int) -> Decision[None]:
         effects = Effects(now_ms)
         # Groups of the newer protocols change by records alone: what is due of one is one step.
@@ -421,7 +418,8 @@ class GroupCoordinatorShard:
         self, key: bytes, value: bytes | None, origin: RecordOrigin, meaning: OffsetCommitted | None = None
     ) -> None:
         if meaning is not None:
-            self._commit_offset(meaning.group_id, meaning.topic_partition, meaning.at(origin.offset), origin)
+            offset = meaning.at(origin.offset)
+            self._offsets.commit(meaning.group_id, meaning.topic_partition, offset, origin.producer_id)
             return
         try:
             offset_key = decode_key(key)
@@ -459,15 +457,7 @@ class GroupCoordinatorShard:
         if offset is None:
             log.warning("group_record_left_out", offset=origin.offset, reason="an offset value of an unknown version")
         else:
-            self._commit_offset(group_id, topic_partition, offset, origin)
-
-    def _commit_offset(
-        self, group_id: str, topic_partition: TopicPartition, offset: OffsetAndMetadata, origin: RecordOrigin
-    ) -> None:
-        if origin.producer_id >= 0:
-            self._offsets.commit_in_transaction(origin.producer_id, group_id, topic_partition, offset)
-        else:
-            self._offsets.commit(group_id, topic_partition, offset)
+            self._offsets.commit(group_id, topic_partition, offset, origin.producer_id)
 
     def _apply_group(self, group_id: str, value: bytes | None, origin: RecordOrigin) -> None:
         group = self._groups.get(group_id)

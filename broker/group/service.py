@@ -294,7 +294,6 @@ class GroupService:
         offsets: Sequence[OffsetToCommit],
         *,
         retention_time_ms: int,
-        unknown_group_error: ErrorCode,
     ) -> ErrorCode | list[ErrorCode]:
         """One error for all, or one for each offset. All that are not refused go into one batch."""
         now_ms = self._clock.now_ms()
@@ -306,7 +305,6 @@ class GroupService:
                     committer,
                     offsets,
                     retention_time_ms=retention_time_ms,
-                    unknown_group_error=unknown_group_error,
                     now_ms=now_ms,
                 ),
             )
@@ -421,9 +419,10 @@ class GroupService:
     # Routing
 
     def _partition_index(self, group_id: str) -> int:
-        if not self._offsets_topic.partition_count:
+        partition_count = self._offsets_topic.partition_count
+        if not partition_count:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
-        return partition_for_key(group_id, self._offsets_topic.partition_count)
+        return partition_for_key(group_id, partition_count)
 
     def _decide(
         self, group_id: str, decide: Callable[[GroupCoordinatorShard], Decision[Reply]]

@@ -38,8 +38,7 @@ from protocol.messages.transactions import (
 )
 
 FIRST_VERSION_WITH_TOPIC_IDS = 10  # of OffsetCommit and OffsetFetch (KIP-848)
-COMMIT_KNOWS_GROUP_NOT_FOUND = 9
-COMMIT_KNOWS_MEMBER_EPOCHS = 9  # KIP-848
+COMMIT_KNOWS_MEMBER_EPOCHS = 9  # and GROUP_ID_NOT_FOUND (KIP-848)
 FETCH_HAS_TOP_LEVEL_ERROR = 2
 FIRST_BATCH_FETCH = 8  # KIP-709
 TXN_COMMIT_KNOWS_LOAD_IN_PROGRESS = 2
@@ -160,9 +159,6 @@ async def handle_offset_commit(context: RequestContext, request: OffsetCommitReq
                 ),
                 commit.offsets,
                 retention_time_ms=request.retention_time_ms,
-                unknown_group_error=ErrorCode.GROUP_ID_NOT_FOUND
-                if version >= COMMIT_KNOWS_GROUP_NOT_FOUND
-                else ErrorCode.ILLEGAL_GENERATION,
             )
         )
     return OffsetCommitResponse(topics=topics)

@@ -31,7 +31,7 @@ class Committer(NamedTuple):
     """Who commits: a member of a generation, or, by default, nobody in particular.
 
     knows_member_epochs: OffsetCommit 9 and later; then the generation may be the epoch of a member of the consumer
-    protocol.
+    protocol, and a group that nobody knows is GROUP_ID_NOT_FOUND.
     """
 
     generation_id: int = -1

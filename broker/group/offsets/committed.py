@@ -59,14 +59,15 @@ class OffsetStore:
 
     # Changes
 
-    def commit(self, group_id: str, topic_partition: TopicPartition, value: OffsetAndMetadata) -> None:
-        self._committed.setdefault(group_id, {})[topic_partition] = value
-
-    def commit_in_transaction(
-        self, producer_id: int, group_id: str, topic_partition: TopicPartition, value: OffsetAndMetadata
+    def commit(
+        self, group_id: str, topic_partition: TopicPartition, value: OffsetAndMetadata, producer_id: int = -1
     ) -> None:
-        self._pending.setdefault(producer_id, {})[group_id, topic_partition] = value
-        self._open_producers.setdefault(group_id, {}).setdefault(topic_partition, set()).add(producer_id)
+        """Take in a commit; one of a producer's transaction is pending until that ends."""
+        if producer_id < 0:
+            self._committed.setdefault(group_id, {})[topic_partition] = value
+        else:
+            self._pending.setdefault(producer_id, {})[group_id, topic_partition] = value
+            self._open_producers.setdefault(group_id, {}).setdefault(topic_partition, set()).add(producer_id)
 
     def remove(self, group_id: str, topic_partition: TopicPartition) -> None:
         """Take in a tombstone: it also ends what is pending for the partition."""

@@ -62,30 +62,30 @@ class OffsetDecisions:
         offsets: Sequence[OffsetToCommit],
         *,
         retention_time_ms: int = -1,
-        unknown_group_error: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
         now_ms: int,
     ) -> Decision[ErrorCode | list[ErrorCode]]:
         """One error for the whole request, or one for each offset in order (NONE or OFFSET_METADATA_TOO_LARGE).
 
-        retention_time_ms:   -1 for the broker's own; OffsetCommit 2 to 4 can ask for another.
-        unknown_group_error: GROUP_ID_NOT_FOUND since OffsetCommit 9.
-        Refuses: `unknown_group_error`, and see `check_commit`.
+        retention_time_ms: -1 for the broker's own; OffsetCommit 2 to 4 can ask for another.
+        Refuses: GROUP_ID_NOT_FOUND, before OffsetCommit 9 ILLEGAL_GENERATION, and see `check_commit`.
         """
         group = self._find_group(group_id)
         if isinstance(group, ShareGroup):
             return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
         if group is None:
             if committer.generation_id >= 0:
-                return Decision(unknown_group_error)
+                if committer.knows_member_epochs:
+                    return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
+                return Decision(ErrorCode.ILLEGAL_GENERATION)
         else:
             error = check_commit(group, committer, offsets)
             if error is not ErrorCode.NONE:
                 return Decision(error)
-            if committer.member_id and isinstance(group, ClassicGroup):
+            if isinstance(group, ClassicGroup) and committer.member_id:
                 self._classic.committed(group, committer.member_id, Effects(now_ms))
         expire_timestamp_ms = -1 if retention_time_ms < 0 else min(now_ms + retention_time_ms, LATEST_TIMESTAMP_MS)
         errors, records = self._records(group_id, offsets, now_ms, expire_timestamp_ms)
-        return Decision(errors, records=records)
+        return Decision(errors, records)
 
     def commit_in_transaction(
         self,

@@ -46,7 +46,6 @@ async def commit(
         committer,
         [OffsetToCommit(ORDERS, broker.topic_id("orders"), offset, -1, "")],
         retention_time_ms=-1,
-        unknown_group_error=ErrorCode.ILLEGAL_GENERATION,
     )
     return errors if isinstance(errors, ErrorCode) else errors[0]
 
@@ -131,9 +130,7 @@ async def test_one_commit_is_one_batch(broker: GroupBroker) -> None:
     offsets = [
         OffsetToCommit(TopicPartition("orders", partition), bytes(16), 1, -1, "") for partition in (0, 1, 0, 1, 0)
     ]
-    await broker.groups.commit_offsets(
-        "g", Committer(), offsets, retention_time_ms=-1, unknown_group_error=ErrorCode.ILLEGAL_GENERATION
-    )
+    await broker.groups.commit_offsets("g", Committer(), offsets, retention_time_ms=-1)
     assert len(offsets_log(broker).batches) == 1
     assert offsets_log(broker).log_end_offset == 5
 

@@ -23,9 +23,7 @@ async def broker() -> AsyncIterator[GroupBroker]:
     await made.start()
     await made.stable_member("members")
     offset = OffsetToCommit(TopicPartition("orders", 0), made.topic_id("orders"), 5, -1, "")
-    await made.groups.commit_offsets(
-        "simple", Committer(), [offset], retention_time_ms=-1, unknown_group_error=ErrorCode.ILLEGAL_GENERATION
-    )
+    await made.groups.commit_offsets("simple", Committer(), [offset], retention_time_ms=-1)
     yield made
     await made.groups.close()
 

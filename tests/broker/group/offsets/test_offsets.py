@@ -62,7 +62,9 @@ def test_too_long_metadata_is_refused(shard: ShardHarness) -> None:
 
 
 def test_a_generation_of_a_group_nobody_knows_is_refused(shard: ShardHarness) -> None:
-    assert shard.commit(5, committer=Committer(1, "m")) is ErrorCode.ILLEGAL_GENERATION
+    assert shard.commit(5, committer=Committer(1, "m")) is ErrorCode.GROUP_ID_NOT_FOUND
+    before_version_9 = Committer(1, "m", knows_member_epochs=False)
+    assert shard.commit(5, committer=before_version_9) is ErrorCode.ILLEGAL_GENERATION
     assert shard.commit(5, committer=Committer(1, "m"), producer_id=7) is ErrorCode.ILLEGAL_GENERATION
     assert shard.state() is None
 
