@@ -18,8 +18,14 @@ from broker.node import Node
 from protocol.framing import request_frame
 from protocol.headers import response_header_version
 from protocol.messages import RESPONSES
+from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from protocol.messages.coordinators import FindCoordinatorRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.transactions import (
@@ -34,6 +40,9 @@ from tests.costs.counting import Counts, counting
 
 TOPIC = "measured"
 TRANSACTIONAL_ID = "application"
+GROUP = "consumers"
+MEMBER_ID = "6a1ff5e0-7f0c-4b83-a9b8-3f2c3e3f4f00"
+GROUP_COORDINATOR, TRANSACTION_COORDINATOR = 0, 1
 PARTITIONS_COUNT = 3
 RECORDS_PER_BATCH = 16
 RECORD_BYTES = 1_000
@@ -299,6 +308,35 @@ async def transactions(client: Client, counted: str) -> Counts:
     return await repeated(once)
 
 
+async def offset_commit(client: Client) -> Counts:
+    """The offset of one partition, by a member of a group of the consumer protocol."""
+    await find_coordinator(client, GROUP_COORDINATOR, GROUP)
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id=MEMBER_ID,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )
+    joined = await client.call(joining, 1)
+    assert joined.error_code == 0
+    offsets = iter(range(2**31))
+
+    async def once(counts: Counts | None) -> None:
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=next(offsets))
+        request = OffsetCommitRequest(
+            group_id=GROUP,
+            generation_id_or_member_epoch=joined.member_epoch,
+            member_id=MEMBER_ID,
+            topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
+        )
+        reply = await client.call(request, 9, counts)
+        assert reply.topics[0].partitions[0].error_code == 0
+
+    return await repeated(once)
+
+
 async def repeated(once: Callable[[Counts | None], Awaitable[None]]) -> Counts:
     """What `once` costs when it is not the first time: of a few blocks the cheapest, in which no timer came up."""
     for _ in range(WARM_UP_COUNT):
@@ -313,15 +351,20 @@ async def repeated(once: Callable[[Counts | None], Awaitable[None]]) -> Counts:
 
 async def init_producer(client: Client, transactional_id: str | None) -> tuple[int, int]:
     if transactional_id is not None:
-        while True:
-            found = await client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]), 4)
-            if found.coordinators[0].error_code == 0:
-                break
+        await find_coordinator(client, TRANSACTION_COORDINATOR, transactional_id)
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
     while True:
         reply = await client.call(request, 4)
         if reply.error_code == 0:
             return reply.producer_id, reply.producer_epoch
+
+
+async def find_coordinator(client: Client, key_type: int, key: str) -> None:
+    """Wait until it is there: the first who asks has its topic created."""
+    while True:
+        found = await client.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
+        if found.coordinators[0].error_code == 0:
+            return
 
 
 def batch(producer: tuple[int, int] = (-1, -1), base_sequence: int = -1, is_transactional: bool = False) -> bytes:
@@ -361,4 +404,5 @@ REPLAYS: dict[str, Replay] = {
     "add_partitions_to_txn": add_partitions_to_txn,
     "produce to 3 partitions in a transaction": produce_in_transaction,
     "end_txn of 3 partitions": end_txn,
+    "offset_commit": offset_commit,
 }
