@@ -60,11 +60,9 @@ class Descriptors:
     def connected(self, connection_count: int) -> None:
         """So many connections are open now."""
         self.connection_count = connection_count
-        before, self.file_limit = (
-            self.file_limit,
-            max(self._kept_for_files, min(self._most_files, self._for_both - connection_count)),
-        )
-        if self.file_limit < before and self.on_fewer_files is not None:
+        file_limit_before = self.file_limit
+        self.file_limit = max(self._kept_for_files, min(self._most_files, self._for_both - connection_count))
+        if self.file_limit < file_limit_before and self.on_fewer_files is not None:
             self.on_fewer_files()
 
     def has_room_for_each_connection(self, open_file_count: int) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from broker.descriptors import Descriptors, descriptor_limit
 from broker.disk import LogFile, StorageError, Volume, storage_error
-from broker.sync_threads import NO_DESCRIPTOR, SyncJob, SyncThreads
+from broker.sync_threads import NO_DESCRIPTOR, SyncJob, SyncThreads, sync_and_close
 from protocol.deferred import deferred
 
 if TYPE_CHECKING:
@@ -240,8 +240,7 @@ class LocalDisk:
         return self._descriptors.has_room_for_each_connection(len(self._open_files))
 
     def _keep_within_limit(self, new_file: LocalFile | None = None) -> None:
-        if len(self._open_files) > self._descriptors.file_limit:
-            self._release_until(self._descriptors.file_limit, new_file)
+        self._release_until(self._descriptors.file_limit, new_file)
 
     def _release_until(self, open_file_count: int, new_file: LocalFile | None = None) -> bool:
         """Close files that were not used lately, until so many are open; whether any was."""
@@ -287,11 +286,7 @@ class LocalDisk:
             raise storage_error("write", path, error) from error
 
     def _sync_directory(self, path: str) -> None:
-        descriptor = self._open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_and_close(self._open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), is_directory=True)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -150,6 +150,11 @@ def _sync_path(path: str, *, is_directory: bool) -> None:
             if error.errno not in NO_DESCRIPTOR or time.monotonic() >= give_up_at_s:
                 raise
         time.sleep(PAUSE_FOR_DESCRIPTOR_S)
+    sync_and_close(descriptor, is_directory=is_directory)
+
+
+def sync_and_close(descriptor: int, *, is_directory: bool) -> None:
+    """Sync what was opened for nothing else. Raises OSError."""
     try:
         if is_directory:
             os.fsync(descriptor)

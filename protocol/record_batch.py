@@ -255,14 +255,10 @@ def build_batch(
     first_timestamp_ms = first.timestamp_ms
     batch = bytearray(HEADER_BYTES)
     _write_records(batch, codec, first_timestamp_ms, first.offset, records)
-    _HEADER.pack_into(
+    _seal(
         batch,
-        0,
         base_offset,
-        len(batch) - LENGTH_OVERHEAD_BYTES,
         partition_leader_epoch,
-        CURRENT_MAGIC,
-        _NO_CRC_YET,
         attributes,
         records[-1].offset - first.offset,
         first_timestamp_ms,
@@ -272,7 +268,6 @@ def build_batch(
         base_sequence,
         count,
     )
-    _CRC.pack_into(batch, _CRC_POSITION, computed_crc(memoryview(batch)))
     return batch
 
 
@@ -297,14 +292,10 @@ def build_plain_batch(
     for offset_delta, record in enumerate(records):
         write_record(batch, record.key, record.value, 0, offset_delta)
     count = len(records)
-    _HEADER.pack_into(
+    _seal(
         batch,
-        0,
         base_offset,
-        len(batch) - LENGTH_OVERHEAD_BYTES,
         partition_leader_epoch,
-        CURRENT_MAGIC,
-        _NO_CRC_YET,
         attributes,
         count - 1,
         timestamp_ms,
@@ -314,8 +305,17 @@ def build_plain_batch(
         NO_SEQUENCE,
         count,
     )
-    _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[_CHECKED_POSITION:]))
     return batch
+
+
+def _seal(batch: bytearray, base_offset: int, partition_leader_epoch: int, *checked: int) -> None:
+    """Write the header of a batch whose records are there.
+
+    checked: the fields behind the checksum, in their order.
+    """
+    length = len(batch) - LENGTH_OVERHEAD_BYTES
+    _HEADER.pack_into(batch, 0, base_offset, length, partition_leader_epoch, CURRENT_MAGIC, _NO_CRC_YET, *checked)
+    _CRC.pack_into(batch, _CRC_POSITION, computed_crc(memoryview(batch)))
 
 
 def retain_records(batch: RecordBatch, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytearray:

@@ -68,9 +68,7 @@ def prepare_client_batch(batch: memoryview, rules: AppendRules, now_ms: int) -> 
     if rules.codec is not None and header.attributes & CODEC_MASK != rules.codec:
         batch = memoryview(recompress(RecordBatch(header, batch), rules.codec, rules.level))
         header = read_header(batch)
-        if len(batch) > rules.maximum_bytes:
-            return too_large(len(batch), rules)
-    if len(batch) > rules.segment_bytes:
+    if len(batch) > rules.largest_batch_bytes:
         return too_large(len(batch), rules)
     return _with_topic_time(batch, header, rules, now_ms)
 

@@ -10,28 +10,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker import descriptors
 from broker.descriptors import LEAST_RESERVED, Descriptors
 
 
 @given(limit=st.integers(8, 2_000_000), share=st.floats(0, 1))
 def test_connections_and_files_together_never_need_all(limit: int, share: float) -> None:
-    descriptors = Descriptors(limit)
-    assert 1 <= descriptors.connection_limit < limit
-    connections = round(descriptors.connection_limit * share)
-    descriptors.connected(connections)
-    assert 1 <= descriptors.file_limit <= limit // 2
-    assert connections + descriptors.file_limit <= limit - min(LEAST_RESERVED, limit // 2)
+    shared = Descriptors(limit)
+    assert 1 <= shared.connection_limit < limit
+    connections = round(shared.connection_limit * share)
+    shared.connected(connections)
+    assert 1 <= shared.file_limit <= limit // 2
+    assert connections + shared.file_limit <= limit - min(LEAST_RESERVED, limit // 2)
 
 
 def test_files_are_told_when_they_have_to_give_way() -> None:
-    descriptors = Descriptors(1_024)
+    shared = Descriptors(1_024)
     limits: list[int] = []
-    descriptors.on_fewer_files = lambda: limits.append(descriptors.file_limit)
+    shared.on_fewer_files = lambda: limits.append(shared.file_limit)
     for connection_count in (1, 300, 384, 385, 500, 400, 704):
-        descriptors.connected(connection_count)
+        shared.connected(connection_count)
     assert limits == [511, 396, 256]
-    descriptors.connected(0)
-    assert descriptors.file_limit == 512
+    shared.connected(0)
+    assert shared.file_limit == 512
 
 
 @pytest.mark.parametrize(("soft", "hard"), [(100, 200), (200, 200), (64, 4_096)])
@@ -46,16 +47,12 @@ def test_the_limit_is_raised_as_far_as_the_user_is_allowed_to(soft: int, hard: i
 
 
 def test_the_limit_of_a_system_without_one_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    from broker import descriptors
-
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     descriptors.raise_limit()
     assert Descriptors(descriptors.descriptor_limit()).connection_limit > 1_000_000
 
 
 def test_where_infinity_is_refused_there_is_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    from broker import descriptors
-
     wanted: list[int] = []
 
     def refuse_infinity(_: int, limits: tuple[int, int]) -> None:

@@ -242,9 +242,7 @@ async def test_a_sync_of_more_files_than_the_limit_keeps_few_of_them_open(
     assert len(os.listdir("/proc/self/fd")) - before <= 4
 
 
-async def test_a_file_that_is_deleted_while_it_waits_for_its_sync_needs_none(
-    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_is_deleted_while_it_waits_for_its_sync_needs_none(disk: LocalDisk, tmp_path: Path) -> None:
     files = [disk.open(str(tmp_path / str(number))) for number in range(10)]
     for file in files:
         file.append(b"content")
