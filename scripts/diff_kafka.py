@@ -5,6 +5,7 @@
     scripts/diff_kafka.py --recorded                   Kafka's side from tests/frames/answers: no JVM
     scripts/diff_kafka.py --record                     renews these recordings; Fencepost is not asked
     scripts/diff_kafka.py --fencepost HOST:PORT --kafka HOST:PORT
+    scripts/diff_kafka.py --seeds 1-100 [THEME ...]    sequences made up from seeds; one seed shows all that was asked
 
 Ends with 1 when something deviates that docs/differences-from-kafka.md does not declare.
 """
@@ -15,15 +16,30 @@ import argparse
 import contextlib
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.apache_kafka import ApacheKafka
-from scripts.diffing.comparison import Answers, Deviation, answers_of, compare, described, load, save
+from scripts.diffing.comparison import (
+    Answers,
+    Deviation,
+    answers_of,
+    compare,
+    described,
+    load,
+    save,
+    story,
+    until_first,
+)
 from scripts.diffing.declared import undeclared
+from scripts.diffing.exchange import Exchange
 from scripts.diffing.fencepost import SETTINGS, running_fencepost
+from scripts.diffing.generated import GENERATED, recording_name
+from scripts.diffing.generated import sequence as generated_sequence
 from scripts.diffing.sequences import SEQUENCES
 from scripts.free_port import free_port
 
@@ -35,40 +51,80 @@ def address(text: str) -> Address:
     return host or "127.0.0.1", int(port)
 
 
-def asked(broker: Address, theme: str) -> Answers:
+class Comparison(NamedTuple):
+    """Something to ask both, under the name that its recording has.
+
+    token:              see `Exchange`.
+    depends_on_answers: whether what is asked next depends on what was answered: then only the first deviation counts.
+    """
+
+    name: str
+    sequence: Callable[[Exchange], None]
+    token: str | None = None
+    depends_on_answers: bool = False
+
+
+def comparisons(themes: Sequence[str], seeds: Sequence[int]) -> list[Comparison]:
+    """Without seeds the sequences that were thought out; with them, generated ones."""
+    if not seeds:
+        return [Comparison(theme, SEQUENCES[theme]) for theme in themes or SEQUENCES]
+    return [
+        Comparison(recording_name(theme, seed), generated_sequence(theme, seed), f"seed{seed}", depends_on_answers=True)
+        for theme in themes or GENERATED
+        for seed in seeds
+    ]
+
+
+def seeds_in(text: str) -> range:
+    """`7`, or `1-100`."""
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def asked(broker: Address, comparison: Comparison) -> Answers:
     host, port = broker
-    return answers_of(host, port, SEQUENCES[theme])
+    return answers_of(host, port, comparison.sequence, token=comparison.token)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("themes", nargs="*", metavar="THEME", help=f"of {', '.join(SEQUENCES)}; all when none is named")
+    themes_help = f"of {', '.join(SEQUENCES)}; with --seeds of {', '.join(GENERATED)}; all when none is named"
+    parser.add_argument("themes", nargs="*", metavar="THEME", help=themes_help)
+    parser.add_argument("--seeds", type=seeds_in, default=(), metavar="FIRST-LAST", help="ask what these seeds make up")
     parser.add_argument("--fencepost", type=address, metavar="HOST:PORT", help="a running Fencepost, started fresh")
     parser.add_argument("--kafka", type=address, metavar="HOST:PORT", help="a running Apache Kafka 4.3, started fresh")
     parser.add_argument("--recorded", action="store_true", help="take Kafka's answers from the recordings")
     parser.add_argument("--record", action="store_true", help="ask Kafka only and renew the recordings")
     parser.add_argument("--all", action="store_true", help="show declared differences, too")
     options = parser.parse_args(arguments)
-    unknown = [theme for theme in options.themes if theme not in SEQUENCES]
+    known = GENERATED if options.seeds else SEQUENCES
+    unknown = [theme for theme in options.themes if theme not in known]
     if unknown:
         parser.error(f"no such theme: {', '.join(unknown)}")
-    themes = options.themes or list(SEQUENCES)
+    asking = comparisons(options.themes, options.seeds)
     with contextlib.ExitStack() as stack:
         kafka: Address | None = None
         if not options.recorded:
             kafka = options.kafka or _started_kafka(stack)
         if options.record:
             assert kafka is not None
-            for theme in themes:
-                print(f"wrote {save(theme, asked(kafka, theme))}")
+            for comparison in asking:
+                print(f"wrote {save(comparison.name, asked(kafka, comparison))}")
             return 0
         fencepost = options.fencepost or stack.enter_context(running_fencepost())
         deviations: list[Deviation] = []
-        for theme in themes:
-            expected: Answers = load(theme) if kafka is None else asked(kafka, theme)
-            found = asked(fencepost, theme)
-            deviations += compare(theme, expected, found)
-            print(f"{theme}: {len(expected.given)} answers", file=sys.stderr)
+        for comparison in asking:
+            expected = load(comparison.name) if kafka is None else asked(kafka, comparison)
+            found = asked(fencepost, comparison)
+            deviating = compare(comparison.name, expected, found)
+            if comparison.depends_on_answers:
+                left = until_first(undeclared(deviating))
+                deviating = [*left, *(one for one in deviating if not undeclared([one]))]
+                if len(asking) == 1:
+                    print(story(expected, left), end="")
+            deviations += deviating
+            count = len(undeclared(deviating))
+            print(f"{comparison.name}: {len(expected.given)} answers, {count} undeclared deviations", file=sys.stderr)
     left = undeclared(deviations)
     print(described(deviations if options.all else left))
     print(f"{len(left)} undeclared and {len(deviations) - len(left)} declared deviations", file=sys.stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,14 +51,24 @@ def described(deviations: Iterable[Deviation]) -> str:
     return "\n".join(f"{place} | v{_ranges(versions)}\n{values}" for (place, values), versions in found.items())
 
 
+def story(answers: Answers, end: Sequence[Deviation]) -> str:
+    """Text for people: what was asked and answered, up to the situation of these deviations."""
+    lines = []
+    for (situation, version), given in answers.given.items():
+        lines.append(f"{situation} | v{version}\n    {_shown(given.reply)}\n")
+        if end and (situation, version) == (end[0].situation, end[0].version):
+            break
+    return "".join(lines)
+
+
 def _shown(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 400 else f"{text[:400]}…"
 
 
-def answers_of(host: str, port: int, sequence: Callable[[Exchange], None]) -> Answers:
+def answers_of(host: str, port: int, sequence: Callable[[Exchange], None], *, token: str | None = None) -> Answers:
     """Run one theme's sequence against a broker. Raises ValueError for a situation that comes twice."""
-    exchange = Exchange(host, port)
+    exchange = Exchange(host, port, token=token)
     try:
         sequence(exchange)
     finally:
@@ -90,6 +100,16 @@ def compare(theme: str, kafka: Answers, fencepost: Answers) -> list[Deviation]:
 
 
 _NOT_ASKED = Given(NO_API, NOTHING)
+
+
+def until_first(deviations: Iterable[Deviation]) -> list[Deviation]:
+    """Those of the first situation that has any: where what is asked depends on earlier answers, others follow."""
+    found: list[Deviation] = []
+    for one in deviations:
+        if found and (one.situation, one.version) != (found[0].situation, found[0].version):
+            break
+        found.append(one)
+    return found
 
 
 def _is_served(api_key: int, version: int, served: Served | None) -> bool:
@@ -128,7 +148,7 @@ def save(theme: str, answers: Answers) -> Path:
         else:
             kept.append(([version], given.reply))
     path = RECORDINGS / f"{theme}.jsonl"
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as out:
         for (situation, api_key), kept in lines.items():
             for versions, reply in kept:

@@ -70,12 +70,13 @@ class Exchange:
 
     answers: what was asked so far, in order.
     served:  lowest and highest version by API key, as the broker advertises them.
+    token:   what no other exchange with the broker has; given where the hash of a name is to be the same each time.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
         self._host, self._port = host, port
         self._connection = Connection(host, port)
-        self._token = secrets.token_hex(4)
+        self._token = token or secrets.token_hex(4)
         self._names = Names(self._token)
         self._pending: list[Pending] = []
         self.answers: list[Answer] = []

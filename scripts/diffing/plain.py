@@ -90,6 +90,8 @@ UNORDERED: dict[str, tuple[str, str]] = {
     "OffsetForLeaderEpochResponse.topics": ("topic", APART),
     "DeleteGroupsResponse.results": ("group_id", APART),
     "DescribeGroupsResponse.groups": ("group_id", APART),
+    "DescribeTransactionsTransactionState.topics": ("topic", HASHED),
+    "TopicData.partitions": ("", HASHED),
     "PartitionResponse.active_producers": ("producer_id", HASHED),
     "ProduceResponse.responses": ("name topic_id", APART),
     "TopicProduceResponse.partition_responses": ("index", APART),

@@ -1,0 +1,30 @@
+"""Sequences that nobody thought of: made up step by step from a seed, by theme.
+
+A module of a theme has a `run(exchange, random)`: it asks the next thing by what the broker has said so far and by
+`random`, so that two brokers are asked the same things for as long as they answer the same. What happens behind the
+first deviation says nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from scripts.diffing.exchange import Exchange
+from scripts.diffing.generated import transactions
+
+GENERATED: dict[str, Callable[[Exchange, Random], None]] = {
+    "transactions": transactions.run,
+}
+
+RECORDED_SEEDS = range(1, 4)
+"""Of every theme: Kafka's answers to these are kept beside the others."""
+
+
+def recording_name(theme: str, seed: int) -> str:
+    return f"generated/{theme}-{seed}"
+
+
+def sequence(theme: str, seed: int) -> Callable[[Exchange], None]:
+    """What a theme asks for one seed."""
+    return lambda exchange: GENERATED[theme](exchange, Random(f"{theme} {seed}"))
