@@ -64,6 +64,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared("named-twice", "produce", "a partition twice"),
     Declared("record-times-of-duplicates", "idempotence", "*", "*log_append_time_ms", ("*",)),
     Declared("record-times-of-duplicates", "*transactions*", "*", "*log_append_time_ms", ("*",)),
+    Declared("stable-offset-of-a-cut-batch", "transactions", "cut: its first record*", "*last_stable_offset"),
     Declared("transactions-never-begun", "transactions", "list: open for *", "transaction_states*"),
     Declared("errors-end-the-wait", "fetch", "when: an error ends the wait"),
     Declared("leader-hints", "fetch", "as a* follower", "*current_leader"),

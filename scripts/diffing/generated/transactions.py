@@ -11,6 +11,7 @@ from random import Random
 from typing import Final
 
 from protocol.errors import ErrorCode
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group_offsets import (
     OffsetFetchRequest,
@@ -18,6 +19,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestTopics,
 )
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.producers import DescribeProducersRequest, TopicRequest
 from protocol.messages.transaction_admin import DescribeTransactionsRequest
@@ -35,7 +37,7 @@ from scripts.diffing.exchange import ATTEMPTS, GROUP, PAUSE_S, TRANSACTION, Exch
 from scripts.diffing.generated.steps import Steps
 from scripts.diffing.sequences.produce import Producing
 
-STEPS_COUNT: Final = 60
+STEPS_COUNT: Final = 80
 PARTITIONS_COUNT: Final = 2
 IDS: Final = ("a", "b")
 TIMEOUT_MS: Final = 600_000  # far longer than a run
@@ -67,6 +69,7 @@ class World:
     group: str
     identities: list[Identity] = field(default_factory=list)
     next_sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    base_offsets: dict[int, list[int]] = field(default_factory=dict)
 
 
 class _Run:
@@ -86,9 +89,11 @@ class _Run:
             self.initialize(base)
         actions = (
             (3, self.initialize_any),
-            (8, self.add_partitions),
+            (4, self.add_partitions),
             (20, self.produce),
             (10, self.end),
+            (2, self.mark),
+            (1, self.delete_records),
             (4, self.add_offsets),
             (6, self.commit_offsets),
             (5, self.fetch),
@@ -110,7 +115,7 @@ class _Run:
         """Mostly the latest of one of the ids, now and then one that may be over."""
         base = self.random.choice(IDS)
         own = [identity for identity in self.world.identities if identity.base == base]
-        return own[-1] if self.steps.happens(0.8) else self.random.choice(own[-KEPT_IDENTITIES_COUNT:])
+        return own[-1] if self.steps.happens(0.85) else self.random.choice(own[-KEPT_IDENTITIES_COUNT:])
 
     def is_of_version_2(self, identity: Identity) -> bool:
         return self.is_version_2[identity.base] ^ self.steps.happens(0.04)
@@ -138,10 +143,12 @@ class _Run:
             self.take_in(base, reply.producer_id, reply.producer_epoch)
 
     def add_partitions(self) -> None:
-        identity = self.identity()
         partitions = self.some_partitions()
-        if self.steps.happens(0.05):
+        if self.steps.happens(0.1):
             partitions.append(PARTITIONS_COUNT)
+        self.add(self.identity(), partitions)
+
+    def add(self, identity: Identity, partitions: list[int]) -> None:
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=identity.transactional_id,
             v3_and_below_producer_id=identity.producer_id,
@@ -160,16 +167,19 @@ class _Run:
             else self.steps.version(ProduceRequest, lowest=3, highest=FIRST_PRODUCE_OF_VERSION_2 - 1)
         )
         is_transactional = not self.steps.happens(0.06)
+        partitions = self.some_partitions()
+        if not is_version_2 and self.steps.happens(0.5):
+            self.add(identity, partitions)
         producing = Producing(self.exchange, version)
         batches, words = [], []
         ends = {}
-        for partition in self.some_partitions():
+        for partition in partitions:
             place = (identity.producer_id, identity.epoch, partition)
             expected = self.world.next_sequences.get(place, 0)
             sequence = expected
-            if self.steps.happens(0.15):
+            if self.steps.happens(0.12):
                 sequence = max(0, expected + self.random.choice((-3, -2, -1, 1, 2)))
-            elif self.steps.happens(0.05):
+            elif self.steps.happens(0.03):
                 sequence = 0
             count = self.random.randint(1, 3)
             ends[partition] = sequence + count
@@ -195,6 +205,7 @@ class _Run:
                 place = (identity.producer_id, identity.epoch, answer.index)
                 following = self.world.next_sequences.get(place, 0)
                 self.world.next_sequences[place] = max(following, ends[answer.index])
+                self.world.base_offsets.setdefault(answer.index, []).append(answer.base_offset)
 
     def end(self) -> None:
         identity = self.identity()
@@ -247,6 +258,34 @@ class _Run:
             topics=[TxnOffsetCommitRequestTopic(self.world.topic, committed)],
         )
         self.steps.ask(f"{identity.name} commits offset {offset} of {partitions}", request, version, retry=BUSY)
+
+    def mark(self) -> None:
+        """As an operator does who ends a transaction that hangs; so rarely right that it is mostly too late."""
+        identity = self.identity()
+        committed = self.steps.happens(0.3)
+        partitions = self.some_partitions()
+        marker = WritableTxnMarker(
+            identity.producer_id,
+            identity.epoch,
+            transaction_result=committed,
+            topics=[WritableTxnMarkerTopic(self.world.topic, partitions)],
+            coordinator_epoch=self.random.choice((-1, 0, 0, 0)),
+        )
+        what = "committed" if committed else "aborted"
+        request = WriteTxnMarkersRequest([marker])
+        self.steps.ask(
+            f"{identity.name} is {what} on {partitions} by coordinator {marker.coordinator_epoch}",
+            request,
+            self.steps.version(WriteTxnMarkersRequest),
+        )
+
+    def delete_records(self) -> None:
+        """Up to where a batch begins: within one that opens a transaction Kafka's stable offset stays below."""
+        partition = self.random.randrange(PARTITIONS_COUNT)
+        offset = self.random.choice([*self.world.base_offsets.get(partition, []), 0, 1_000])
+        topic = DeleteRecordsTopic(self.world.topic, [DeleteRecordsPartition(partition, offset)])
+        version = self.steps.version(DeleteRecordsRequest)
+        self.steps.ask(f"delete {partition} up to {offset}", DeleteRecordsRequest([topic], 5_000), version)
 
     # What is to be seen of it
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 
 from protocol.errors import ErrorCode
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
 from protocol.messages.transactions import (
@@ -75,6 +77,7 @@ def run(exchange: Exchange) -> None:
     additions(exchange, topic)
     endings(exchange, topic)
     data(exchange)
+    deletions(exchange)
     offsets(exchange, topic)
     descriptions(exchange, topic)
     markers(exchange)
@@ -250,6 +253,38 @@ def data(exchange: Exchange) -> None:
         if version < 12:
             own.end(committed=True)
             ask("after the end", 4)
+
+
+def deletions(exchange: Exchange) -> None:
+    """The records that open a transaction are deleted while it is open."""
+    name = exchange.create_topic("cut")
+    own, other = Transactional(exchange, "cutting", 0), Transactional(exchange, "cutting-too", 0)
+    for producer in (own, other):
+        producer.begin(name)
+        records = batch(3, producer_id=producer.producer_id, epoch=producer.epoch, sequence=0, transactional=True)
+        producing = Producing(exchange, 9)
+        request = producing.request(producing.topic(name, (0, records)), transactional_id=producer.transactional_id)
+        exchange.call(request, producing.version)
+
+    def ask(situation: str) -> None:
+        for isolation_level in (0, 1):
+            wanted = FetchPartition(0, fetch_offset=3, partition_max_bytes=1 << 20)
+            request = FetchRequest(isolation_level=isolation_level, topics=[FetchTopic(name, partitions=[wanted])])
+            exchange.ask(f"cut: {situation}, isolation {isolation_level}", request, 12)
+
+    def delete(offset: int) -> None:
+        topic = DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])
+        exchange.call(DeleteRecordsRequest([topic], 5_000), 2)
+
+    ask("nothing")
+    delete(1)
+    ask("its first record")
+    other.end(committed=True)
+    ask("its first record, and another one has ended")
+    delete(3)
+    ask("its records")
+    own.end(committed=False)
+    ask("its records, and it has ended")
 
 
 def offsets(exchange: Exchange, topic: str) -> None:
