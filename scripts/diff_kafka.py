@@ -76,9 +76,15 @@ def comparisons(themes: Sequence[str], seeds: Sequence[int]) -> list[Comparison]
 
 
 def seeds_in(text: str) -> range:
-    """`7`, or `1-100`."""
+    """`7`, or `1-100`. Raises ArgumentTypeError."""
     first, _, last = text.partition("-")
-    return range(int(first), int(last or first) + 1)
+    try:
+        seeds = range(int(first), int(last or first) + 1)
+    except ValueError:
+        seeds = range(0)
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a seed nor the first and the last of some, as in 1-100")
+    return seeds
 
 
 def asked(broker: Address, comparison: Comparison) -> Answers:

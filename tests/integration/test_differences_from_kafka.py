@@ -11,10 +11,12 @@ import pytest
 
 from protocol.api_keys import ApiKey
 from protocol.messages.coordinators import FindCoordinatorRequest
-from scripts.diffing.comparison import Deviation, answers_of, compare, described, load
+from scripts.diff_kafka import comparisons
+from scripts.diffing.comparison import Deviation, answers_of, compare, described, load, until_first
 from scripts.diffing.connection import Connection
 from scripts.diffing.declared import obsolete, undeclared
 from scripts.diffing.fencepost import SETTINGS
+from scripts.diffing.generated import GENERATED, RECORDED_SEEDS
 from scripts.diffing.sequences import SEQUENCES
 from tests.support.broker_process import BrokerProcess
 
@@ -45,6 +47,17 @@ def deviations_in(theme: str, broker: BrokerProcess) -> list[Deviation]:
 def test_no_reply_deviates_without_a_reason(theme: str, broker: BrokerProcess) -> None:
     left = undeclared(deviations_in(theme, broker))
     assert not left, f"declare these in scripts/diffing/declared.py, or mend them:\n{described(left)}"
+
+
+@pytest.mark.parametrize("theme", GENERATED)
+@pytest.mark.parametrize("seed", RECORDED_SEEDS)
+def test_no_reply_to_what_a_seed_makes_up_deviates_without_a_reason(
+    theme: str, seed: int, broker: BrokerProcess
+) -> None:
+    (generated,) = comparisons([theme], [seed])
+    found = answers_of(broker.host, broker.port, generated.sequence, token=generated.token)
+    left = undeclared(compare(generated.name, load(generated.name), found))
+    assert not left, f"see it happen with scripts/diff_kafka.py {theme} --seeds {seed}:\n{described(until_first(left))}"
 
 
 def test_every_declared_difference_still_exists(broker: BrokerProcess) -> None:

@@ -9,10 +9,24 @@ import pytest
 
 from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from scripts import diff_kafka
+from scripts.diff_kafka import comparisons, seeds_in
 from scripts.diffing import comparison
-from scripts.diffing.comparison import NOTHING, RECORDINGS, Answers, Deviation, Given, compare, described, load, save
+from scripts.diffing.comparison import (
+    NOTHING,
+    RECORDINGS,
+    Answers,
+    Deviation,
+    Given,
+    compare,
+    described,
+    load,
+    save,
+    story,
+    until_first,
+)
 from scripts.diffing.declared import DECLARED, Declared, obsolete, undeclared
 from scripts.diffing.exchange import error_codes
+from scripts.diffing.generated import GENERATED, RECORDED_SEEDS, recording_name
 from scripts.diffing.plain import FREE, UNORDERED, Names, plain
 from scripts.diffing.sequences import SEQUENCES
 
@@ -105,7 +119,42 @@ def test_the_page_explains_exactly_the_declared_differences() -> None:
 
 def test_every_theme_has_a_recording_and_all_are_small() -> None:
     assert {path.stem for path in RECORDINGS.glob("*.jsonl")} == set(SEQUENCES)
-    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.jsonl")) < 2_000_000
+    assert sum(path.stat().st_size for path in RECORDINGS.rglob("*.jsonl")) < 3_000_000
+
+
+def test_the_seeds_that_are_kept_have_a_recording_and_no_others() -> None:
+    kept = {f"generated/{path.stem}" for path in (RECORDINGS / "generated").iterdir()}
+    assert kept == {recording_name(theme, seed) for theme in GENERATED for seed in RECORDED_SEEDS}
+
+
+def test_behind_the_first_situation_that_deviates_nothing_counts() -> None:
+    first = [Deviation("generated", "1 a topic", 3, path, 0, 1) for path in ("one", "other")]
+    later = Deviation("generated", "2 a topic", 3, "one", 0, 1)
+    assert until_first([*first, later]) == first
+    assert until_first([]) == []
+
+
+def test_the_story_of_a_seed_ends_where_it_deviates() -> None:
+    asked = answers(("1 a topic", 1, {"x": 1}), ("2 another", 4, {}), ("3 a third", 1, {}))
+    assert story(asked, [Deviation("generated", "2 another", 4, "x", 0, 1)]) == (
+        '1 a topic | v1\n    {"x": 1}\n2 another | v4\n    {}\n'
+    )
+    assert story(asked, []).endswith("3 a third | v1\n    {}\n")
+
+
+def test_seeds_are_compared_by_theme_under_a_name_of_their_own() -> None:
+    compared = comparisons(["transactions"], seeds_in("7-8"))
+    assert [one.name for one in compared] == ["generated/transactions-7", "generated/transactions-8"]
+    assert len({one.token for one in compared}) == 2
+    assert all(one.depends_on_answers for one in compared)
+    assert [one.name for one in comparisons(["fetch"], ())] == ["fetch"]
+
+
+@pytest.mark.parametrize("text", ["", "x", "1-x", "5-3", "-"])
+def test_what_is_not_a_range_of_seeds_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        diff_kafka.main(["--seeds", text])
+    assert "as in 1-100" in capsys.readouterr().err
 
 
 def test_every_exception_has_its_reason() -> None:

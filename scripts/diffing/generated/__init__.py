@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from protocol.messages.transactions import InitProducerIdRequest
 from scripts.diffing.exchange import Exchange
 from scripts.diffing.generated import transactions
 
 GENERATED: dict[str, Callable[[Exchange, Random], None]] = {
     "transactions": transactions.run,
 }
+
+TIMEOUT_MS = 60_000
 
 RECORDED_SEEDS = range(1, 4)
 """Of every theme: Kafka's answers to these are kept beside the others."""
@@ -27,4 +30,10 @@ def recording_name(theme: str, seed: int) -> str:
 
 def sequence(theme: str, seed: int) -> Callable[[Exchange], None]:
     """What a theme asks for one seed."""
-    return lambda exchange: GENERATED[theme](exchange, Random(f"{theme} {seed}"))
+
+    def run(exchange: Exchange) -> None:
+        # Nobody is to be producer 0, the first one of a broker: where that is the default, it would be left out.
+        exchange.call(InitProducerIdRequest(None, TIMEOUT_MS), 4)
+        GENERATED[theme](exchange, Random(f"{theme} {seed}"))
+
+    return run
