@@ -69,7 +69,9 @@ def comparisons(themes: Sequence[str], seeds: Sequence[int]) -> list[Comparison]
     if not seeds:
         return [Comparison(theme, SEQUENCES[theme]) for theme in themes or SEQUENCES]
     return [
-        Comparison(recording_name(theme, seed), generated_sequence(theme, seed), f"seed{seed}", depends_on_answers=True)
+        Comparison(
+            recording_name(theme, seed), generated_sequence(theme, seed), f"{theme}-{seed}", depends_on_answers=True
+        )
         for theme in themes or GENERATED
         for seed in seeds
     ]

@@ -53,7 +53,7 @@ def find_coordinator_failed(request: FindCoordinatorRequest, error: ErrorCode, v
 async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """The node that leads the key's partition of the internal topic; this one, once it can answer.
 
-    The first key of a kind creates the internal topic behind it. COORDINATOR_NOT_AVAILABLE while nobody leads the
+    The first good key of a kind creates the internal topic behind it. COORDINATOR_NOT_AVAILABLE while nobody leads the
     partition. INVALID_REQUEST for a key type that is unknown, and for the key of a share partition that is not
     `group:topic id:partition`.
     """
@@ -66,6 +66,8 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     if key_type is KeyType.SHARE and version < FIRST_VERSION_WITH_SHARE_KEYS:
         reason = f"Version {version} has no share group keys"
         return _response([_no_coordinator(key, ErrorCode.INVALID_REQUEST, reason) for key in keys], version)
+    if key_type is KeyType.SHARE and not any(map(_SHARE_KEY.fullmatch, keys)):
+        return _response([_no_share_partition(key) for key in keys], version)
     services = context.services
     try:
         if key_type is KeyType.GROUP:
@@ -83,7 +85,7 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     topic = _TOPICS[key_type]
     return _response(
         [
-            _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"{key!r} is no key of a share partition")
+            _no_share_partition(key)
             if key_type is KeyType.SHARE and not _SHARE_KEY.fullmatch(key)
             else _coordinator(services, topic, key)
             for key in keys
@@ -123,6 +125,10 @@ def _no_coordinator(key: str, error: ErrorCode, message: str | None) -> Coordina
     return Coordinator(
         key=key, node_id=NO_NODE_ID, host="", port=NO_PORT, error_code=error, error_message=message or error.name
     )
+
+
+def _no_share_partition(key: str) -> Coordinator:
+    return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"{key!r} is no key of a share partition")
 
 
 def _response(coordinators: list[Coordinator], version: int) -> FindCoordinatorResponse:

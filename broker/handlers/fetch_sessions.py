@@ -166,7 +166,7 @@ class FetchSessionCache:
                 if answer.records and key in session.partitions:
                     session.partitions[key] = session.partitions.pop(key)
             return FetchSelection(session.session_id, included)
-        if not plan.opens_session or not pairs:
+        if not plan.opens_session:
             return FetchSelection(NO_SESSION_ID, pairs)
         return FetchSelection(self._open(plan, pairs, now_ms), pairs)
 

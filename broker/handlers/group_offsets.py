@@ -142,9 +142,9 @@ async def handle_offset_commit(context: RequestContext, request: OffsetCommitReq
     commit = _Commit()
     topics = []
     for requested in request.topics:
-        if not requested.partitions:
-            continue
         topic = find_topic(services.topics, requested.name, requested.topic_id, by_id=is_by_id)
+        if not requested.partitions and not isinstance(topic, ErrorCode):
+            continue
         answers = commit.take_in(topic, requested.partitions, OffsetCommitResponsePartition)
         topics.append(OffsetCommitResponseTopic(name=requested.name, topic_id=requested.topic_id, partitions=answers))
     if commit.offsets:
@@ -218,6 +218,8 @@ async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCo
     topics = []
     for requested in request.topics:
         topic = find_topic(services.topics, requested.name, b"", by_id=False)
+        if not requested.partitions and not isinstance(topic, ErrorCode):
+            continue
         answers = commit.take_in(topic, requested.partitions, TxnOffsetCommitResponsePartition)
         topics.append(TxnOffsetCommitResponseTopic(name=requested.name, partitions=answers))
     response = TxnOffsetCommitResponse(topics=topics)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from broker.handlers.api import RequestContext, api
 from broker.topic_partition import TopicPartition
+from broker.topics import Topics
 from broker.transaction.markers import TransactionMarker, write_markers
 from protocol.errors import ErrorCode
 from protocol.messages.markers import (
@@ -29,7 +30,8 @@ async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMar
     """Append markers; the reply leaves when every partition has an outcome. Version 1 asks for the lax epoch check.
 
     Markers without a partition are left out of the reply. Refuses, per partition: what `write_markers` refuses, and
-    INVALID_PRODUCER_EPOCH for a producer id that nobody can have.
+    INVALID_PRODUCER_EPOCH for an id or an epoch that no producer can have, INVALID_REQUEST for a negative
+    version of transactions.
     """
     services = context.services
     requested = [marker for marker in request.markers if marker.topics]
@@ -44,18 +46,30 @@ async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMar
         )
         for marker in requested
     ]
-    written = iter(await write_markers(services.topics, list(filter(_has_producer, markers)), services.clock.now_ms()))
+    refusals = [_refusal(marker) for marker in markers]
+    good = [marker for marker, refusal in zip(markers, refusals, strict=True) if refusal is ErrorCode.NONE]
+    written = iter(await write_markers(services.topics, good, services.clock.now_ms()))
     outcomes = [
-        next(written) if _has_producer(marker) else dict.fromkeys(marker.partitions, ErrorCode.INVALID_PRODUCER_EPOCH)
-        for marker in markers
+        next(written) if refusal is ErrorCode.NONE else _refused(services.topics, marker, refusal)
+        for marker, refusal in zip(markers, refusals, strict=True)
     ]
     return WriteTxnMarkersResponse(
         markers=[_result(marker, _error_of(outcome)) for marker, outcome in zip(requested, outcomes, strict=True)]
     )
 
 
-def _has_producer(marker: TransactionMarker) -> bool:
-    return marker.producer_id >= 0
+def _refusal(marker: TransactionMarker) -> ErrorCode:
+    """What is wrong with a marker, wherever it is to go."""
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return ErrorCode.INVALID_REQUEST if marker.transaction_version < 0 else ErrorCode.NONE
+
+
+def _refused(topics: Topics, marker: TransactionMarker, refusal: ErrorCode) -> dict[TopicPartition, ErrorCode]:
+    return {
+        topic_partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topics.log(topic_partition) is None else refusal
+        for topic_partition in marker.partitions
+    }
 
 
 def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:

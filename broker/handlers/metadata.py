@@ -125,16 +125,10 @@ def _describe(
 ) -> MetadataResponseTopic:
     """refused: the topics that could not be created, and why."""
     metadata = services.topics.metadata
-    operations = topic_operations(asked_for=request.include_topic_authorized_operations)
     if asked.topic_id != ZERO_UUID:
         topic = metadata.get_by_id(asked.topic_id)
         if topic is None:
-            return MetadataResponseTopic(
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-                name=None,
-                topic_id=asked.topic_id,
-                topic_authorized_operations=operations,
-            )
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
         return _describe_topic(services, request, topic)
     name = asked.name or ""
     topic = metadata.get(name)
@@ -144,7 +138,7 @@ def _describe(
         error_code=refused.get(name) or missing_topic_error(name),
         name=name,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=operations,
+        topic_authorized_operations=topic_operations(asked_for=request.include_topic_authorized_operations),
     )
 
 

@@ -132,6 +132,13 @@ def _read_batch(records: Buffer | None, version: int) -> BatchHeader | _BatchRef
     return _refusal_of(header, records, version)
 
 
+def _is_transactional(records: Buffer | None) -> bool:
+    try:
+        return records is not None and bool(read_header(records).attributes & TRANSACTIONAL_BIT)
+    except DecodeError:
+        return False
+
+
 def _refusal_of(header: BatchHeader, records: Buffer, version: int) -> _BatchRefusal:
     """What is wrong with a batch that no log needs to see."""
     if header.batch_length < SMALLEST_BATCH_LENGTH:
@@ -220,7 +227,18 @@ class _Production:
                 header = write.header
                 if header.producer_id != first.producer_id or header.producer_epoch != first.producer_epoch:
                     return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        elif self._first_error is not ErrorCode.NONE and self._lacks_transactional_id():
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return ErrorCode.NONE
+
+    def _lacks_transactional_id(self) -> bool:
+        """Whether a batch would need one that the request does not have; also a batch for a partition that is not
+        there."""
+        return self._request.transactional_id is None and any(
+            _is_transactional(partition.records)
+            for topic in self._request.topic_data
+            for partition in topic.partition_data
+        )
 
     def _resolve(self, topic: TopicProduceData) -> tuple[str, ErrorCode]:
         name = topic.name

@@ -155,7 +155,8 @@ def _not_attempted(
     topics: Sequence[AddPartitionsToTxnTopic], errors: Mapping[TopicPartition, ErrorCode]
 ) -> list[AddPartitionsToTxnTopicResult]:
     """All partitions join or none does: those that could have are told that it was not tried."""
-    return _topic_results(topics, lambda partition: errors.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED))
+    named = [topic for topic in topics if topic.partitions]
+    return _topic_results(named, lambda partition: errors.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED))
 
 
 def _topic_results(

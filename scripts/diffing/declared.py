@@ -84,8 +84,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared("ids-of-topics-only-validated", "topics", "create: only validated", "topics.validated.topic_id"),
     Declared("names-beside-ids", "topics", "metadata: by id and by name"),
     Declared("records-without-time", "list_offsets", "no timestamps, the largest timestamp"),
-    Declared("heartbeats-until-settled", "consumer_groups", "heartbeat: *", "heartbeat_interval_ms", (5_000,)),
-    Declared("heartbeats-until-settled", "streams_groups", "*", "heartbeat_interval_ms"),
+    Declared("heartbeats-until-settled", "*", "*", "heartbeat_interval_ms", (5_000,)),
     Declared("failed-joins", "classic_groups", "describe: an unknown group*"),
 )
 

@@ -94,6 +94,10 @@ class Exchange:
         """A name that no other run, and no other version, uses; answers show only its base."""
         return f"{base}-{self._token}" if version is None else f"{base}.v{version}-{self._token}"
 
+    def plain_text(self, text: str) -> str:
+        """A text as answers show it."""
+        return self._names.of_text(text)
+
     def remember(self, value: Any, name: str) -> None:
         """Call an id made by the broker by this name in answers."""
         self._names.remember(value, name)

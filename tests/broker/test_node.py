@@ -176,6 +176,7 @@ async def test_there_is_no_coordinator_for_other_keys(tmp_path: Path, key: str, 
         (answer,) = response.coordinators
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert (answer.key, answer.node_id, answer.host, answer.port) == (key, -1, "", -1)
+        assert not node.services.topics.metadata.all(), "no topic is made for what it could not coordinate"
 
 
 async def test_this_node_coordinates_every_share_partition(tmp_path: Path) -> None:

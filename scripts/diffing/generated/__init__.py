@@ -12,10 +12,11 @@ from random import Random
 
 from protocol.messages.transactions import InitProducerIdRequest
 from scripts.diffing.exchange import Exchange
-from scripts.diffing.generated import transactions
+from scripts.diffing.generated import requests, transactions
 
 GENERATED: dict[str, Callable[[Exchange, Random], None]] = {
     "transactions": transactions.run,
+    "requests": requests.run,
 }
 
 TIMEOUT_MS = 60_000

@@ -7,6 +7,7 @@ import time
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from protocol.messages.leader_epochs import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -14,7 +15,7 @@ from protocol.messages.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
-from scripts.diffing.exchange import TRANSACTION, Exchange, batch
+from scripts.diffing.exchange import ATTEMPTS, PAUSE_S, TRANSACTION, Exchange, batch
 
 BY_ID = 13
 NO_SUCH_ID = bytes(15) + b"\x63"
@@ -164,13 +165,12 @@ def aborted_and_open(exchange: Exchange) -> str:
 
 def _wait_for_end(exchange: Exchange, name: str, end: int) -> None:
     """Until the marker is there, which Kafka writes after it has answered."""
-    request = FetchRequest(
-        max_wait_ms=20_000,
-        min_bytes=1,
-        isolation_level=1,
-        topics=[FetchTopic(topic=name, partitions=[at(end - 1)])],
-    )
-    exchange.call(request, 12)
+    latest = ListOffsetsTopic(name, [ListOffsetsPartition(timestamp=-1)])
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=1, topics=[latest])
+    for _ in range(ATTEMPTS):
+        if exchange.call(request, 7).topics[0].partitions[0].offset >= end:
+            break
+        time.sleep(PAUSE_S)
 
 
 def isolation(fetching: Fetching, name: str) -> None:

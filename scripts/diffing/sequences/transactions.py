@@ -418,3 +418,14 @@ def markers(exchange: Exchange) -> None:
         ask("an earlier epoch", marker((name, [0])))
         ask("a negative epoch", marker((name, [0]), producer_epoch=-1))
         ask("a negative producer", marker((name, [1]), producer_id=-1))
+        ask("a negative producer, an unknown partition", marker((name, [1, 9]), producer_id=-1))
+        fresh = marker((name, [1]), producer_id=own.producer_id + FAR + version)
+        exchange.remember(fresh.producer_id, "a fresh producer")
+        fresh.producer_epoch = -1
+        ask("a negative epoch of a fresh producer", fresh)
+        fresh.producer_epoch = 0
+        if version >= 2:
+            for transaction_version in (-1, 1, 2, 3):
+                fresh.transaction_version = transaction_version
+                fresh.producer_epoch += 1
+                ask(f"version {transaction_version} of transactions", fresh)

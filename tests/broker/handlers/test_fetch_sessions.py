@@ -83,10 +83,18 @@ def test_sessionless_fetch_answers_every_partition_and_opens_nothing() -> None:
     assert (selection.session_id, len(selection.included), len(cache)) == (0, 1, 0)
 
 
-def test_full_fetch_of_nothing_opens_no_session() -> None:
+def test_full_fetch_of_nothing_opens_a_session_that_ends_if_nothing_is_added() -> None:
     cache = FetchSessionCache(10)
-    assert open_session(cache) == 0
+    session_id = open_session(cache)
+    assert session_id != 0
+    assert begin(cache, request(session_id=session_id, epoch=1)).partitions == []
     assert len(cache) == 0
+
+
+def test_partitions_are_added_to_a_session_of_nothing() -> None:
+    cache = FetchSessionCache(10)
+    session_id = open_session(cache)
+    assert fetch(cache, request(0, session_id=session_id, epoch=1), answer(0)) == [0]
 
 
 def test_incremental_fetch_reads_all_partitions_of_the_session() -> None:

@@ -149,12 +149,13 @@ async def test_partitions_that_do_not_exist_are_refused_alone(broker: GroupBroke
     ]
 
 
-async def test_a_topic_of_which_nothing_is_committed_is_not_answered(broker: GroupBroker) -> None:
+async def test_a_topic_of_which_nothing_is_committed_is_not_answered_if_it_exists(broker: GroupBroker) -> None:
     request = commit_request(broker, 9, ("orders", 0))
     request.topics.insert(0, OffsetCommitRequestTopic(name="payments", partitions=[]))
+    request.topics.insert(0, OffsetCommitRequestTopic(name="nothing", partitions=[]))
     response = await broker.call(request, 9)
-    assert [topic.name for topic in response.topics] == ["orders"]
-    request.topics.pop()
+    assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [("nothing", 0), ("orders", 1)]
+    del request.topics[0], request.topics[1]
     assert (await broker.call(request, 9)).topics == []
 
 

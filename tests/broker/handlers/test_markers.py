@@ -103,6 +103,23 @@ async def test_a_marker_of_no_producer_is_refused_and_one_without_partitions_lef
     assert outcomes == [(-1, ErrorCode.INVALID_PRODUCER_EPOCH), (8, ErrorCode.NONE)]
 
 
+async def test_a_marker_of_no_epoch_is_refused_where_there_is_a_partition(handlers: TransactionHandlers) -> None:
+    nobody = marker(7, 0, 9)
+    nobody.producer_epoch = -1
+    response = await handlers.call(WriteTxnMarkersRequest(markers=[nobody]), 2)
+    codes = [partition.error_code for partition in response.markers[0].topics[0].partitions]
+    assert codes == [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert handlers.topics.logs[OUT_0].log_end_offset == 0
+
+
+async def test_a_marker_of_a_negative_version_of_transactions_is_refused(handlers: TransactionHandlers) -> None:
+    unknown = marker(7, 0)
+    unknown.transaction_version = -1
+    response = await handlers.call(WriteTxnMarkersRequest(markers=[unknown]), 2)
+    assert response.markers[0].topics[0].partitions[0].error_code == ErrorCode.INVALID_REQUEST
+    assert handlers.topics.logs[OUT_0].log_end_offset == 0
+
+
 async def test_a_request_that_failed_as_a_whole_names_every_partition(handlers: TransactionHandlers) -> None:
     request = WriteTxnMarkersRequest(markers=[marker(7, 0, 1)])
     response = handlers.failed(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 2)

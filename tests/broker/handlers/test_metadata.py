@@ -102,6 +102,15 @@ async def test_unknown_id_is_answered_without_a_name(broker: HandlerBroker) -> N
     assert (topic.error_code, topic.name, topic.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, b"no such topic id")
 
 
+async def test_nobody_is_told_what_may_be_done_with_an_unknown_id(broker: HandlerBroker) -> None:
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(topic_id=b"no such topic id", name=None)],
+        include_topic_authorized_operations=True,
+    )
+    topic = await only_topic(broker, request)
+    assert topic.topic_authorized_operations == MetadataResponseTopic().topic_authorized_operations
+
+
 @pytest.mark.parametrize("version", [10, 11])
 async def test_asking_by_id_before_version_12_is_refused(broker: HandlerBroker, version: int) -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=broker.topic_id("orders"), name=None)])

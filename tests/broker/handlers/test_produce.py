@@ -338,6 +338,15 @@ async def test_a_transactional_batch_without_a_transactional_id_counts_more_than
     assert errors(response) == {0: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
+async def test_a_transactional_batch_without_a_transactional_id_counts_more_than_an_unknown_partition(
+    broker: HandlerBroker,
+) -> None:
+    response = await broker.call(produce((9, transactional()), (0, batch())), BY_NAME)
+    assert errors(response) == dict.fromkeys((0, 9), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    response = await broker.call(produce((9, b"short"), (0, batch())), BY_NAME)
+    assert errors(response) == {9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0: ErrorCode.NONE}
+
+
 async def test_transactional_batch_without_a_transactional_id_refuses_the_whole_request(broker: HandlerBroker) -> None:
     response = await broker.call(produce((0, batch()), (1, transactional())), BY_NAME)
     assert errors(response) == dict.fromkeys((0, 1), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
