@@ -253,7 +253,10 @@ class _Fetch:
             wanted.topic = topic.name
         log = find_log(topics, wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch)
         if self._is_follower and not isinstance(log, ErrorCode):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # a partition has no replica but its leader
+            # A partition has no replica but its leader; who knows its epoch is told to ask again, as in Kafka.
+            return (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
+            )
         return log
 
     def read_what_moved(self) -> None:

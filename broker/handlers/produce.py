@@ -65,6 +65,7 @@ def produce_failed(request: ProduceRequest, error: ErrorCode, version: int) -> P
                 partition_responses=[_refused(partition.index, error) for partition in topic.partition_data],
             )
             for topic in request.topic_data
+            if topic.partition_data
         ]
     )
 

@@ -84,6 +84,8 @@ DECLARED: tuple[Declared, ...] = (
     Declared("ids-of-topics-only-validated", "topics", "create: only validated", "topics.validated.topic_id"),
     Declared("names-beside-ids", "topics", "metadata: by id and by name"),
     Declared("records-without-time", "list_offsets", "no timestamps, the largest timestamp"),
+    Declared("markers-by-time", "list_offsets", "only a marker, isolation ?, time 0"),
+    Declared("markers-by-time", "list_offsets", "only a marker, isolation ?, time 1700000000001"),
     Declared("heartbeats-until-settled", "*", "*", "heartbeat_interval_ms", (5_000,)),
     Declared("failed-joins", "classic_groups", "describe: an unknown group*"),
 )

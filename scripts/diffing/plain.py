@@ -79,6 +79,8 @@ UNORDERED: dict[str, tuple[str, str]] = {
     "ApiVersionsResponse.finalized_features": ("name", HASHED),
     "JoinGroupResponse.members": ("member_id", HASHED),
     "ConsumerGroupDescribeResponse.groups": ("group_id", APART),
+    "ShareGroupDescribeResponse.groups": ("group_id", APART),
+    "StreamsGroupDescribeResponse.groups": ("group_id", APART),
     "DescribedGroup.members": ("member_id", HASHED),
     "ConsumerGroupDescribedGroup.members": ("member_id", HASHED),
     "ConsumerGroupHeartbeatResponseAssignment.topic_partitions": ("topic_id", HASHED),
@@ -166,10 +168,33 @@ def _struct(value: Any, names: Names, situation: str) -> dict[str, Any]:
 
 def _without_order(elements: list[Any], key: str, keys: list[Any]) -> Any:
     """By their keys, or sorted where these do not tell them apart."""
-    if keys and len(set(keys)) == len(keys):
-        pairs = sorted(zip(map(str, keys), elements, strict=True), key=itemgetter(0))
-        return {name: _without(element, key) for name, element in pairs}
+    named: dict[str, dict[str, Any]] = {}
+    for name, element in sorted(zip(map(str, keys), elements, strict=True), key=itemgetter(0)) if keys else ():
+        content = _without(element, key)
+        earlier = named.setdefault(name, content)
+        if earlier is not content and not _take_in(earlier, content):
+            break
+    else:
+        if keys:
+            return named
     return sorted(elements, key=_sort_key)
+
+
+def _take_in(element: dict[str, Any], piece: dict[str, Any]) -> bool:
+    """Add another piece of an element that came in several, as topics do in Kafka's replies to Fetch; False where they
+    are not about different parts."""
+    is_a_piece = (
+        piece != {}
+        and element.keys() == piece.keys()
+        and all(
+            isinstance(value, dict) and isinstance(element[name], dict) and element[name].keys().isdisjoint(value)
+            for name, value in piece.items()
+        )
+    )
+    if is_a_piece:
+        for name, value in piece.items():
+            element[name] = dict(sorted((element[name] | value).items()))
+    return is_a_piece
 
 
 def _key(element: Any, fields: list[str], names: Names, situation: str) -> str:

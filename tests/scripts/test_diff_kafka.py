@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from scripts import diff_kafka
 from scripts.diff_kafka import comparisons, seeds_in
@@ -64,6 +66,19 @@ def test_the_order_of_a_hash_table_says_nothing() -> None:
     one = MetadataResponse(topics=[topic("a", bytes(16), 3), topic("b", bytes(16))])
     other = MetadataResponse(topics=[topic("b", bytes(16)), topic("a", bytes(16), 3)])
     assert plain(one, Names("t"), "x") == plain(other, Names("t"), "x")
+
+
+def test_a_topic_in_two_pieces_is_one_unless_they_are_about_the_same_partition() -> None:
+    def fetched(*pieces: Sequence[int]) -> object:
+        topics = [
+            FetchableTopicResponse(topic="a", partitions=[PartitionData(partition_index=index) for index in piece])
+            for piece in pieces
+        ]
+        return plain(FetchResponse(responses=topics), Names("t"), "x")
+
+    assert fetched([1], [0, 2]) == fetched([0, 1, 2])
+    assert fetched([1], [1]) != fetched([1])
+    assert fetched([], []) != fetched([])
 
 
 def test_error_codes_are_found_at_any_depth() -> None:

@@ -6,6 +6,7 @@ group with a member, committed offsets, an open transaction.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
@@ -17,7 +18,7 @@ from protocol.messages.coordinators import FindCoordinatorRequest
 from protocol.messages.delete_records import DeleteRecordsRequest
 from protocol.messages.fetch import FetchRequest, ReplicaState
 from protocol.messages.group_admin import DescribeGroupsRequest
-from protocol.messages.group_membership import HeartbeatRequest, LeaveGroupRequest
+from protocol.messages.group_membership import HeartbeatRequest, LeaveGroupRequest, SyncGroupRequest
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -30,6 +31,8 @@ from protocol.messages.markers import WriteTxnMarkersRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.producers import DescribeProducersRequest
+from protocol.messages.share_groups import ShareGroupDescribeRequest
+from protocol.messages.streams_groups import StreamsGroupDescribeRequest
 from protocol.messages.transaction_admin import DescribeTransactionsRequest
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -40,7 +43,7 @@ from protocol.messages.transactions import (
 )
 from protocol.primitives import RECORDS, STRING, ZERO_UUID, FixedWidth
 from protocol.schema import schema_of
-from scripts.diffing.exchange import ATTEMPTS, GROUP, Exchange, batch
+from scripts.diffing.exchange import ATTEMPTS, GROUP, PAUSE_S, Exchange, batch
 from scripts.diffing.generated.steps import Steps
 from scripts.diffing.sequences.transactions import FAR, Transactional
 
@@ -48,6 +51,9 @@ STEPS_COUNT: Final = 80
 PARTITIONS_COUNT: Final = 2
 BUSY: Final = (ErrorCode.CONCURRENT_TRANSACTIONS,)
 ANY: Final = 0x7FFF
+BETWEEN_MS: Final = 1_750_000_000_000
+"""Later than all records, and earlier than all markers."""
+
 ASKED: Final[tuple[tuple[type[Any], int, int], ...]] = (
     (ProduceRequest, 0, ANY),
     (FetchRequest, 0, ANY),
@@ -71,6 +77,9 @@ ASKED: Final[tuple[tuple[type[Any], int, int], ...]] = (
     (DescribeTransactionsRequest, 0, ANY),
     (ConsumerGroupHeartbeatRequest, 0, ANY),
     (ConsumerGroupDescribeRequest, 0, ANY),
+    (SyncGroupRequest, 0, ANY),
+    (ShareGroupDescribeRequest, 0, ANY),
+    (StreamsGroupDescribeRequest, 0, ANY),
 )
 """What may be asked, from which version to which; nothing that changes the cluster or waits for other clients."""
 
@@ -81,8 +90,9 @@ FIXED: Final[dict[str, Any]] = {
     "high_watermark": 2**63 - 1,
     "cluster_id": None,
     "allow_auto_topic_creation": False,
+    "subscribed_topic_regex": None,
 }
-"""Fields that have one value: they are between brokers, or change the cluster."""
+"""Fields that have one value: they are between brokers, change the cluster, or take effect in Kafka's own time."""
 
 NEVER_NULL: Final = frozenset({"records", "topics"})
 """All topics of the broker are others each time; Kafka does not answer a Produce without records."""
@@ -97,9 +107,11 @@ def _identity(element: Any) -> Any:
 
 
 def _leave_one_marker(request: WriteTxnMarkersRequest) -> None:
-    """Whether Kafka mentions them depends on the others; and it may not answer at all where there are several."""
+    """One that goes somewhere, or none: what Kafka says of several depends on all of them, if it answers at all. And of
+    an epoch that is not ahead, which would hold up the coordinator's own marker for good."""
     for marker in request.markers:
         marker.topics = [topic for topic in marker.topics if topic.partition_indexes]
+        marker.producer_epoch = 0
     request.markers = [marker for marker in request.markers if marker.topics][:1]
 
 
@@ -135,7 +147,7 @@ class _Run:
             "transaction_version": (0, 0, 1, 2),
             "epoch": (-1, -1, 0, 0, 0, 1, 5),
             "generation": (-1, 0, 0, 1, 1, 5),
-            "timestamp": (-1, -2, -3, -4, 0, 1_700_000_000_001, 1_800_000_000_000),
+            "timestamp": (-1, -2, -3, -4, BETWEEN_MS),
             "offset": (0, 0, 1, 3, 5, 9, -1),
             "key_type": (0, 1, 0, 1, 2, 7, -1),
             "replica_id": (-1, -1, -1, 1, -2),
@@ -171,6 +183,7 @@ class _Run:
             state = self.exchange.call(request, 0).transaction_states[0].transaction_state
             if not state.startswith("Prepare"):
                 break
+            time.sleep(PAUSE_S)
 
     # One request
 

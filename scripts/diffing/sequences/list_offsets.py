@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from protocol.compression import Codec
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.transactions import InitProducerIdRequest
 from scripts.diffing.exchange import FIRST_TIMESTAMP_MS, TRANSACTION, Exchange, batch
+from scripts.diffing.sequences.transactions import Transactional
 
 MARKS = {
     "latest": -1,
@@ -17,6 +19,7 @@ MARKS = {
     "earliest to be uploaded": -6,
     "a mark that does not exist": -7,
 }
+BEFORE_MARKERS_MS = 1_750_000_000_000
 TIMES = {
     "0": 0,
     "before the first": FIRST_TIMESTAMP_MS - 1,
@@ -38,6 +41,10 @@ def run(exchange: Exchange) -> None:
     appended = exchange.create_topic("append-time", message_timestamp_type="LogAppendTime")
     exchange.fill(appended, batch(3))
     opened = open_transaction(exchange)
+    marked, cut = marked_partitions(exchange)
+    beheaded = exchange.create_topic("beheaded")
+    exchange.fill(beheaded, batch(3), batch(2, timestamp_ms=FIRST_TIMESTAMP_MS + 500))
+    exchange.call(DeleteRecordsRequest([DeleteRecordsTopic(beheaded, [DeleteRecordsPartition(0, 3)])], 5_000), 2)
     for version in exchange.versions(ListOffsetsRequest):
 
         def ask(
@@ -56,6 +63,12 @@ def run(exchange: Exchange) -> None:
                 ask(f"an open transaction, isolation {level}, {situation}", opened, timestamp=mark, isolation=level)
         if version >= 2:
             ask("a timestamp in an open transaction", opened, timestamp=FIRST_TIMESTAMP_MS + 3, isolation=1)
+        for level in (0, 1) if version >= 2 else ():
+            for time_ms in (0, FIRST_TIMESTAMP_MS + 1, BEFORE_MARKERS_MS, -3):
+                ask(f"a marker, isolation {level}, time {time_ms}", marked, timestamp=time_ms, isolation=level)
+                ask(f"only a marker, isolation {level}, time {time_ms}", cut, timestamp=time_ms, isolation=level)
+        for time_ms in (0, FIRST_TIMESTAMP_MS + 1, FIRST_TIMESTAMP_MS + 100, -3):
+            ask(f"without its first batch, time {time_ms}", beheaded, timestamp=time_ms)
         ask("append time, 1", appended, timestamp=1)
         ask("an unknown partition", filled, timestamp=-1, partition_index=9)
         ask("a negative partition", filled, timestamp=-1, partition_index=-1)
@@ -77,6 +90,21 @@ def run(exchange: Exchange) -> None:
         exchange.ask("a topic without partitions", ListOffsetsRequest(-1, 0, [empty]), version)
         exchange.ask("a topic twice", ListOffsetsRequest(-1, 0, [first, second]), version)
         exchange.ask("a topic twice, with one partition", ListOffsetsRequest(-1, 0, [first, first]), version)
+
+
+def marked_partitions(exchange: Exchange) -> tuple[str, str]:
+    """Two topics with a record, and after it a marker, far younger; in the second one the record is deleted."""
+    names = exchange.create_topic("marked"), exchange.create_topic("cut")
+    for name in names:
+        producer = Transactional(exchange, f"marks-{name}", 0)
+        producer.begin(name)
+        records = batch(2, producer_id=producer.producer_id, epoch=producer.epoch, sequence=0, transactional=True)
+        data = TopicProduceData(name=name, partition_data=[PartitionProduceData(0, memoryview(records))])
+        exchange.call(ProduceRequest(producer.transactional_id, -1, 5_000, [data]), 9)
+        producer.end(committed=True)
+    deleted = DeleteRecordsTopic(names[1], [DeleteRecordsPartition(0, 2)])
+    exchange.call(DeleteRecordsRequest([deleted], 5_000), 2)
+    return names
 
 
 def open_transaction(exchange: Exchange) -> str:

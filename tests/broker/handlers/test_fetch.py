@@ -471,3 +471,15 @@ async def test_offline_partition_is_a_storage_error(broker: HandlerBroker, monke
         log.append(memoryview(batch()), now_ms=NOW_MS)
     answer = await only_answer(broker, fetch((0, 0)))
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "error"), [(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER), (0, ErrorCode.UNKNOWN_LEADER_EPOCH)]
+)
+async def test_who_takes_itself_for_a_replica_is_refused_by_whether_it_knows_the_epoch(
+    broker: HandlerBroker, leader_epoch: int, error: ErrorCode
+) -> None:
+    request = fetch((0, 0), leader_epoch=leader_epoch)
+    request.replica_id = 2
+    response = await broker.call(request, 12)
+    assert response.responses[0].partitions[0].error_code == error

@@ -347,6 +347,13 @@ async def test_a_transactional_batch_without_a_transactional_id_counts_more_than
     assert errors(response) == {9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0: ErrorCode.NONE}
 
 
+async def test_a_refused_request_says_nothing_of_topics_without_batches(broker: HandlerBroker) -> None:
+    request = produce((0, transactional()))
+    request.topic_data.append(TopicProduceData(name="orders"))
+    response = await broker.call(request, BY_NAME)
+    assert [len(topic.partition_responses) for topic in response.responses] == [1]
+
+
 async def test_transactional_batch_without_a_transactional_id_refuses_the_whole_request(broker: HandlerBroker) -> None:
     response = await broker.call(produce((0, batch()), (1, transactional())), BY_NAME)
     assert errors(response) == dict.fromkeys((0, 1), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
