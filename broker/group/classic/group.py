@@ -166,6 +166,7 @@ class ClassicGroup:
             None  # takes over a static member when the record that says so is applied
         )
         self._protocol_counts: dict[str, int] = {}
+        self._subscribed_topics: frozenset[str] | None = None
 
     # Questions
 
@@ -230,20 +231,10 @@ class ClassicGroup:
         return max(preferred, key=votes.__getitem__)
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Topics that the members consume, from what they said when they joined; None when that cannot be known."""
-        if self.protocol_type is None:
-            return None
-        if not self.members:
-            return frozenset()
-        if not self.is_consumer_group or self.protocol_name is None:
-            return None
-        topics: set[str] = set()
-        for member in self.members.values():
-            subscription = subscribed_topics(member.metadata(self.protocol_name))
-            if subscription is None:
-                return None
-            topics |= subscription
-        return frozenset(topics)
+        """Topics that the members of the generation consume, from what they said when they joined; None when that
+        cannot be known.
+        """
+        return self._subscribed_topics
 
     def awaiting_sync(self) -> Iterator[ClassicMember]:
         return (member for member in self.members.values() if member.sync_token is not None)
@@ -310,6 +301,11 @@ class ClassicGroup:
         self.generation_id += 1
         self.protocol_name = self.choose_protocol()
         self.pending_sync_ids = set(self.members)
+        self.note_subscriptions()
+
+    def note_subscriptions(self) -> None:
+        """What the members consume counts from the beginning of their generation to that of the next."""
+        self._subscribed_topics = self._subscriptions()
 
     def replace_members(self, members: Sequence[ClassicMember]) -> None:
         """Take the members of a record; those that were there before stay the objects they are."""
@@ -320,6 +316,21 @@ class ClassicGroup:
         self._protocol_counts = {}
         for member in members:
             self._count_protocols(member, 1)
+
+    def _subscriptions(self) -> frozenset[str] | None:
+        if self.protocol_type is None:
+            return None
+        if not self.members:
+            return frozenset()
+        if not self.is_consumer_group or self.protocol_name is None:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            subscription = subscribed_topics(member.metadata(self.protocol_name))
+            if subscription is None:
+                return None
+            topics |= subscription
+        return frozenset(topics)
 
     def _count_protocols(self, member: ClassicMember, change: int) -> None:
         counts = self._protocol_counts

@@ -87,8 +87,11 @@ def apply_group(group: ClassicGroup, value: bytes) -> list[ClassicMember]:
     event, settled = (
         (ClassicEvent.ASSIGNED, ClassicState.STABLE) if members else (ClassicEvent.EMPTIED, ClassicState.EMPTY)
     )
-    if group.move(event) is Outcome.IGNORE:
-        group.state = settled  # replay: the rebalance that led here was never in the log
+    is_replayed = group.move(event) is Outcome.IGNORE  # the rebalance that led here was never in the log
+    if is_replayed:
+        group.state = settled
+    if is_replayed or not members:
+        group.note_subscriptions()
     return left
 
 

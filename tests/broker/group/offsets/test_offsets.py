@@ -206,6 +206,17 @@ def test_offsets_of_consumed_topics_are_not_deleted(shard: ShardHarness) -> None
     assert shard.committed(topic_partition=PAYMENTS) == -1
 
 
+def test_what_a_member_consumes_counts_once_its_generation_has_begun(shard: ShardHarness) -> None:
+    (leader,) = shard.stable_group(protocols=subscription("orders"))
+    shard.join_known(protocols=subscription("payments"))
+    deletion = [ORDERS, PAYMENTS]
+    assert shard.run(shard.shard.offsets.delete("g", deletion)) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
+    shard.join(member_id=leader, protocols=subscription("orders"))
+    assert shard.run(shard.shard.offsets.delete("g", deletion)) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] * 2
+    shard.sync_all()
+    assert shard.replayed().run(shard.shard.offsets.delete("g", deletion)) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] * 2
+
+
 def test_offsets_of_other_members_than_consumers_are_not_deleted(shard: ShardHarness) -> None:
     shard.stable_group(protocol_type="connect")
     assert shard.run(shard.shard.offsets.delete("g", [ORDERS])) is ErrorCode.NON_EMPTY_GROUP
