@@ -345,6 +345,7 @@ class GroupCoordinatorShard:
         if isinstance(group, StreamsGroup):
             self.streams.forget(group)
             return streams_group_tombstones(group)
+        self._rebalance.forget_all_pending(group)
         return [group_tombstone(group.group_id)]
 
     # Time

@@ -46,6 +46,10 @@ class ClassicRebalance:
             effects.answers.append((member.sync_token, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)))
             member.sync_token = None
             self.restart_session(group, member, effects)
+        if before is ClassicState.COMPLETING_REBALANCE:
+            # The generation that ends had no assignment, and that of the one before is no longer valid.
+            for member in group.members.values():
+                member.assignment = b""
         self._deadlines.clear(_sync(group))
         log.info(
             "group_rebalance_started",
@@ -63,6 +67,9 @@ class ClassicRebalance:
             self._deadlines.set(_join(group), effects.now_ms + delay_ms)
             return
         group.is_initial_join = False
+        if not group.members:  # whoever was given a member id has nobody to wait for
+            self.complete_join(group, effects)
+            return
         self._deadlines.set(_join(group), effects.now_ms + group.rebalance_timeout_ms)
         self._complete_if_all_joined(group, effects)
 
@@ -109,8 +116,7 @@ class ClassicRebalance:
             self.answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, effects)
             group.stop_waiting_for_join(member)
             self.restart_session(group, member, effects)
-        for member_id in list(group.pending_member_ids):
-            self.forget_pending(group, member_id)
+        self.forget_all_pending(group)
         self._deadlines.clear(_join(group))
         self._deadlines.clear(_sync(group))
 
@@ -208,7 +214,9 @@ class ClassicRebalance:
 
     def answer_parked(self, member: ClassicMember, error: ErrorCode, effects: Effects) -> None:
         if member.join_token is not None:
-            effects.answers.append((member.join_token, refuse_join(error, member.member_id)))
+            # One that is out may not come back under its id.
+            member_id = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else member.member_id
+            effects.answers.append((member.join_token, refuse_join(error, member_id)))
         if member.sync_token is not None:
             effects.answers.append((member.sync_token, refuse_sync(error)))
             member.sync_token = None
@@ -216,6 +224,10 @@ class ClassicRebalance:
     def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
         group.pending_member_ids.discard(member_id)
         self._deadlines.clear(_pending(group, member_id))
+
+    def forget_all_pending(self, group: ClassicGroup) -> None:
+        for member_id in list(group.pending_member_ids):
+            self.forget_pending(group, member_id)
 
 
 def refuse_join(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:

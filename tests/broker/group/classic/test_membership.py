@@ -249,6 +249,16 @@ def test_a_new_member_sends_waiting_followers_back_to_join(shard: ShardHarness) 
     assert shard.sync(leader, 2, {leader: b""}).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
+def test_a_generation_that_ends_without_an_assignment_takes_the_one_before_with_it(shard: ShardHarness) -> None:
+    (leader,) = shard.stable_group()
+    assert shard.group().members[leader].assignment
+    shard.join_known()
+    assert shard.group().members[leader].assignment
+    shard.join(member_id=leader)
+    shard.join(version=3)
+    assert not shard.group().members[leader].assignment
+
+
 def test_members_that_do_not_sync_in_time_are_out(shard: ShardHarness) -> None:
     leader, late = shard.stable_group(2, session_timeout_ms=600_000)
     shard.join(member_id=late, session_timeout_ms=600_000, protocols={"range": b"other"})
@@ -386,6 +396,14 @@ def test_a_member_that_leaves_while_it_waits_is_answered(shard: ShardHarness) ->
     follower, waiting = shard.join_known()
     shard.leave(follower)
     assert joined(waiting).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert joined(waiting).member_id == ""
+
+
+def test_a_group_that_its_last_member_leaves_is_empty_even_if_a_member_id_was_given_out(shard: ShardHarness) -> None:
+    (leader,) = shard.stable_group()
+    shard.join()
+    shard.leave(leader)
+    assert shard.state() is EMPTY
 
 
 def test_a_member_id_given_out_can_leave(shard: ShardHarness) -> None:
@@ -394,6 +412,12 @@ def test_a_member_id_given_out_can_leave(shard: ShardHarness) -> None:
     waiting = shard.join(member_id=leader)
     shard.leave(refused.member_id)
     assert joined(waiting).generation_id == 2
+
+
+def test_a_member_id_given_out_is_unknown_once_the_group_was_deleted(shard: ShardHarness) -> None:
+    refused = shard.join()
+    assert shard.run(shard.shard.delete_group("g")) is ErrorCode.NONE
+    assert shard.join(member_id=refused.member_id).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 # Broken connections
