@@ -6,6 +6,7 @@ The codec is held against two others and against recorded frames (tests/protocol
 from __future__ import annotations
 
 import itertools
+import select
 import socket
 import struct
 from types import TracebackType
@@ -56,6 +57,11 @@ class Connection:
             return self._receive(length)
         finally:
             self._socket.settimeout(TIMEOUT_S)
+
+    def has_reply(self, patience_s: float = 0.0) -> bool:
+        """Whether something has come, the end of the connection among it, or comes within this time."""
+        readable, _, _ = select.select([self._socket], [], [], patience_s)
+        return bool(readable)
 
     def close(self) -> None:
         self._socket.close()

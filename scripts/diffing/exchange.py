@@ -179,11 +179,14 @@ class Exchange:
         return pending
 
     def finish(self, pending: Pending) -> Any:
-        """Wait for the reply to what was begun, and write it down."""
+        """Wait for the reply to what was begun, and write it down; returns it, or None without one."""
         try:
             reply = pending.connection.receive(pending.api_key, pending.version)
         except ConnectionClosedError:
             self._write_down(pending.situation, pending.api_key, pending.version, CLOSED)
+            return None
+        except TimeoutError:
+            self._write_down(pending.situation, pending.api_key, pending.version, SILENCE)
             return None
         finally:
             pending.connection.close()
