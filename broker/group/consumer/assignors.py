@@ -80,38 +80,39 @@ def assign_uniformly(members: Mapping[str, Subscriber], partition_counts: Mappin
 def _assign_alike(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, Assignment]:
     wanted = next(iter(members.values())).topic_ids
     quota, extra_count = divmod(sum(partition_counts[topic_id] for topic_id in wanted), len(members))
-    kept: dict[str, list[tuple[bytes, int]]] = {}
     taken: set[tuple[bytes, int]] = set()
-    for member_id, subscriber in members.items():
-        own = kept[member_id] = [
+    revoked: list[tuple[bytes, int]] = []
+    kept: dict[str, list[tuple[bytes, int]]] = {}
+    missing_counts: dict[str, int] = {}
+    members_left_count = len(members)
+    # By their ids, so that the assignment does not depend on who was there first.
+    for member_id in sorted(members):
+        own = [
             (topic_id, partition)
-            for topic_id, partitions in subscriber.previous.items()
+            for topic_id, partitions in members[member_id].previous.items()
             if topic_id in wanted
             for partition in sorted(partitions)
             if partition < partition_counts[topic_id] and (topic_id, partition) not in taken
         ]
+        # Whoever has an extra partition keeps it; the others get one when nobody else is left to.
+        has_extra = extra_count > 0 and (len(own) > quota or members_left_count <= extra_count)
+        limit = quota + has_extra
+        extra_count -= has_extra
+        members_left_count -= 1
+        kept[member_id] = own[:limit]
+        revoked += own[limit:]
         taken.update(own)
-    # Those who have more than the quota already are the ones to have the extra partitions.
-    limits: dict[str, int] = {}
-    for member_id in sorted(kept, key=lambda member_id: -len(kept[member_id])):
-        limits[member_id] = quota + (len(limits) < extra_count)
-    for member_id, own in kept.items():
-        taken.difference_update(own[limits[member_id] :])
-        del own[limits[member_id] :]
-    free = iter(
-        [
-            (topic_id, partition)
-            for topic_id in sorted(wanted)
-            for partition in range(partition_counts[topic_id])
-            if (topic_id, partition) not in taken
-        ]
-    )
-    assigned: dict[str, Assignment] = {}
-    for member_id, own in kept.items():
-        missing_count = limits[member_id] - len(own)
-        own.extend(topic_partition for _, topic_partition in zip(range(missing_count), free, strict=False))
-        assigned[member_id] = _grouped(own)
-    return assigned
+        missing_counts[member_id] = limit - len(kept[member_id])
+    unassigned = [
+        (topic_id, partition)
+        for topic_id in sorted(wanted)
+        for partition in range(partition_counts[topic_id])
+        if (topic_id, partition) not in taken
+    ]
+    free = iter(unassigned + revoked)
+    for member_id, missing_count in missing_counts.items():
+        kept[member_id].extend(topic_partition for _, topic_partition in zip(range(missing_count), free, strict=False))
+    return {member_id: _grouped(kept[member_id]) for member_id in members}
 
 
 class _Balancing:

@@ -101,6 +101,23 @@ def test_with_different_subscriptions_no_partition_could_move_to_make_it_more_ev
     assert again == assigned
 
 
+def test_who_has_one_more_than_the_others_keeps_it_and_else_the_last_gets_it() -> None:
+    (topic, *_) = TOPICS
+    wanted = frozenset({topic})
+
+    def assigned(**previous: set[int]) -> dict[str, list[int]]:
+        members = {
+            name: Subscriber(wanted, {topic: frozenset(partitions)} if partitions else {})
+            for name, partitions in previous.items()
+        }
+        found = assign_uniformly(members, {topic: 4})
+        return {name: sorted(owned.get(topic, ())) for name, owned in found.items()}
+
+    assert assigned(c={3}, b={0, 1}, a={2}) == {"c": [3], "b": [0, 1], "a": [2]}
+    assert assigned(c={3}, b={0}, a={2}) == {"c": [1, 3], "b": [0], "a": [2]}
+    assert assigned(a={0, 1, 2}, b=set(), c={3}) == {"a": [0, 1], "b": [2], "c": [3]}
+
+
 def test_ranges_are_consecutive_and_the_same_for_topics_of_the_same_size() -> None:
     members = {name: Subscriber(frozenset(TOPICS[:2])) for name in ("b", "a", "c")}
     assigned = assign_ranges(members, {TOPICS[0]: 7, TOPICS[1]: 7})
