@@ -125,8 +125,9 @@ def _advance(
         assigned=kept,
         pending_revocation={},
     )
-    # A member that still waits for the same partitions in the same epoch only repeats itself.
-    return member if _is_same(member, advanced) else advanced
+    # A member that still waits in the same epoch has said that it knows of it, which ends the one before; from then on
+    # it only repeats itself.
+    return member if advanced == member else advanced
 
 
 def _trim(
@@ -156,12 +157,3 @@ def _owns_any(partitions: OwnedPartitions, reported: ReportedPartitions | None) 
     if reported is None:
         return True
     return any(partition in owned for topic_id, owned in partitions.items() for partition in reported.get(topic_id, ()))
-
-
-def _is_same(member: ConsumerMember, other: ConsumerMember) -> bool:
-    return (
-        member.state is other.state
-        and member.member_epoch == other.member_epoch
-        and member.assigned == other.assigned
-        and member.pending_revocation == other.pending_revocation
-    )
