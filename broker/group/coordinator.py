@@ -384,6 +384,8 @@ class GroupCoordinatorShard:
             downgrade(group, self._topics, effects)
             log.info("group_became_classic", group_id=group.group_id, members=len(group.members))
             self._deadlines.set(DeadlineKey(DeadlineKind.CLASSIC_REBALANCE, group.group_id), effects.now_ms)
+        elif group.members:
+            self._consumer.stay(group, effects)
 
     def _sweep(self, effects: Effects) -> None:
         """Remove expired offsets and groups of which nothing is left, a bounded number at a time."""

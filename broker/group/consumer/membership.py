@@ -268,6 +268,12 @@ class ConsumerMembership:
             )
         self._rebalance.fence(Draft(group, effects), list(fenced.values()))
 
+    def stay(self, group: ConsumerGroup, effects: Effects) -> None:
+        """Somebody joined before the group could become classic: the epoch that was to be without the last member of
+        the consumer protocol begins after all.
+        """
+        self._rebalance.begin_epoch(Draft(group, effects))
+
 
 _REASONS = {
     DeadlineKind.SESSION: "session timed out",

@@ -66,7 +66,7 @@ class ConsumerRebalance:
         )
         have_matches_changed = self._resolve_regexes(draft)
         if has_subscription_changed or have_matches_changed or self._have_topics_changed(draft):
-            self._bump_epoch(draft)
+            self.begin_epoch(draft)
         self._update_target(draft)
         return self._reconcile(
             draft, described.member_id, has_subscription_changed=has_subscription_changed, reported=reported
@@ -96,20 +96,24 @@ class ConsumerRebalance:
         self.clear_deadlines(draft.group.group_id, previous.member_id)
 
     def fence(self, draft: Draft, members: Collection[ConsumerMember]) -> None:
-        """Take members out: what they had is free at once, and a new epoch begins."""
+        """Take members out: what they had is free at once, and a new epoch begins, unless only members of the classic
+        protocol are left: the group follows these in the epoch that it has.
+        """
         if not members:
             return
         for member in members:
             self._remove_member(draft, member)
             self.clear_deadlines(draft.group.group_id, member.member_id)
         self._drop_unused_regexes(draft)
-        self._bump_epoch(draft)
-        self.become_classic_if_possible(draft)
+        if not self.become_classic_if_possible(draft):
+            self.begin_epoch(draft)
 
-    def become_classic_if_possible(self, draft: Draft) -> None:
+    def become_classic_if_possible(self, draft: Draft) -> bool:
         """If only members of the classic protocol are left the group follows them, as a decision of its own."""
-        if can_become_classic(draft.group, self._config):
+        is_possible = can_become_classic(draft.group, self._config)
+        if is_possible:
             self._deadlines.set(DeadlineKey(DeadlineKind.DOWNGRADE, draft.group.group_id), draft.effects.now_ms)
+        return is_possible
 
     def clear_deadlines(self, group_id: str, member_id: str) -> None:
         for kind in (
@@ -177,7 +181,7 @@ class ConsumerRebalance:
             original.checked_topics_version = version
         return has_changed
 
-    def _bump_epoch(self, draft: Draft) -> None:
+    def begin_epoch(self, draft: Draft) -> None:
         """Begin a new epoch: the target assignment has to be made anew."""
         group = draft.group
         group_epoch = group.group_epoch + 1

@@ -9,8 +9,10 @@ import pytest
 from broker.group.consumer.group import ConsumerGroupState, MemberState
 from broker.group.consumer.reconciliation import TABLE, Standing
 from broker.group.effects import ConsumerTimes, GroupConfig
+from protocol.consumer_protocol import ConsumerProtocolSubscription
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequestTopicPartitions
+from protocol.schema import encode
 from tests.support.consumer_group import GroupWorld, topic_id
 
 ORDERS_OF_FOUR = {("orders", partition) for partition in range(4)}
@@ -125,6 +127,22 @@ def test_wrong_epochs_are_fenced_and_a_lost_answer_is_not() -> None:
     assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 3)
     owned.partitions.append(9)
     assert world.send(**stale, topic_partitions=[owned]).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_a_member_that_waits_for_others_in_its_epoch_has_left_the_one_before() -> None:
+    world = GroupWorld(orders=2)
+    first, second = world.member("a", "orders"), world.member("b", "orders")
+    first.join()
+    second.join()
+    third = world.member("c", "orders")
+    third.join()
+    former = second.epoch
+    second.heartbeat(topic_partitions=[])
+    assert second.epoch == former + 1
+    again: dict[str, Any] = {"member_id": "b", "member_epoch": former, "topic_partitions": []}
+    assert world.send(**again).member_epoch == second.epoch
+    second.heartbeat(topic_partitions=[])
+    assert world.send(**again).error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def test_a_fenced_member_joins_again_with_epoch_0_and_gets_what_it_had() -> None:
@@ -403,3 +421,35 @@ def test_a_group_may_have_times_of_its_own_which_count_from_the_next_heartbeat_o
     other.heartbeat()
     world.advance(1_000)
     assert not world.consumer_group("other").members
+
+
+# Groups that only have members of the classic protocol left
+
+
+def subscription(*topics: str) -> dict[str, bytes]:
+    return {"range": (1).to_bytes(2) + bytes(encode(ConsumerProtocolSubscription(topics=list(topics)), 1))}
+
+
+def test_a_group_becomes_classic_in_the_epoch_that_it_has() -> None:
+    world = GroupWorld(orders=2)
+    first = world.member("a", "orders")
+    first.join()
+    world.join(member_id="classic", protocols=subscription("orders"))
+    group_epoch = world.consumer_group().group_epoch
+    first.leave()
+    world.advance(0)
+    group = world.group()
+    assert (group.generation_id, set(group.members)) == (group_epoch, {"classic"})
+
+
+def test_a_group_that_is_joined_before_it_becomes_classic_begins_the_epoch_that_was_left_out() -> None:
+    world = GroupWorld(orders=2)
+    first, second = world.member("a", "orders"), world.member("b")
+    first.join()
+    world.join(member_id="classic", protocols=subscription("orders"))
+    group_epoch = world.consumer_group().group_epoch
+    first.leave()
+    second.join()
+    assert world.consumer_group().group_epoch == group_epoch
+    world.advance(0)
+    assert world.consumer_group().group_epoch == group_epoch + 1
