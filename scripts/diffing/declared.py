@@ -87,6 +87,8 @@ DECLARED: tuple[Declared, ...] = (
     Declared("markers-by-time", "list_offsets", "only a marker, isolation ?, time 0"),
     Declared("markers-by-time", "list_offsets", "only a marker, isolation ?, time 1700000000001"),
     Declared("heartbeats-until-settled", "*", "*", "heartbeat_interval_ms", (5_000,)),
+    Declared("heartbeats-until-settled", "*consumer_groups*", "*", "heartbeat_interval_ms", (5_000,)),
+    Declared("heartbeats-until-settled", "streams_groups", "*", "heartbeat_interval_ms"),
     Declared("failed-joins", "classic_groups", "describe: an unknown group*"),
 )
 

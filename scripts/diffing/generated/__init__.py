@@ -17,6 +17,12 @@ from scripts.diffing.generated import requests, transactions
 GENERATED: dict[str, Callable[[Exchange, Random], None]] = {
     "transactions": transactions.run,
     "requests": requests.run,
+from scripts.diffing.generated import classic_groups, consumer_groups, transactions
+
+GENERATED: dict[str, Callable[[Exchange, Random], None]] = {
+    "transactions": transactions.run,
+    "classic_groups": classic_groups.run,
+    "consumer_groups": consumer_groups.run,
 }
 
 TIMEOUT_MS = 60_000
