@@ -239,6 +239,8 @@ class _Run:
             member.member_id = reply.member_id
         elif reply.error_code in GONE or not member.member_id:
             self.gone(member)
+        elif reply.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            member.protocols = PROTOCOLS
 
     def gone(self, member: Member) -> None:
         if member in self.members and self.steps.happens(0.5):
@@ -321,14 +323,16 @@ class _Run:
         described = self.exchange.call(DescribeGroupsRequest([self.group]), 5).groups[0]
         if member.name in self.leaders and len(described.members) > 2:
             # Which of the others leads from then on is a matter of hashes in Kafka; with one left there is no choice.
-            others = [other for other in self.idle() if other is not member]
-            if len(others) >= len(described.members) - 1:
+            ids = {one.member_id for one in described.members}
+            others = [other for other in self.idle() if other is not member and other.member_id in ids]
+            if len(others) == len(ids) - 1:
                 self.leave_together([*others[1:], member])
             return
         self.leave_together([member])
 
     def leave_all(self) -> None:
-        self.leave_together(self.idle())
+        if len(self.idle()) == len(self.members):  # or one of several that wait would lead, by its hash
+            self.leave_together(list(self.members))
 
     def leave_together(self, members: list[Member]) -> None:
         names = "+".join(member.name for member in members)
