@@ -516,7 +516,8 @@ class _Run:
         # A member without an instance id gets an id that sorts at random, unless it joins with one of its own, which
         # is possible while others make it a group of the consumer protocol.
         is_static = not self.described(self.group).members or (bool(free) and self.steps.happens(0.5))
-        if is_static and not free:
+        # Which of several leads once the group is classic is a matter of hashes, too, where the broker made an id.
+        if self.classic and (is_static or any(other.instance is not None for other in self.classic)):
             return
         self.counts["classic"] += 1
         version = self.steps.version(JoinGroupRequest, lowest=FIRST_STATIC_JOIN if is_static else 0)
