@@ -271,7 +271,7 @@ class _Lending:
             self._answers[partition] = lent
             lent_bytes += len(lent.records)
             lent_count += sum(acquired.last_offset - acquired.first_offset + 1 for acquired in lent.acquired)
-            has_answer = has_answer or bool(lent.acquired) or lent.error is not ErrorCode.NONE
+            has_answer = has_answer or bool(lent.acquired) or lent.ends_wait or lent.error is not ErrorCode.NONE
         return has_answer
 
     def _is_enough(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -37,16 +38,21 @@ class Span(NamedTuple):
 
     delivery_count:  how often they were lent; 0 for records that never were, among them offsets without a record.
     member_id, lock_deadline_ms: who has them, and until when, while they are acquired.
-    batch_count:     how many records were lent together when these were for the first time.
+    is_unknown:      whether they were lent when what was known of them was lost.
+    batch_first_offset, batch_last_offset: of the records that were lent together when these were for the first time.
+    member_id, lock_deadline_ms: who has them, and until when, while they are acquired.
+    is_unknown:      whether what was known of them was lost: they may have been lent before.
     """
 
     first_offset: int
     last_offset: int
     state: RecordState
     delivery_count: int
-    batch_count: int
+    batch_first_offset: int
+    batch_last_offset: int
     member_id: str = NOBODY
     lock_deadline_ms: int = 0
+    is_unknown: bool = False
 
     @property
     def record_count(self) -> int:
@@ -56,6 +62,10 @@ class Span(NamedTuple):
     def is_absent(self) -> bool:
         """Whether the log has no such records: they were passed over without ever being lent."""
         return self.state is RecordState.ARCHIVED and self.delivery_count == 0
+
+    @property
+    def is_whole_batch(self) -> bool:
+        return (self.first_offset, self.last_offset) == (self.batch_first_offset, self.batch_last_offset)
 
     def within(self, first_offset: int, last_offset: int) -> Span:
         """The part of the span in a range that it overlaps."""
@@ -70,6 +80,10 @@ class Span(NamedTuple):
             member_id=member_id,
             lock_deadline_ms=lock_deadline_ms,
         )
+
+    def lent_within(self, first_offset: int, last_offset: int) -> Span:
+        """The same as part of what is lent together, both offsets inclusive."""
+        return self._replace(batch_first_offset=first_offset, batch_last_offset=last_offset, is_unknown=False)
 
     def given_back(self, state: RecordState) -> Span:
         return self._replace(state=state, member_id=NOBODY, lock_deadline_ms=0)
@@ -104,6 +118,11 @@ class InFlight:
         """The spans that have a part in a range, whole."""
         first, end = self._indexes(first_offset, last_offset)
         return self._spans[first:end]
+
+    def batches_in(self, first_offset: int, last_offset: int) -> list[list[Span]]:
+        """The same, those together that were lent together."""
+        spans = self.overlapping(first_offset, last_offset)
+        return [list(batch) for _, batch in groupby(spans, attrgetter("batch_first_offset", "is_unknown"))]
 
     def append(self, span: Span) -> None:
         self._spans.append(span)

@@ -42,11 +42,15 @@ DONE = Refusal(ErrorCode.NONE, "")
 
 
 class Lent(NamedTuple):
-    """Records lent to a member, with the bytes of the batches that they are in; or why there are none."""
+    """Records lent to a member, with the bytes of the batches that they are in; or why there are none.
+
+    ends_wait: whether the member is to be answered, even if there is nothing in it for it.
+    """
 
     records: memoryview = NOTHING
     acquired: Sequence[Acquired] = ()
     error: ErrorCode = ErrorCode.NONE
+    ends_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,41 +126,42 @@ class LedSharePartition:
         return len(self.log.read(offset, maximum_bytes, isolation=terms.isolation).records)
 
     def lend(self, terms: LendingTerms, *, maximum_count: int, maximum_bytes: int, minimum_one_batch: bool) -> Lent:
-        """Lend a member what is available. What nobody may have is passed over on the way."""
-        while True:
-            limits = self._limits(self.key.group_id)
-            offset = self._next_fetch_offset()
-            if offset is None or maximum_count <= 0:
-                return Lent()
-            found = self.log.read(offset, maximum_bytes, isolation=terms.isolation, minimum_one_batch=minimum_one_batch)
-            if found.error is ErrorCode.OFFSET_OUT_OF_RANGE or (found.error is ErrorCode.NONE and not found.records):
-                return Lent()  # the group was moved beyond the end, or has read everything
-            if found.error is not ErrorCode.NONE:
-                return Lent(error=found.error)
-            try:
-                last_offset = self._partition.end_offset + maximum_count - 1
-                read = read_batches(found.records, found.aborted_transactions, last_offset)
-            except DecodeError:
-                return Lent(error=ErrorCode.CORRUPT_MESSAGE)
-            acquired = self._partition.acquire(
-                terms.member_id,
-                fetch_offset=offset,
-                batches=read.batches,
-                aborted=read.aborted,
-                mode=terms.mode,
-                maximum_count=maximum_count,
-                batch_size=terms.batch_size,
-                limits=limits,
-                now_ms=self._clock.now_ms(),
-            )
-            if acquired:
-                self._schedule()
-                return Lent(records_of(read, acquired), acquired)
-            if self._next_fetch_offset() == offset:
-                return Lent()
+        """Lend a member what is available. What nobody may have is passed over; with nothing else, the member is to
+        come again."""
+        limits = self._limits(self.key.group_id)
+        offset = self._next_fetch_offset()
+        if offset is None or maximum_count <= 0:
+            return Lent()
+        found = self.log.read(offset, maximum_bytes, isolation=terms.isolation, minimum_one_batch=minimum_one_batch)
+        if found.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            # The log begins later, which is learned now, or the group was moved beyond its end.
+            return Lent(ends_wait=self._partition.log_start_moved(self.log.log_start_offset))
+        if found.error is not ErrorCode.NONE:
+            return Lent(error=found.error)
+        if not found.records:
+            return Lent()
+        try:
+            last_offset = self._partition.end_offset + maximum_count - 1
+            read = read_batches(found.records, found.aborted_transactions, last_offset)
+        except DecodeError:
+            return Lent(error=ErrorCode.CORRUPT_MESSAGE)
+        acquired = self._partition.acquire(
+            terms.member_id,
+            fetch_offset=offset,
+            batches=read.batches,
+            aborted=read.aborted,
+            mode=terms.mode,
+            maximum_count=maximum_count,
+            batch_size=terms.batch_size,
+            limits=limits,
+            now_ms=self._clock.now_ms(),
+        )
+        if not acquired:
+            return Lent(ends_wait=self._next_fetch_offset() != offset)
+        self._schedule()
+        return Lent(records_of(read, acquired), acquired)
 
     def _next_fetch_offset(self) -> int | None:
-        self._partition.log_start_moved(self.log.log_start_offset)
         return self._partition.next_fetch_offset(self._limits(self.key.group_id))
 
     # Giving back
@@ -166,7 +171,6 @@ class LedSharePartition:
 
         Refuses: INVALID_RECORD_STATE, INVALID_REQUEST, and what `SharePersister.write` refuses.
         """
-        self._partition.log_start_moved(self.log.log_start_offset)
         decided = self._partition.acknowledge(
             member_id, acknowledgements, limits=self._limits(self.key.group_id), now_ms=self._clock.now_ms()
         )

@@ -8,9 +8,11 @@ Source: KIP-932, KIP-1206 (acquire modes), KIP-1222 (renewal); Kafka's SharePart
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
 from broker.share.in_flight import InFlight, RecordState, Span
@@ -19,6 +21,7 @@ from protocol.stored.share_group_state import StateBatch
 
 MINIMUM_THROTTLE_DELIVERY_COUNT = 2
 LONGEST_LIMIT_WITHOUT_ISOLATION = 2
+_UNLIMITED = sys.maxsize
 
 
 class AcquireMode(IntEnum):
@@ -91,6 +94,24 @@ class Transition:
     delivery_complete_count: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Borrowing:
+    """What a member wants to have lent. offsets: what of the log it is about."""
+
+    member_id: str
+    offsets: OffsetRange
+    mode: AcquireMode
+    maximum_count: int
+    limits: ShareLimits
+    lock_deadline_ms: int
+
+    def lent(self, span: Span) -> Span:
+        return span.lent(self.member_id, self.lock_deadline_ms)
+
+    def lent_first(self, together: OffsetRange, span: Span) -> Span:
+        return self.lent(span.lent_within(*together))
+
+
 class SharePartition:
     """One share partition. start_offset: of the first record that is not done with."""
 
@@ -104,11 +125,8 @@ class SharePartition:
             if batch.last_offset < first_offset:
                 continue
             if first_offset > next_offset:
-                unknown_count = first_offset - next_offset
-                self._in_flight.append(Span(next_offset, first_offset - 1, RecordState.AVAILABLE, 0, unknown_count))
-            state = RecordState(batch.delivery_state)
-            count = batch.last_offset - first_offset + 1
-            self._in_flight.append(Span(first_offset, batch.last_offset, state, batch.delivery_count, count))
+                self._append(next_offset, first_offset - 1, RecordState.AVAILABLE, is_unknown=True)
+            self._append(first_offset, batch.last_offset, RecordState(batch.delivery_state), batch.delivery_count)
             next_offset = batch.last_offset + 1
         self._advance()
 
@@ -163,57 +181,110 @@ class SharePartition:
         """
         if not batches or maximum_count <= 0 or batches[-1].last_offset < self.start_offset:
             return []
+        last_offset = batches[-1].last_offset
+        room_count = limits.partition_max_record_locks - self.in_flight_count
+        if room_count <= 0:
+            # Nothing new can be lent, but what came back can.
+            room_count = self.end_offset - fetch_offset
+            last_offset = min(last_offset, self.end_offset - 1)
+        borrowing = _Borrowing(
+            member_id,
+            OffsetRange(max(batches[0].first_offset, self.start_offset), last_offset),
+            mode,
+            min(maximum_count, room_count),
+            limits,
+            now_ms + limits.record_lock_duration_ms,
+        )
         self._archive_absent(fetch_offset, batches)
-        lock_deadline_ms = now_ms + limits.record_lock_duration_ms
-
-        def lend(span: Span) -> Span:
-            return span.lent(member_id, lock_deadline_ms)
-
-        acquired: list[Acquired] = []
-        acquired_count = 0
-        is_isolated = False
-        last_offset = min(batches[-1].last_offset, self.end_offset - 1)
-        for span in self._in_flight.overlapping(max(batches[0].first_offset, self.start_offset), last_offset):
-            if span.state is not RecordState.AVAILABLE:
-                continue
-            if acquired_count >= maximum_count:
-                break
-            available = span.within(max(batches[0].first_offset, self.start_offset), last_offset)
-            isolation_count = _isolation_count(available, limits)
-            is_isolated = isolation_count is not None
-            if is_isolated and acquired_count:
-                break  # records that have failed before are not lent along with others
-            lent_last_offset = _last_to_lend(available, maximum_count - acquired_count, mode, batches)
-            if isolation_count is not None:
-                lent_last_offset = min(lent_last_offset, available.first_offset + isolation_count - 1)
-            for lent in self._in_flight.change(available.first_offset, lent_last_offset, lend):
-                acquired.append(Acquired(lent.first_offset, lent.last_offset, lent.delivery_count))
-                acquired_count += lent.record_count
-            if is_isolated:
-                break
-        if not is_isolated:
-            remaining_count = min(
-                maximum_count - acquired_count, limits.partition_max_record_locks - self.in_flight_count
-            )
-            acquired += self._acquire_new(batches, remaining_count, mode, batch_size, member_id, lock_deadline_ms)
+        acquired, goes_on = self._acquire_again(borrowing, batches, batch_size)
+        remaining_count = borrowing.maximum_count - sum(map(_acquired_count, acquired))
+        if goes_on and remaining_count > 0 and last_offset >= self.end_offset:
+            acquired += self._acquire_new(borrowing, batches, remaining_count, batch_size)
         acquired = self._without_aborted(acquired, aborted)
         self._advance()
         return acquired
 
-    def _acquire_new(
+    def _acquire_again(
+        self, borrowing: _Borrowing, batches: Sequence[OffsetRange], batch_size: int
+    ) -> tuple[list[Acquired], bool]:
+        """Lend what is in flight and available, by the batches in which it was lent first; whether more may follow."""
+        acquired: list[Acquired] = []
+        acquired_count = 0
+        for spans in self._in_flight.batches_in(*borrowing.offsets):
+            remaining_count = borrowing.maximum_count - acquired_count
+            if remaining_count <= 0:
+                break
+            if spans[0].is_unknown:
+                found = self._acquire_unknown(borrowing, spans[0], batches, remaining_count, batch_size)
+            else:
+                is_isolated = _is_isolated(spans, borrowing)
+                if is_isolated and acquired_count:
+                    return acquired, False  # records that have failed before are not lent along with others
+                found = self._acquire_batch(borrowing, spans, remaining_count)
+                if is_isolated and found:
+                    return found, False
+            acquired += found
+            acquired_count += sum(map(_acquired_count, found))
+        return acquired, True
+
+    def _acquire_batch(self, borrowing: _Borrowing, spans: Sequence[Span], maximum_count: int) -> list[Acquired]:
+        """Lend what is available of records that were lent together: as a whole unless no more is to be lent than is
+        asked for, and fewer of those that have come back often."""
+        limit = borrowing.limits.delivery_count_limit
+        count_left = maximum_count if borrowing.mode is AcquireMode.RECORD_LIMIT else _UNLIMITED
+        is_throttled = False
+        acquired: list[Acquired] = []
+        for whole in spans:
+            if whole.state is not RecordState.AVAILABLE:
+                continue
+            span = whole.within(*borrowing.offsets)
+            is_last_time = limit > LONGEST_LIMIT_WITHOUT_ISOLATION and span.delivery_count == limit - 1
+            if is_last_time and acquired:
+                break
+            if not is_throttled and span.delivery_count >= _throttle_threshold(limit):
+                is_throttled = True
+                throttled_count = _throttled_count(span, limit) - sum(map(_acquired_count, acquired))
+                if throttled_count > 0:
+                    count_left = min(count_left, throttled_count)
+            count = min(span.record_count, 1 if is_last_time else count_left)
+            (lent,) = self._in_flight.change(span.first_offset, span.first_offset + count - 1, borrowing.lent)
+            if acquired and (acquired[-1].last_offset, acquired[-1].delivery_count) == (
+                lent.first_offset - 1,
+                lent.delivery_count,
+            ):
+                acquired[-1] = acquired[-1]._replace(last_offset=lent.last_offset)
+            else:
+                acquired.append(Acquired(lent.first_offset, lent.last_offset, lent.delivery_count))
+            count_left -= count
+            if is_last_time or count_left <= 0:
+                break
+        return acquired
+
+    def _acquire_unknown(
         self,
+        borrowing: _Borrowing,
+        span: Span,
         batches: Sequence[OffsetRange],
         maximum_count: int,
-        mode: AcquireMode,
         batch_size: int,
-        member_id: str,
-        lock_deadline_ms: int,
+    ) -> list[Acquired]:
+        """Lend records of which nothing is known, between others of which something is, as if they were new."""
+        span = span.within(*borrowing.offsets)
+        last_offset = min(_end_of_batch(span.first_offset + maximum_count - 1, batches), span.last_offset)
+        if borrowing.mode is AcquireMode.RECORD_LIMIT:
+            ranges = [OffsetRange(span.first_offset, min(last_offset, span.first_offset + maximum_count - 1))]
+        else:
+            ranges = _divided(span.first_offset, last_offset, batch_size, batches)
+        for lent in ranges:
+            self._in_flight.change(*lent, partial(borrowing.lent_first, lent))
+        return [Acquired(lent.first_offset, lent.last_offset, 1) for lent in ranges]
+
+    def _acquire_new(
+        self, borrowing: _Borrowing, batches: Sequence[OffsetRange], maximum_count: int, batch_size: int
     ) -> list[Acquired]:
         """Lend records beyond the end."""
         end_offset = self.end_offset
         new = [batch for batch in batches if batch.last_offset >= end_offset]
-        if maximum_count <= 0 or not new:
-            return []
         first_offset = max(new[0].first_offset, end_offset)
         if first_offset > end_offset:
             if len(self._in_flight):
@@ -222,21 +293,29 @@ class SharePartition:
                 self.start_offset = first_offset
         wanted_last_offset = min(first_offset + maximum_count - 1, new[-1].last_offset)
         last_offset = _end_of_batch(wanted_last_offset, new)
-        if mode is AcquireMode.RECORD_LIMIT:
+        if borrowing.mode is AcquireMode.RECORD_LIMIT:
+            # The rest of a batch that was cut is available: batches stay whole in memory, as they do on disk.
+            self._append(first_offset, last_offset, RecordState.AVAILABLE)
             ranges = [OffsetRange(first_offset, wanted_last_offset)]
         else:
             ranges = _divided(first_offset, last_offset, batch_size, new)
+            for lent in ranges:
+                self._append(*lent, RecordState.AVAILABLE)
         for lent in ranges:
-            count = last_offset - first_offset + 1 if mode is AcquireMode.RECORD_LIMIT else _count(lent)
-            span = Span(lent.first_offset, lent.last_offset, RecordState.AVAILABLE, 0, count)
-            self._in_flight.append(span.lent(member_id, lock_deadline_ms))
-        if self.end_offset <= last_offset:
-            # The rest of a batch that was cut is available: batches stay whole in memory, as they do on disk.
-            self._append(self.end_offset, last_offset, RecordState.AVAILABLE)
+            self._in_flight.change(*lent, borrowing.lent)
         return [Acquired(lent.first_offset, lent.last_offset, 1) for lent in ranges]
 
-    def _append(self, first_offset: int, last_offset: int, state: RecordState) -> None:
-        self._in_flight.append(Span(first_offset, last_offset, state, 0, last_offset - first_offset + 1))
+    def _append(
+        self,
+        first_offset: int,
+        last_offset: int,
+        state: RecordState,
+        delivery_count: int = 0,
+        *,
+        is_unknown: bool = False,
+    ) -> None:
+        span = Span(first_offset, last_offset, state, delivery_count, first_offset, last_offset, is_unknown=is_unknown)
+        self._in_flight.append(span)
 
     def _archive_absent(self, fetch_offset: int, batches: Sequence[OffsetRange]) -> None:
         """Pass over what is in flight and not in the log any more, or never was: compaction takes whole batches out."""
@@ -334,12 +413,14 @@ class SharePartition:
         self._in_flight = transition.in_flight
         self._advance()
 
-    def log_start_moved(self, log_start_offset: int) -> None:
-        """Records below the log's start are gone, whoever has them."""
-        if log_start_offset > self.start_offset:
-            self._in_flight.drop_before(log_start_offset)
-            self.start_offset = log_start_offset
-            self._advance()
+    def log_start_moved(self, log_start_offset: int) -> bool:
+        """Records below the log's start are gone, whoever has them; whether that is news."""
+        if log_start_offset <= self.start_offset:
+            return False
+        self._in_flight.drop_before(log_start_offset)
+        self.start_offset = log_start_offset
+        self._advance()
+        return True
 
     def _advance(self) -> None:
         after = self._in_flight.drop_done()
@@ -398,24 +479,23 @@ def _transition(draft: InFlight, state_batches: list[StateBatch]) -> Transition:
     return Transition(draft, state_batches, sum(span.record_count for span in draft if span.state.is_terminal))
 
 
-def _isolation_count(span: Span, limits: ShareLimits) -> int | None:
-    """How many of records that have come back often are lent at once, so that one that breaks its readers is found:
-    half of a batch, then a quarter, and so on, and for the last time alone. None: as many as there are.
-    """
-    limit = limits.delivery_count_limit
-    if limit > LONGEST_LIMIT_WITHOUT_ISOLATION and span.delivery_count == limit - 1:
-        return 1
-    threshold = max(MINIMUM_THROTTLE_DELIVERY_COUNT, -(-limit // 2))
-    if span.delivery_count < threshold:
-        return None
-    return max(1, span.batch_count >> (span.delivery_count - threshold + 1))
+def _throttle_threshold(delivery_count_limit: int) -> int:
+    """From how many deliveries on records are lent in ever smaller numbers, so that one that breaks its readers is
+    found: half of a batch, then a quarter, and so on, and for the last time alone."""
+    return max(MINIMUM_THROTTLE_DELIVERY_COUNT, -(-delivery_count_limit // 2))
 
 
-def _last_to_lend(span: Span, maximum_count: int, mode: AcquireMode, batches: Sequence[OffsetRange]) -> int:
-    last_offset = span.first_offset + maximum_count - 1
-    if mode is AcquireMode.BATCH_OPTIMIZED:
-        last_offset = _end_of_batch(last_offset, batches)
-    return min(last_offset, span.last_offset)
+def _throttled_count(span: Span, delivery_count_limit: int) -> int:
+    batch_count = span.batch_last_offset - span.batch_first_offset + 1
+    return max(1, batch_count >> (span.delivery_count - _throttle_threshold(delivery_count_limit) + 1))
+
+
+def _is_isolated(spans: Sequence[Span], borrowing: _Borrowing) -> bool:
+    """Whether records that were lent together have come back so often that they are not lent along with others."""
+    threshold = _throttle_threshold(borrowing.limits.delivery_count_limit)
+    if spans[0].is_whole_batch:
+        return spans[0].delivery_count >= threshold
+    return any(span.state is RecordState.AVAILABLE and span.delivery_count >= threshold for span in spans)
 
 
 def _end_of_batch(offset: int, batches: Sequence[OffsetRange]) -> int:
@@ -440,5 +520,5 @@ def _divided(first_offset: int, last_offset: int, batch_size: int, batches: Sequ
     return ranges
 
 
-def _count(offsets: OffsetRange) -> int:
-    return offsets.last_offset - offsets.first_offset + 1
+def _acquired_count(acquired: Acquired) -> int:
+    return acquired.last_offset - acquired.first_offset + 1

@@ -79,6 +79,7 @@ class Exchange:
         self._token = token or secrets.token_hex(4)
         self._names = Names(self._token)
         self._pending: list[Pending] = []
+        self._others: list[Connection] = []
         self.answers: list[Answer] = []
         reply = self.call(ApiVersionsRequest("asker", "1"), 4)
         self.served = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
@@ -87,6 +88,14 @@ class Exchange:
         self._connection.close()
         for pending in self._pending:
             pending.connection.close()
+        for connection in self._others:
+            connection.close()
+
+    def connect(self) -> Connection:
+        """A further connection, on which requests can be asked; it ends with the exchange at the latest."""
+        connection = Connection(self._host, self._port)
+        self._others.append(connection)
+        return connection
 
     # Names
 
@@ -111,20 +120,29 @@ class Exchange:
 
     # Questions whose answers count
 
-    def ask(self, situation: str, request: Any, version: int, *, retry: Sequence[ErrorCode] = ()) -> Any:
-        """Send a request and write down the reply; returns it, or None without one.
+    def ask(
+        self,
+        situation: str,
+        request: Any,
+        version: int,
+        *,
+        retry: Sequence[ErrorCode] = (),
+        connection: Connection | None = None,
+    ) -> Any:
+        """Send a request and write down the reply; returns it, or None without one, which ends a given connection.
 
-        retry: errors that only mean that something else is not finished, beside NOT_YET.
+        retry:      errors that only mean that something else is not finished, beside NOT_YET.
+        connection: from `connect`, where it matters which one it is.
         """
         try:
-            reply = self.call(request, version, retry=retry)
-        except ConnectionClosedError:
-            self._reconnect()
-            self._write_down(situation, request.api_key, version, CLOSED)
-            return None
-        except TimeoutError:
-            self._reconnect()
-            self._write_down(situation, request.api_key, version, SILENCE)
+            reply = self.call(request, version, retry=retry, connection=connection)
+        except (ConnectionClosedError, TimeoutError) as failure:
+            if connection is None:
+                self._reconnect()
+            else:
+                connection.close()
+            written = SILENCE if isinstance(failure, TimeoutError) else CLOSED
+            self._write_down(situation, request.api_key, version, written)
             return None
         self._write_down(situation, request.api_key, version, plain(reply, self._names, situation))
         return reply
@@ -202,12 +220,20 @@ class Exchange:
 
     # Questions whose answers do not count
 
-    def call(self, request: Any, version: int, *, retry: Sequence[ErrorCode] = ()) -> Any:
+    def call(
+        self,
+        request: Any,
+        version: int,
+        *,
+        retry: Sequence[ErrorCode] = (),
+        connection: Connection | None = None,
+    ) -> Any:
         """Send a request and return the reply, once the broker is ready to give one. Raises ConnectionClosedError."""
+        asked = connection or self._connection
         not_yet = NOT_YET.union(retry)
         for _ in range(ATTEMPTS):
-            self._connection.send(request, version)
-            reply = self._connection.receive(schema_of(type(request)).api_key, version)
+            asked.send(request, version)
+            reply = asked.receive(schema_of(type(request)).api_key, version)
             if not_yet.isdisjoint(error_codes(reply)):
                 break
             time.sleep(PAUSE_S)

@@ -34,6 +34,7 @@ FREE = {
     "transaction_start_time_ms": "the time of the request",
     "error_message": "a text for people",
     "batch_index_error_message": "a text for people",
+    "acknowledge_error_message": "a text for people",
     "documentation": "a text for people",
     "status_detail": "a text for people",
     "log_dir": "the broker's own folder",
@@ -44,6 +45,9 @@ FREE = {
 
 IDS = {"topic_id", "producer_id", "member_id", "leader"}
 """Fields that hold ids made by the broker: compared by where the id appeared first."""
+
+COUNTED = {"ShareGroupHeartbeatTopicPartitions.partitions", "ShareGroupDescribeTopicPartitions.partitions"}
+"""Lists of which only the length counts: Kafka's choice of elements goes by the hash of a topic's random id."""
 
 HASHED = "Kafka keeps them in a hash table"
 APART = "Kafka answers refused ones apart from the others"
@@ -58,6 +62,11 @@ UNORDERED: dict[str, tuple[str, str]] = {
     "TxnOffsetCommitResponse.topics": ("name", APART),
     "WriteTxnMarkersResponse.markers": ("producer_id", HASHED),
     "ListOffsetsTopicResponse.partitions": ("partition_index", HASHED),
+    "DescribeShareGroupOffsetsResponseGroup.topics": ("topic_name", HASHED),
+    "DescribeShareGroupOffsetsResponseTopic.partitions": ("partition_index", HASHED),
+    "AlterShareGroupOffsetsResponse.responses": ("topic_name", HASHED),
+    "AlterShareGroupOffsetsResponseTopic.partitions": ("partition_index", HASHED),
+    "DeleteShareGroupOffsetsResponse.responses": ("topic_name", HASHED),
     "DescribeLogDirsTopic.partitions": ("partition_index", HASHED),
     "FetchResponse.responses": ("topic topic_id", APART),
     "FetchableTopicResponse.partitions": ("partition_index", APART),
@@ -88,6 +97,14 @@ UNORDERED: dict[str, tuple[str, str]] = {
     "ConsumerGroupHeartbeatResponseTopicPartitions.partitions": ("", HASHED),
     "ConsumerGroupDescribeAssignment.topic_partitions": ("topic_name", HASHED),
     "ConsumerGroupDescribeTopicPartitions.partitions": ("", HASHED),
+    "ShareFetchResponse.responses": ("topic_id", HASHED),
+    "ShareFetchableTopicResponse.partitions": ("partition_index", HASHED),
+    "ShareAcknowledgeResponse.responses": ("topic_id", HASHED),
+    "ShareAcknowledgeTopicResponse.partitions": ("partition_index", HASHED),
+    "ShareGroupDescribeResponse.groups": ("group_id", APART),
+    "ShareGroupDescribeAssignment.topic_partitions": ("topic_name", HASHED),
+    "ShareGroupDescribedGroup.members": ("member_id", HASHED),
+    "ShareGroupHeartbeatResponseAssignment.topic_partitions": ("topic_id", HASHED),
     "StreamsEndpointToPartitions.active_partitions": ("topic", HASHED),
     "StreamsEndpointToPartitions.standby_partitions": ("topic", HASHED),
     "StreamsGroupDescribedGroup.members": ("member_id", HASHED),
@@ -158,6 +175,9 @@ def _struct(value: Any, names: Names, situation: str) -> dict[str, Any]:
             continue
         if field.name in FREE:
             out[field.name] = None if content is None else PRESENT
+            continue
+        if f"{schema.name}.{field.name}" in COUNTED:
+            out[field.name] = f"{len(content)} of them"
             continue
         plain_content = _value(content, field.name, names, situation)
         unordered = UNORDERED.get(f"{schema.name}.{field.name}")

@@ -20,6 +20,7 @@ from broker.group.share.membership import (
     ShareHeartbeat,
     ShareMembership,
     StateToInitialize,
+    begin_empty,
     check_request,
     described_share_group,
     refuse,
@@ -144,7 +145,9 @@ class ShareGroups:
         if isinstance(found, Refusal):
             if found.error is ErrorCode.NON_EMPTY_GROUP or self._find(group_id) is not None:
                 return Decision(found)
-            found = ShareGroup(group_id)
+            found, is_new = ShareGroup(group_id), True
+        else:
+            is_new = False
         effects = Effects(now_ms)
         topics = {}
         for topic_id, numbers in partitions.items():
@@ -152,7 +155,10 @@ class ShareGroups:
             if topic is not None:
                 topics[topic_id] = StatePartitions(topic.name, frozenset(numbers))
         if topics:
-            begin_initializing(ShareDraft(found, effects), topics)
+            draft = ShareDraft(found, effects)
+            if is_new:
+                begin_empty(draft)
+            begin_initializing(draft, topics)
         return effects.decision(StateToInitialize(partitions, found.group_epoch))
 
     def begin_deleting(self, group_id: str, names: Collection[str] | None, now_ms: int) -> Decision[Deletion | Refusal]:

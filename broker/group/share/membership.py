@@ -256,6 +256,16 @@ class ShareMembership:
         self._fence(ShareDraft(group, effects), fenced)
 
 
+def begin_empty(draft: ShareDraft) -> None:
+    """Write a new group down that has nobody to share anything out to."""
+    group = draft.group
+    draft.write(ShareGroupMetadataKey(group.group_id), ShareGroupMetadataValue(epoch=group.group_epoch))
+    draft.write(
+        ShareGroupTargetAssignmentMetadataKey(group.group_id),
+        ShareGroupTargetAssignmentMetadataValue(assignment_epoch=group.group_epoch),
+    )
+
+
 def refuse(error: ErrorCode, message: str | None = None) -> ShareHeartbeat:
     return ShareHeartbeat(ShareGroupHeartbeatResponse(error_code=error, error_message=message))
 

@@ -13,8 +13,10 @@ from random import Random
 from protocol.messages.transactions import InitProducerIdRequest
 from scripts.diffing.exchange import Exchange
 from scripts.diffing.generated import requests, transactions
+from scripts.diffing.generated import share_groups, transactions
 
 GENERATED: dict[str, Callable[[Exchange, Random], None]] = {
+    "share_groups": share_groups.run,
     "transactions": transactions.run,
     "requests": requests.run,
 from scripts.diffing.generated import classic_groups, consumer_groups, transactions

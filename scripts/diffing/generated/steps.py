@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from protocol.errors import ErrorCode
+from scripts.diffing.connection import Connection
 from scripts.diffing.exchange import Exchange
 
 
@@ -22,9 +23,17 @@ class Steps:
         self._count += 1
         return f"{self._count:03d} {description}"
 
-    def ask(self, description: str, request: Any, version: int, *, retry: Sequence[ErrorCode] = ()) -> Any:
+    def ask(
+        self,
+        description: str,
+        request: Any,
+        version: int,
+        *,
+        retry: Sequence[ErrorCode] = (),
+        connection: Connection | None = None,
+    ) -> Any:
         """The reply, or None without one. See `Exchange.ask`."""
-        return self.exchange.ask(self.situation(description), request, version, retry=retry)
+        return self.exchange.ask(self.situation(description), request, version, retry=retry, connection=connection)
 
     def version(self, request_type: type[Any], *, lowest: int = 0, highest: int = 0x7FFF) -> int:
         """One of the versions that both brokers serve, within bounds."""

@@ -168,7 +168,7 @@ def test_each_record_of_a_range_can_have_a_fate_of_its_own() -> None:
     assert lender.acknowledge((0, 9, types)) is ErrorCode.NONE
     assert lender.partition.start_offset == 2
     assert [state[:2] for state in lender.states() if state[2] is RecordState.AVAILABLE] == [(2, 2), (9, 9)]
-    assert lender.fetch("b", maximum_count=1) == [(2, 2, 2)]
+    assert lender.fetch("b", maximum_count=1, mode=AcquireMode.RECORD_LIMIT) == [(2, 2, 2)]
 
 
 def test_what_changes_is_what_has_to_be_kept() -> None:
@@ -400,3 +400,34 @@ def test_a_limit_that_is_lowered_counts_at_once() -> None:
     lender.limits = replace(lender.limits, delivery_count_limit=1)
     lender.acknowledge((0, 9, [RELEASE]))
     assert lender.partition.start_offset == 10
+
+
+def test_records_of_a_batch_that_came_back_are_lent_together_however_few_are_asked_for() -> None:
+    lender = Lender()
+    assert lender.fetch(maximum_count=10) == [(0, 9, 1)]
+    types = [RELEASE, RELEASE, ACCEPT, RELEASE, ACCEPT, ACCEPT, ACCEPT, ACCEPT, ACCEPT, RELEASE]
+    assert lender.acknowledge((0, 0, [RELEASE]), (1, 9, types[1:])) is ErrorCode.NONE
+    assert lender.fetch("b", maximum_count=1) == [(0, 1, 2), (3, 3, 2), (9, 9, 2)]
+
+
+def test_a_strict_member_has_no_more_of_what_came_back_than_it_asked_for() -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=10)
+    types = [RELEASE, RELEASE, ACCEPT, RELEASE, ACCEPT, ACCEPT, ACCEPT, ACCEPT, ACCEPT, RELEASE]
+    assert lender.acknowledge((0, 9, types)) is ErrorCode.NONE
+    assert lender.fetch("b", maximum_count=3, mode=AcquireMode.RECORD_LIMIT) == [(0, 1, 2), (3, 3, 2)]
+
+
+def test_records_that_came_back_are_lent_in_the_batches_in_which_they_were_lent_first() -> None:
+    lender = Lender()
+    assert lender.fetch(maximum_count=20, batch_size=10) == [(0, 9, 1), (10, 19, 1)]
+    assert lender.acknowledge((0, 19, [RELEASE])) is ErrorCode.NONE
+    assert lender.fetch("b", maximum_count=1) == [(0, 9, 2)]
+
+
+def test_a_log_that_begins_later_is_news_once() -> None:
+    lender = Lender()
+    lender.fetch(maximum_count=10)
+    assert lender.partition.log_start_moved(20)
+    assert not lender.partition.log_start_moved(20)
+    assert lender.partition.start_offset == 20

@@ -254,6 +254,8 @@ def test_only_an_empty_group_is_moved_and_one_that_is_not_there_comes_into_being
     assert moved == StateToInitialize({ORDERS_ID: [1]}, 1)
     shares.initialize(moved)
     assert shares.harness.shard.shares.state_partitions("g") == {ORDERS_ID: frozenset({1})}
+    described = shares.harness.shard.shares.describe("g")
+    assert (described.group_epoch, described.assignment_epoch) == (1, 1)
     shares.join("m", ["orders"])
     refused = shares.run(shares.harness.shard.shares.begin_altering("g", {ORDERS_ID: [1]}, 5))
     assert refused.error is ErrorCode.NON_EMPTY_GROUP
