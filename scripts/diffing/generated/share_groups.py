@@ -127,7 +127,7 @@ class _Run:
         self.groups = ["one", "two"][: random.randint(1, 2)]
         self.members = [self.member(group, number) for group in self.groups for number in range(MEMBERS_PER_GROUP)]
         self.loaded: dict[str, set[Place]] = {group: set() for group in self.groups}
-        self.shortened: set[str] = set()
+        self.bases_passed_over: set[str] = set()
         self.known: dict[str, set[str]] = {group: set() for group in self.groups}
         self.ends = dict.fromkeys(self.places, 0)
         self.batch_ends: dict[Place, list[int]] = {place: [0] for place in self.places}
@@ -239,6 +239,8 @@ class _Run:
         self.producer = reply.producer_id, reply.producer_epoch
         for place in self.sequences:
             self.appended(place, 1)
+            if not committed:
+                self.bases_passed_over.add(place.base)
         self.sequences.clear()
         self.is_in_transaction = False
 
@@ -249,7 +251,7 @@ class _Run:
         topic = DeleteRecordsTopic(self.exchange.name(place.base), [DeleteRecordsPartition(place.partition, offset)])
         request = DeleteRecordsRequest([topic], 5_000)
         self.steps.ask(f"delete {place} up to {offset}", request, self.steps.version(DeleteRecordsRequest))
-        self.shortened.add(place.base)
+        self.bases_passed_over.add(place.base)
 
     # Settings
 
@@ -631,9 +633,9 @@ class _Run:
         self.offsets_of(self.random.choice(self.groups), bases)
 
     def offsets_of(self, group: str, bases: Sequence[str] | None) -> None:
-        if self.shortened:
-            # When Kafka writes down that a log begins later depends on who had borrowed what was deleted.
-            bases = [base for base in bases or self.topics if base not in self.shortened]
+        if self.bases_passed_over:
+            # When Kafka writes down that records were deleted or aborted depends on who acknowledges something next.
+            bases = [base for base in bases or self.topics if base not in self.bases_passed_over]
         version = self.steps.version(DescribeShareGroupOffsetsRequest)
         wanted = None
         if bases is not None:
