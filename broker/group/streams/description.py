@@ -25,7 +25,8 @@ from protocol.streams_topology import StreamsEndpoint, StreamsTopicInfo
 
 
 def described_streams_group(group: StreamsGroup, configured: ConfiguredTopology | None) -> StreamsGroupDescribedGroup:
-    """configured: the topology with the topics as they are; it is shown when it can run, else what members told."""
+    """configured: the topology with the topics as the last heartbeat found them, None when none has; it is shown when
+    it can run, else what members told."""
     topology = group.topology
     described = None
     if topology is not None:

@@ -21,7 +21,6 @@ from broker.group.streams.group import StreamsGroup
 from broker.group.streams.membership import StreamsHeartbeat, StreamsMembership, refuse
 from broker.group.streams.records import apply
 from broker.group.streams.requests import check_request
-from broker.group.streams.topology import ConfiguredTopology
 from broker.shard import Decision, RecordOrigin
 from protocol.errors import ErrorCode
 from protocol.messages.streams_groups import StreamsGroupDescribedGroup, StreamsGroupHeartbeatRequest
@@ -91,8 +90,9 @@ class StreamsGroups:
         if not isinstance(group, StreamsGroup):
             error, message = _no_streams_group(group_id, group)
             return StreamsGroupDescribedGroup(group_id=group_id, error_code=error, error_message=message)
-        configured = None if group.topology is None else self._membership.configured(group)
-        return described_streams_group(group, configured if isinstance(configured, ConfiguredTopology) else None)
+        known = group.memory.configured
+        configured = None if known is None or known[0] is not group.topology else known[2]
+        return described_streams_group(group, configured)
 
     def decide_describe(self, group_id: str) -> Decision[StreamsGroupDescribedGroup]:
         return Decision(self.describe(group_id))

@@ -39,8 +39,8 @@ def reconcile(
     if TABLE[standing, member.state] is Step.KEEP:
         return member
     advanced = _advance(member, target_epoch, target, processes, reported)
-    # A member that still waits for the same tasks in the same epoch only repeats itself.
-    return member if replace(advanced, previous_member_epoch=member.previous_member_epoch) == member else advanced
+    # A member that still waits in the same epoch has had the answer that brought it there.
+    return member if advanced == member else advanced
 
 
 @dataclass(frozen=True, slots=True)

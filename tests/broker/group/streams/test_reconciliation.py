@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from broker.group.consumer.group import MemberState
 from broker.group.streams.group import StreamsMember
 from broker.group.streams.reconciliation import reconcile
@@ -72,7 +74,10 @@ def test_a_member_waits_for_what_others_have() -> None:
     waiting = moved(member(), TaskAssignment({"x": TWO}), epoch=3, held=held)
     assert (waiting.member_epoch, waiting.state) == (3, MemberState.UNRELEASED_PARTITIONS)
     assert waiting.assigned.active == {"x": {0: 3}}
-    assert moved(waiting, TaskAssignment({"x": TWO}), epoch=3, held=held) is waiting
+    # It has had its answer, so the epoch before counts no more.
+    told = moved(waiting, TaskAssignment({"x": TWO}), epoch=3, held=held)
+    assert told == replace(waiting, previous_member_epoch=3)
+    assert moved(told, TaskAssignment({"x": TWO}), epoch=3, held=held) is told
     assert moved(waiting, TaskAssignment({"x": TWO}), epoch=3).assigned.active == {"x": {0: 3, 1: 3}}
 
 
