@@ -89,6 +89,9 @@ DECLARED: tuple[Declared, ...] = (
     Declared("heartbeats-until-settled", "*", "*", "heartbeat_interval_ms", (5_000,)),
     Declared("heartbeats-until-settled", "*consumer_groups*", "*", "heartbeat_interval_ms", (5_000,)),
     Declared("heartbeats-until-settled", "streams_groups", "*", "heartbeat_interval_ms"),
+    Declared("heartbeats-until-settled", "consumer_groups", "heartbeat: *", "heartbeat_interval_ms", (5_000,)),
+    Declared("heartbeats-until-settled", "*streams_groups*", "*", "heartbeat_interval_ms"),
+    Declared("tasks-told-again", "generated/streams_groups-*", "*, has *", "*_tasks", (NOTHING,)),
     Declared("failed-joins", "classic_groups", "describe: an unknown group*"),
 )
 

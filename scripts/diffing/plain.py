@@ -110,6 +110,7 @@ UNORDERED: dict[str, tuple[str, str]] = {
     "StreamsGroupDescribedGroup.members": ("member_id", HASHED),
     "StreamsGroupHeartbeatResponse.active_tasks": ("subtopology_id", HASHED),
     "StreamsGroupHeartbeatResponse.standby_tasks": ("subtopology_id", HASHED),
+    "StreamsGroupHeartbeatResponse.partitions_by_user_endpoint": ("", HASHED),
     "OffsetFetchResponse.topics": ("name", APART),
     "OffsetFetchResponseGroup.topics": ("name topic_id", APART),
     "OffsetFetchResponseTopics.partitions": ("partition_index", HASHED),
