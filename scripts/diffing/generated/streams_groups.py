@@ -58,6 +58,7 @@ EAGER: Final = {
 STANDBY_REPLICAS: Final = "streams.num.standby.replicas"
 INTERNAL_TOPICS_ARE_MISSING: Final = 3
 HEARSAY_S: Final = 0.3  # the coordinator hears of new topics after clients do, and nothing tells when
+COMMITS_BY_EPOCH: Final = 9  # the version of OffsetCommit from which on members of these groups may
 KINDS: Final = ("active_tasks", "standby_tasks", "warmup_tasks")
 
 Tasks = dict[str, list[StreamsTaskIds]]
@@ -294,15 +295,22 @@ class _Run:
     # What is to be seen of it
 
     def describe(self) -> None:
+        joined = self.joined()
+        if joined:
+            # Kafka shows what a heartbeat has found of the topics once something was written down after it.
+            self.beat(joined[0], joined[0].epoch)
+            self.commit(joined[0], joined[0].epoch)
         self.steps.ask("describe", StreamsGroupDescribeRequest([self.group]), 0)
 
     def commit_offsets(self) -> None:
         member = self.random.choice(self.members)
-        epoch = member.epoch + self.random.choice((0, 0, 0, -1, 1))
+        version = self.steps.version(OffsetCommitRequest, lowest=8, highest=COMMITS_BY_EPOCH)
+        self.commit(member, member.epoch + self.random.choice((0, 0, 0, -1, 1)), version)
+
+    def commit(self, member: Member, epoch: int, version: int = COMMITS_BY_EPOCH) -> None:
         offset = self.random.randint(0, 9)
         topics = [OffsetCommitRequestTopic(self.topic, partitions=[OffsetCommitRequestPartition(0, offset)])]
         request = OffsetCommitRequest(self.group, epoch, member.member_id, topics=topics)
-        version = self.steps.version(OffsetCommitRequest, lowest=8, highest=9)
         self.steps.ask(f"{member.base} in epoch {epoch} commits {offset}", request, version)
 
     def fetch_offsets(self) -> None:
