@@ -9,6 +9,7 @@ ReplicaManager.handleProduceAppend.
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,7 +30,15 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.record_batch import CODEC_MASK, CURRENT_MAGIC, TRANSACTIONAL_BIT, BatchHeader, read_header
+from protocol.record_batch import (
+    CODEC_MASK,
+    CURRENT_MAGIC,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    read_header,
+)
 from protocol.schema import Buffer, DecodeError
 
 if TYPE_CHECKING:
@@ -55,14 +64,16 @@ _ANSWERED_WITHOUT_LOG_START = frozenset(
 """Refusals of a log that say nothing about it. Source: Kafka's ReplicaManager.appendRecordsToLeader."""
 
 
-def produce_failed(request: ProduceRequest, error: ErrorCode, version: int) -> ProduceResponse:
+def produce_failed(
+    request: ProduceRequest, error: ErrorCode, version: int, *, message: str | None = None
+) -> ProduceResponse:
     """Every partition of the request fails with the same error."""
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partition_responses=[_refused(partition.index, error) for partition in topic.partition_data],
+                partition_responses=[_refused(partition.index, error, message) for partition in topic.partition_data],
             )
             for topic in request.topic_data
             if topic.partition_data
@@ -91,17 +102,18 @@ def handle_produce(
     Only a batch that opens a transaction on its partition waits, for the transaction coordinator to confirm it, before
     it is appended; requests of one producer that wait like that keep their order. Versions 0 to 2 are advertised but
     refused: librdkafka takes a higher minimum for a broker without compression (KAFKA-18659).
-    Refuses as a whole: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional batch but no transactional id),
-    INVALID_PRODUCER_ID_MAPPING (two producers in one request). With INVALID_REQUIRED_ACKS it refuses every batch that
+    Refuses as a whole: CORRUPT_MESSAGE (what cannot be the beginning of a batch, for any partition),
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional batch but no transactional id), INVALID_PRODUCER_ID_MAPPING
+    (two producers in one request). With INVALID_REQUIRED_ACKS it refuses every batch that
     could be appended. Raises CloseConnection for an error with acks=0. `timeout_ms` is not used: the disk finishes, or
     fails, and then the answer is KAFKA_STORAGE_ERROR.
     """
     production = _Production(context, request)
     refusal = production.read_request()
-    if refusal is not ErrorCode.NONE:
+    if refusal is not None:
         if request.acks == ACKS_NONE:
-            raise CloseConnection(f"Produce with acks=0 was refused: {refusal.name}")
-        return produce_failed(request, refusal, context.api_version)
+            raise CloseConnection(f"Produce with acks=0 was refused: {refusal.error.name}")
+        return produce_failed(request, refusal.error, context.api_version, message=refusal.message)
     if request.acks not in _SERVED_ACKS:
         return production.refuse_writes(ErrorCode.INVALID_REQUIRED_ACKS)
     unverified = production.begin_verification()
@@ -111,19 +123,56 @@ def handle_produce(
     return production.answer()
 
 
-class _BatchRefusal(NamedTuple):
+class _Refusal(NamedTuple):
+    """Of a batch, or of the request as a whole."""
+
     error: ErrorCode
-    message: str
+    message: str | None = None
 
 
-def _read_batch(records: Buffer | None, version: int) -> BatchHeader | _BatchRefusal:
+_FIRST_FIELDS = struct.Struct(">qiib")
+"""The base offset, the length, the leader epoch, and the format."""
+
+
+def _refusal_as_a_whole(request: ProduceRequest) -> _Refusal | None:
+    """What Kafka finds as it looks for a transactional batch: one without a transactional id, or, before it has found
+    any, one that is no batch of any format.
+
+    Source: Kafka's RequestUtils.hasTransactionalRecords and ByteBufferLogInputStream.nextBatchSize.
+    """
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            records = partition.records
+            if records is None or len(records) < LENGTH_OVERHEAD_BYTES:
+                continue
+            _, length, _, magic = _FIRST_FIELDS.unpack(bytes(records[: _FIRST_FIELDS.size]).ljust(_FIRST_FIELDS.size))
+            refusal = _unreadable(length, magic if len(records) >= _FIRST_FIELDS.size else CURRENT_MAGIC)
+            if refusal is not None:
+                return refusal
+            is_whole = HEADER_BYTES <= length + LENGTH_OVERHEAD_BYTES <= len(records)
+            if is_whole and magic == CURRENT_MAGIC and read_header(records).attributes & TRANSACTIONAL_BIT:
+                if request.transactional_id is None:
+                    return _Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                return None
+    return None
+
+
+def _unreadable(length: int, magic: int) -> _Refusal | None:
+    if length < SMALLEST_BATCH_LENGTH:
+        return _Refusal(ErrorCode.CORRUPT_MESSAGE, f"No record batch has a length of {length}.")
+    if not 0 <= magic <= CURRENT_MAGIC:
+        return _Refusal(ErrorCode.CORRUPT_MESSAGE, f"There is no record format {magic}.")
+    return None
+
+
+def _read_batch(records: Buffer | None, version: int) -> BatchHeader | _Refusal:
     """The header of the one batch that a partition's records must be; the log checks everything else."""
     if not records:
-        return _BatchRefusal(ErrorCode.INVALID_RECORD, "There is no record batch for this partition.")
+        return _Refusal(ErrorCode.INVALID_RECORD, "There is no record batch for this partition.")
     try:
         header = read_header(records)
     except DecodeError:
-        return _BatchRefusal(ErrorCode.INVALID_RECORD, "There is only a part of a record batch for this partition.")
+        return _Refusal(ErrorCode.INVALID_RECORD, "There is only a part of a record batch for this partition.")
     if (
         header.magic == CURRENT_MAGIC
         and header.size_bytes == len(records)
@@ -133,25 +182,17 @@ def _read_batch(records: Buffer | None, version: int) -> BatchHeader | _BatchRef
     return _refusal_of(header, records, version)
 
 
-def _is_transactional(records: Buffer | None) -> bool:
-    try:
-        return records is not None and bool(read_header(records).attributes & TRANSACTIONAL_BIT)
-    except DecodeError:
-        return False
-
-
-def _refusal_of(header: BatchHeader, records: Buffer, version: int) -> _BatchRefusal:
+def _refusal_of(header: BatchHeader, records: Buffer, version: int) -> _Refusal:
     """What is wrong with a batch that no log needs to see."""
-    if header.batch_length < SMALLEST_BATCH_LENGTH:
-        return _BatchRefusal(ErrorCode.CORRUPT_MESSAGE, f"No record batch has a length of {header.batch_length}.")
-    if not 0 <= header.magic <= CURRENT_MAGIC:
-        return _BatchRefusal(ErrorCode.CORRUPT_MESSAGE, f"There is no record format {header.magic}.")
+    unreadable = _unreadable(header.batch_length, header.magic)
+    if unreadable is not None:
+        return unreadable
     if header.magic != CURRENT_MAGIC:
-        return _BatchRefusal(ErrorCode.INVALID_RECORD, f"Only record format 2 is accepted, not {header.magic}.")
+        return _Refusal(ErrorCode.INVALID_RECORD, f"Only record format 2 is accepted, not {header.magic}.")
     if header.size_bytes != len(records):
         what = "more than one record batch" if header.size_bytes < len(records) else "only a part of a record batch"
-        return _BatchRefusal(ErrorCode.INVALID_RECORD, f"There is {what} for this partition.")
-    return _BatchRefusal(
+        return _Refusal(ErrorCode.INVALID_RECORD, f"There is {what} for this partition.")
+    return _Refusal(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         f"Produce {version} does not know zstd; it came with {FIRST_VERSION_WITH_ZSTD}.",
     )
@@ -211,7 +252,7 @@ class _Production:
 
     # Reading: everything that can be said before a log is touched
 
-    def read_request(self) -> ErrorCode:
+    def read_request(self) -> _Refusal | None:
         """Find the log of every batch, and refuse the batches and the requests that no log needs to see."""
         for topic in self._request.topic_data:
             if not topic.partition_data:
@@ -219,27 +260,21 @@ class _Production:
             name, error = self._resolve(topic)
             answers = [self._read_partition(name, error, partition) for partition in topic.partition_data]
             self._response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
+        if self._first_error is not ErrorCode.NONE:
+            # Batches count that do not get as far as a log, too.
+            refusal = _refusal_as_a_whole(self._request)
+            if refusal is not None:
+                return refusal
         transactional = self._transactional
         if transactional:
             if self._request.transactional_id is None:
-                return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                return _Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             first = transactional[0].header
             for write in transactional:
                 header = write.header
                 if header.producer_id != first.producer_id or header.producer_epoch != first.producer_epoch:
-                    return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        elif self._first_error is not ErrorCode.NONE and self._lacks_transactional_id():
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return ErrorCode.NONE
-
-    def _lacks_transactional_id(self) -> bool:
-        """Whether a batch would need one that the request does not have; also a batch for a partition that is not
-        there."""
-        return self._request.transactional_id is None and any(
-            _is_transactional(partition.records)
-            for topic in self._request.topic_data
-            for partition in topic.partition_data
-        )
+                    return _Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return None
 
     def _resolve(self, topic: TopicProduceData) -> tuple[str, ErrorCode]:
         name = topic.name
@@ -268,7 +303,7 @@ class _Production:
             return self._refuse(index, ErrorCode.KAFKA_STORAGE_ERROR)
         records = partition.records
         batch = _read_batch(records, self._version)
-        if isinstance(batch, _BatchRefusal):
+        if isinstance(batch, _Refusal):
             return self._refuse(index, batch.error, batch.message)
         answer = PartitionProduceResponse(index, ErrorCode.UNKNOWN_SERVER_ERROR, -1)
         write = _Write(topic_partition, log, memoryview(records or b""), batch, answer)

@@ -101,7 +101,6 @@ UNORDERED: dict[str, tuple[str, str]] = {
     "ShareFetchableTopicResponse.partitions": ("partition_index", HASHED),
     "ShareAcknowledgeResponse.responses": ("topic_id", HASHED),
     "ShareAcknowledgeTopicResponse.partitions": ("partition_index", HASHED),
-    "ShareGroupDescribeResponse.groups": ("group_id", APART),
     "ShareGroupDescribeAssignment.topic_partitions": ("topic_name", HASHED),
     "ShareGroupDescribedGroup.members": ("member_id", HASHED),
     "ShareGroupHeartbeatResponseAssignment.topic_partitions": ("topic_id", HASHED),

@@ -12,21 +12,22 @@ from random import Random
 
 from protocol.messages.transactions import InitProducerIdRequest
 from scripts.diffing.exchange import Exchange
-from scripts.diffing.generated import requests, transactions
-from scripts.diffing.generated import share_groups, transactions
-from scripts.diffing.generated import share_groups, streams_groups, transactions
+from scripts.diffing.generated import (
+    classic_groups,
+    consumer_groups,
+    requests,
+    share_groups,
+    streams_groups,
+    transactions,
+)
 
 GENERATED: dict[str, Callable[[Exchange, Random], None]] = {
-    "share_groups": share_groups.run,
-    "streams_groups": streams_groups.run,
     "transactions": transactions.run,
     "requests": requests.run,
-from scripts.diffing.generated import classic_groups, consumer_groups, transactions
-
-GENERATED: dict[str, Callable[[Exchange, Random], None]] = {
-    "transactions": transactions.run,
     "classic_groups": classic_groups.run,
     "consumer_groups": consumer_groups.run,
+    "share_groups": share_groups.run,
+    "streams_groups": streams_groups.run,
 }
 
 TIMEOUT_MS = 60_000

@@ -255,6 +255,10 @@ def with_magic(sent: bytes, magic: int) -> bytes:
     return sent[:16] + bytes([magic]) + sent[17:]
 
 
+def with_length(sent: bytes, length: int) -> bytes:
+    return sent[:8] + length.to_bytes(4, signed=True) + sent[12:]
+
+
 @pytest.mark.parametrize(
     ("sent", "error"),
     [
@@ -368,6 +372,31 @@ async def test_two_producers_in_one_transactional_request_refuse_it(
     response = await broker.call(request, BY_NAME)
     assert errors(response) == dict.fromkeys((0, 1), ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     assert end_offsets(broker) == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "unreadable",
+    [
+        pytest.param(with_length(batch(), 0), id="no length"),
+        pytest.param(with_length(batch(), -1), id="a negative length"),
+        pytest.param(with_magic(batch(), 3), id="a format that does not exist"),
+        pytest.param(with_length(batch(), 0)[:12], id="only a length"),
+    ],
+)
+async def test_what_cannot_be_the_beginning_of_a_batch_refuses_the_whole_request(
+    broker: HandlerBroker, unreadable: bytes
+) -> None:
+    response = await broker.call(produce((0, batch()), (1, unreadable), (9, batch())), BY_NAME)
+    assert errors(response) == dict.fromkeys((0, 1, 9), ErrorCode.CORRUPT_MESSAGE)
+    assert all(answer.error_message for answer in response.responses[0].partition_responses)
+    assert end_offsets(broker) == [0, 0, 0]
+
+
+async def test_what_lies_behind_a_transactional_batch_refuses_only_its_partition(broker: HandlerBroker) -> None:
+    request = produce((0, transactional()), (1, with_magic(batch(), 3)), transactional_id="t")
+    response = await broker.call(request, BY_NAME)
+    assert errors(response)[1] == ErrorCode.CORRUPT_MESSAGE
+    assert errors(response)[0] != ErrorCode.CORRUPT_MESSAGE
 
 
 async def test_refused_request_with_acks_none_closes_the_connection(broker: HandlerBroker) -> None:
