@@ -55,14 +55,13 @@ def _failed_partition(partition: int, error: ErrorCode) -> PartitionData:
         high_watermark=-1,
         last_stable_offset=-1,
         log_start_offset=-1,
-        aborted_transactions=[] if error in _NOT_FOUND else None,
+        aborted_transactions=[] if error in NOT_FOUND else None,
         records=b"",
     )
 
 
-_NOT_FOUND = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
-)
+NOT_FOUND: dict[int, int] = {ErrorCode.UNKNOWN_TOPIC_ID: 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
+"""Errors of partitions that are not there, by their place in a response; all others come before them."""
 
 
 @api(FetchRequest, FetchResponse, failed=fetch_failed)
@@ -121,14 +120,14 @@ class _PartitionFetch:
     It does not know its fetch: a cycle of references would keep the records in memory until the garbage collector runs.
     """
 
-    __slots__ = ("answer", "has_moved", "log", "records_bytes", "wake", "wanted")
+    __slots__ = ("answer", "counted_bytes", "has_moved", "log", "wake", "wanted")
 
     answer: PartitionData  # set by the first read
 
     def __init__(self, wanted: FetchedPartition) -> None:
         self.wanted = wanted
         self.log: PartitionLog | None = None
-        self.records_bytes = 0
+        self.counted_bytes = 0
         self.has_moved = False
         self.wake: Callable[[], None] | None = None
 
@@ -151,10 +150,12 @@ class _PartitionFetch:
 class _Fetch:
     """One fetch request being served.
 
-    maximum_bytes: the response's budget for records; records_bytes: how much of it is used.
+    maximum_bytes: the response's budget for records; counted_bytes: how much of it is used. Where a limit cuts off a
+                   batch, the part of it that is below the limit counts, too: Kafka sends that part.
     """
 
     __slots__ = (
+        "_counted_bytes",
         "_has_error",
         "_is_follower",
         "_isolation",
@@ -163,7 +164,6 @@ class _Fetch:
         "_minimum_bytes",
         "_partitions",
         "_plan",
-        "_records_bytes",
         "_services",
     )
 
@@ -178,13 +178,13 @@ class _Fetch:
         if quota_bytes is not None:
             self._maximum_bytes = min(self._maximum_bytes, int(quota_bytes))
         self._minimum_bytes = min(request.min_bytes, self._maximum_bytes)
-        self._records_bytes = 0
+        self._counted_bytes = 0
         self._has_error = False
         self._partitions: list[_PartitionFetch] = []
 
     @property
     def is_satisfied(self) -> bool:
-        return self._records_bytes >= self._minimum_bytes or self._has_error or not self._partitions
+        return self._counted_bytes >= self._minimum_bytes or self._has_error or not self._partitions
 
     # Reading
 
@@ -197,9 +197,6 @@ class _Fetch:
     def _read(self, partition: _PartitionFetch) -> None:
         """Read within what is left of the response's budget; only the first batch of a response may exceed it."""
         wanted = partition.wanted
-        self._records_bytes -= partition.records_bytes
-        partition.records_bytes = 0
-        partition.has_moved = False
         log = self._locate(wanted)
         if isinstance(log, ErrorCode):
             self._has_error = True
@@ -211,11 +208,16 @@ class _Fetch:
             self._has_error = True
             partition.answer = diverged
             return
+        limit_bytes = self._maximum_bytes - self._counted_bytes
+        if limit_bytes > wanted.max_bytes:
+            limit_bytes = wanted.max_bytes
+        if limit_bytes < 0:
+            limit_bytes = 0
         found = log.read(
             wanted.fetch_offset,
-            max(0, min(wanted.max_bytes, self._maximum_bytes - self._records_bytes)),
+            limit_bytes,
             isolation=self._isolation,
-            minimum_one_batch=self._records_bytes == 0,
+            minimum_one_batch=self._counted_bytes == 0,
             is_lazy=True,
         )
         if found.error is not ErrorCode.NONE:
@@ -224,8 +226,9 @@ class _Fetch:
             return
         # A slice is encoded as any large piece of records, by its length alone; the connection reads it.
         records = found.records if found.slice is None else cast("memoryview", found.slice)
-        partition.records_bytes = len(records)
-        self._records_bytes += partition.records_bytes
+        counted_bytes = max(limit_bytes, len(records)) if found.is_cut_off else len(records)
+        partition.counted_bytes = counted_bytes
+        self._counted_bytes += counted_bytes
         partition.answer = PartitionData(
             partition_index=wanted.partition,
             error_code=ErrorCode.NONE,
@@ -246,10 +249,13 @@ class _Fetch:
         if self._plan.uses_topic_ids:
             topic = topics.metadata.get_by_id(wanted.topic_id)
             if topic is None:
-                # A session that knew this id's name and now finds another topic under it: deleted, then created again.
-                if wanted.topic and topics.metadata.get(wanted.topic) is not None:
-                    return ErrorCode.INCONSISTENT_TOPIC_ID
-                return ErrorCode.UNKNOWN_TOPIC_ID
+                if not wanted.topic:
+                    return ErrorCode.UNKNOWN_TOPIC_ID
+                # A session knew this id's name; now there may be another topic under it.
+                other = topics.metadata.get(wanted.topic)
+                if other is None or not 0 <= wanted.partition < other.partition_count:
+                    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                return ErrorCode.INCONSISTENT_TOPIC_ID
             wanted.topic = topic.name
         log = find_log(topics, wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch)
         if self._is_follower and not isinstance(log, ErrorCode):
@@ -262,6 +268,9 @@ class _Fetch:
     def read_what_moved(self) -> None:
         for partition in self._partitions:
             if partition.has_moved:
+                self._counted_bytes -= partition.counted_bytes
+                partition.counted_bytes = 0
+                partition.has_moved = False
                 self._read(partition)
 
     @property
@@ -269,12 +278,22 @@ class _Fetch:
         """The partitions that have a log here, by now."""
         return [(partition, partition.log) for partition in self._partitions if partition.log is not None]
 
+    def _records_bytes(self) -> int:
+        return sum(len(partition.answer.records or b"") for partition in self._partitions)
+
+    def _put_last_what_is_not_there(self) -> None:
+        """Source: Kafka's KafkaApis.handleFetchRequest, which looks for topics first, then for partitions."""
+        self._partitions.sort(key=lambda partition: NOT_FOUND.get(partition.answer.error_code, 0))
+        self._plan.partitions = [partition.wanted for partition in self._partitions]
+
     def response(self) -> FetchResponse:
-        if self._meter is not None and not self._meter.charge_fetch(self._records_bytes):
+        if self._meter is not None and not self._meter.charge_fetch(self._records_bytes()):
             # Over its quota, the client gets nothing, and the session has not told it anything either.
             session = self._plan.session
             session_id = NO_SESSION_ID if session is None else session.session_id
             return FetchResponse(error_code=ErrorCode.NONE, session_id=session_id, responses=[])
+        if self._has_error:
+            self._put_last_what_is_not_there()
         selection = self._services.fetch_sessions.complete(
             self._plan, [partition.answer for partition in self._partitions], now_ms=self._services.clock.now_ms()
         )

@@ -58,6 +58,7 @@ class FetchedPartition:
             or answer.high_watermark != self.told_high_watermark
             or answer.last_stable_offset != self.told_last_stable_offset
             or answer.log_start_offset != self.told_log_start_offset
+            or answer.diverging_epoch.epoch >= 0
         )
         self.told_high_watermark = -1 if failed else answer.high_watermark
         self.told_last_stable_offset = answer.last_stable_offset
@@ -145,8 +146,9 @@ class FetchSessionCache:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         self._change(session, request)
         if not session.partitions:
+            # Nothing is left of it, but for what this request lists and forgets at once.
             del self._sessions[session.session_id]
-            return FetchPlan([], uses_topic_ids)
+            return FetchPlan(list(_requested(request.topics, uses_topic_ids).values()), uses_topic_ids)
         session.epoch = INITIAL_EPOCH + 1 if session.epoch == MAXIMUM_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)

@@ -81,7 +81,7 @@ class PartitionLog(SweptLog):
         after `flushed`.
         Refuses, as a value: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
         INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. A refused batch
-        leaves nothing behind.
+        leaves nothing behind, but for a new segment where it would not have fitted into the last one.
         Raises StorageError if the file cannot be written; the partition is then offline.
         Source: KIP-98; Kafka's UnifiedLog.append and LogValidator.
         """
@@ -98,6 +98,7 @@ class PartitionLog(SweptLog):
                 verification_is_enabled=rules.verifies_transactions,
             )
             if verdict is not ErrorCode.NONE:
+                self._roll_when_full(header, rules, now_ms)
                 return self._not_appended(header, verdict)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
@@ -229,6 +230,18 @@ class PartitionLog(SweptLog):
             self.observer.marker_appended(producer_id, producer_epoch, committed=committed, offset=offset)
         return AppendResult(ErrorCode.NONE, offset, offset, -1, self.log_start_offset)
 
+    def _roll_when_full(self, header: BatchHeader, rules: AppendRules, now_ms: int) -> None:
+        """Make room for a batch that its producer may not append, as Kafka does: it looks at the producer afterwards,
+        and readers see where segments end."""
+        last_offset = self.log_end_offset + header.last_offset_delta
+        active = self.segments.active
+        try:
+            if not active.has_room_for(header.size_bytes, last_offset, header.max_timestamp_ms, rules.segment_limits):
+                self.roll(now_ms)
+        except StorageError as error:
+            self.give_up(error)
+            raise
+
     def _append_rules(self) -> AppendRules:
         """What an append goes by; made anew when the config was replaced. Raises StorageError when offline."""
         if self.offline_reason is not None:
@@ -328,8 +341,9 @@ class PartitionLog(SweptLog):
         if it alone is above `max_bytes`. With `is_lazy` large finds are not read but left to whoever sends them.
         Refuses, as a value: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; CORRUPT_MESSAGE where no batch begins, and what
         lies elsewhere stays readable. With LOG_END a log that cannot be read raises StorageError instead: whoever
-        replays it must not take a part for the whole.
-        Source: Kafka's UnifiedLog.read and LocalLog.collectAbortedTransactions.
+        replays it must not take a part for the whole. Where the first batch is above `max_bytes`, and left out, it is
+        not said which transactions were aborted.
+        Source: Kafka's UnifiedLog.read, LocalLog.collectAbortedTransactions and ReplicaManager.readFromLog.
         """
         bound = self.bound(isolation)
         is_committed = isolation is Isolation.READ_COMMITTED
@@ -351,11 +365,18 @@ class PartitionLog(SweptLog):
                 segment, found = self.segments.read(
                     offset, max_bytes, bound, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy
                 )
-                result.records, result.slice = found.records, found.slice
-                if found.slice is not None:
-                    found.slice.failed = self._slice_failed
-                if is_committed and (found.records or found.slice):
-                    result.aborted_transactions = self._aborted_transactions(segment, offset, found.end_position)
+                records, end_position, file_slice = found
+                result.records = records
+                if file_slice is not None:
+                    result.slice = file_slice
+                    file_slice.failed = self._slice_failed
+                if end_position < segment.log.size_bytes and (records or file_slice):
+                    result.is_cut_off = segment.has_batch_below(bound, end_position)
+                if is_committed:
+                    if records or file_slice:
+                        result.aborted_transactions = self._aborted_transactions(segment, offset, end_position)
+                    elif max_bytes:
+                        result.aborted_transactions = None
             except DamagedLogError as error:
                 self._note_damage(error)
                 if isolation is Isolation.LOG_END:

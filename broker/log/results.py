@@ -64,9 +64,10 @@ class AbortedTransaction(NamedTuple):
 class LogRead:
     """What one read found: whole batches as they lie on disk, and the offsets that a Fetch response carries.
 
-    aborted_transactions: None unless READ_COMMITTED.
+    aborted_transactions: None unless READ_COMMITTED, or where nothing fits.
     error:                NONE, or OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR; then `records` is empty.
     slice:                what was found, in place of `records`, where much was found and the read was lazy.
+    is_cut_off:           whether something was found, and the next batch left out, by `max_bytes`.
     """
 
     records: memoryview
@@ -76,6 +77,7 @@ class LogRead:
     aborted_transactions: list[AbortedTransaction] | None = None
     error: ErrorCode = ErrorCode.NONE
     slice: FileSlice | None = None
+    is_cut_off: bool = False
 
 
 class TimestampedOffset(NamedTuple):

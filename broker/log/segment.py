@@ -346,6 +346,17 @@ class Segment:
             end = following
         return end
 
+    def has_batch_below(self, bound_offset: int, position: int) -> bool:
+        """Whether the batch at a position does not reach the bound."""
+        if self.next_offset <= bound_offset:
+            return True
+        header = self.log.read(position, _WALK.size)
+        if len(header) < _WALK.size:
+            return False
+        base_offset, _, last_offset_delta = _WALK.unpack_from(header)
+        last_offset: int = base_offset + last_offset_delta
+        return last_offset < bound_offset
+
     def _damaged(self, position: int, offset: int) -> DamagedLogError:
         return damaged(self.path(".log"), position, offset)
 

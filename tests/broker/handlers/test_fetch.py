@@ -265,6 +265,29 @@ async def test_later_partitions_get_what_is_left_of_the_response(broker: Handler
     assert [(answer.partition_index, len(values(answer))) for answer in answers(response)] == [(2, 1), (0, 1), (1, 0)]
 
 
+async def test_the_cut_off_part_of_a_batch_uses_up_the_response_as_if_it_had_been_sent(broker: HandlerBroker) -> None:
+    size = len(await written(broker, 0, b"x" * 1000))
+    await written(broker, 0, b"y" * 1000)
+    await written(broker, 1, b"z")
+    response = await broker.call(fetch((0, 0), (1, 0), max_bytes=size + 500), BY_NAME)
+    assert [len(values(answer)) for answer in answers(response)] == [1, 0]
+
+
+async def test_what_may_not_be_read_yet_uses_up_nothing_of_the_response(broker: HandlerBroker) -> None:
+    size = len(await written(broker, 0, b"x" * 1000))
+    await open_transaction(broker, 0, 5, b"open")
+    await written(broker, 1, b"z")
+    response = await broker.call(fetch((0, 0), (1, 0), committed=True, max_bytes=size + 500), BY_NAME)
+    assert [len(values(answer)) for answer in answers(response)] == [1, 1]
+
+
+async def test_read_committed_has_no_list_where_the_first_batch_does_not_fit(broker: HandlerBroker) -> None:
+    size = len(await written(broker, 0, b"x" * 1000))
+    await written(broker, 1, b"y" * 1000)
+    response = await broker.call(fetch((0, 0), (1, 0), committed=True, max_bytes=size + 500), BY_NAME)
+    assert [answer.aborted_transactions for answer in answers(response)] == [[], None]
+
+
 async def test_empty_partition_does_not_use_up_the_right_to_a_whole_first_batch(broker: HandlerBroker) -> None:
     await written(broker, 1, b"x" * 1000)
     response = await broker.call(fetch((0, 0), (1, 0), max_bytes=10), BY_NAME)
@@ -294,8 +317,17 @@ async def test_offset_outside_of_the_log_is_out_of_range(broker: HandlerBroker, 
 async def test_unknown_partition_does_not_hold_up_the_others(broker: HandlerBroker) -> None:
     await written(broker, 0, b"a")
     response = await broker.call(fetch((9, 0), (0, 0)), BY_NAME)
-    assert [answer.error_code for answer in answers(response)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
-    assert values(answers(response)[1]) == [b"a"]
+    assert [answer.error_code for answer in answers(response)] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert values(answers(response)[0]) == [b"a"]
+
+
+async def test_partitions_that_are_not_there_come_last_in_a_response_and_in_its_session(broker: HandlerBroker) -> None:
+    request = fetch((7, 0), (0, 9), (1, 0), topic_id=broker.topic_id("orders"), session=(0, 0))
+    request.topics.insert(0, FetchTopic(topic_id=b"?" * 16, partitions=[FetchPartition(4)]))
+    response = await broker.call(request, BY_ID)
+    assert [answer.partition_index for answer in answers(response)] == [0, 1, 4, 7]
+    again = await broker.call(fetch(session=(response.session_id, 1)), BY_ID)
+    assert [answer.partition_index for answer in answers(again)] == [0, 4, 7]
 
 
 async def test_unknown_topic_id_is_an_error_of_its_partitions(broker: HandlerBroker) -> None:
@@ -365,6 +397,13 @@ async def test_minimum_beyond_the_budget_does_not_wait_for_what_cannot_come(brok
     size = len(await written(broker, 0, b"a"))
     outcome = broker.start(fetch((0, 0), max_wait_ms=LONG_MS, min_bytes=10_000, max_bytes=size), BY_NAME)
     assert isinstance(outcome, FetchResponse)
+
+
+async def test_minimum_is_reached_by_the_cut_off_part_of_a_batch(broker: HandlerBroker) -> None:
+    size = len(await written(broker, 0, b"a" * 1000))
+    await written(broker, 0, b"b" * 1000)
+    wanted = fetch((0, 0), max_wait_ms=LONG_MS, min_bytes=size + 500, partition_max_bytes=size + 500)
+    assert isinstance(broker.start(wanted, BY_NAME), FetchResponse)
 
 
 async def test_committed_fetch_waits_for_the_marker(broker: HandlerBroker) -> None:
@@ -454,10 +493,20 @@ async def test_topic_recreated_within_a_session_has_another_id(broker: HandlerBr
     session_id = await session(broker, (0, 0), version=BY_ID, topic_id=broker.topic_id("orders"))
     await broker.topics.delete("orders")
     gone = await broker.call(fetch(session=(session_id, 1)), BY_ID)
-    assert [answer.error_code for answer in answers(gone)] == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert [answer.error_code for answer in answers(gone)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     await broker.create_topic("orders", 3)
     recreated = await broker.call(fetch(session=(session_id, 2)), BY_ID)
     assert [answer.error_code for answer in answers(recreated)] == [ErrorCode.INCONSISTENT_TOPIC_ID]
+
+
+async def test_topic_recreated_smaller_within_a_session_does_not_have_its_other_partitions(
+    broker: HandlerBroker,
+) -> None:
+    session_id = await session(broker, (2, 0), version=BY_ID, topic_id=broker.topic_id("orders"))
+    await broker.topics.delete("orders")
+    await broker.create_topic("orders", 2)
+    response = await broker.call(fetch(session=(session_id, 1)), BY_ID)
+    assert [answer.error_code for answer in answers(response)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 async def test_offline_partition_is_a_storage_error(broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch) -> None:

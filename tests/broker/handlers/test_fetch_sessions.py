@@ -6,7 +6,14 @@ import pytest
 
 from broker.handlers.fetch_sessions import EVICTION_AFTER_MS, FetchPlan, FetchSessionCache
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+from protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
 
 NOW_MS = 1_000_000
 
@@ -91,10 +98,11 @@ def test_full_fetch_of_nothing_opens_a_session_that_ends_if_nothing_is_added() -
     assert len(cache) == 0
 
 
-def test_partitions_are_added_to_a_session_of_nothing() -> None:
+def test_full_fetch_of_nothing_opens_a_session_that_partitions_can_be_added_to() -> None:
     cache = FetchSessionCache(10)
     session_id = open_session(cache)
-    assert fetch(cache, request(0, session_id=session_id, epoch=1), answer(0)) == [0]
+    assert session_id != 0
+    assert fetch(cache, request(2, session_id=session_id, epoch=1), answer(2)) == [2]
 
 
 def test_incremental_fetch_reads_all_partitions_of_the_session() -> None:
@@ -114,6 +122,7 @@ def test_partition_without_news_is_left_out_of_an_incremental_response() -> None
     "news",
     [
         pytest.param(answer(1, records=b"batch"), id="records"),
+        pytest.param(PartitionData(1, 0, 0, 0, 0, EpochEndOffset(epoch=0, end_offset=5), records=b""), id="divergence"),
         pytest.param(answer(1, high_watermark=5), id="high watermark"),
         pytest.param(answer(1, log_start_offset=3), id="log start offset"),
         pytest.param(answer(1, error=3), id="error"),
@@ -176,6 +185,15 @@ def test_session_that_forgets_its_last_partition_is_closed() -> None:
     plan = begin(cache, request(session_id=session_id, epoch=1, forgotten=(0,)))
     assert cache.complete(plan, [], now_ms=NOW_MS).session_id == 0
     assert len(cache) == 0
+
+
+def test_session_that_forgets_all_that_a_request_lists_answers_it_and_is_closed() -> None:
+    cache = FetchSessionCache(10)
+    session_id = open_session(cache, 0, 1)
+    plan = begin(cache, request(1, session_id=session_id, epoch=1, forgotten=(0, 1)))
+    selection = cache.complete(plan, [answer(1)], now_ms=NOW_MS)
+    assert [included.partition_index for _, included in selection.included] == [1]
+    assert (selection.session_id, len(cache)) == (0, 0)
 
 
 def test_final_epoch_closes_the_session() -> None:
