@@ -32,6 +32,7 @@ LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
+_ATTRIBUTES_MASK: Final = 0x7F
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -194,10 +195,10 @@ def rewritten_header(
     """The header of a batch with another time and the checksum for it; `batch[HEADER_BYTES:]` follows as it is.
 
     What a leader stores where a topic asks for LogAppendTime: `max_timestamp_ms` is then the time of every record in
-    the batch.
+    the batch. Attributes that mean nothing are left out, as by Kafka's DefaultRecordBatch.setMaxTimestamp.
     """
     header = read_header(batch)
-    attributes = header.attributes & ~LOG_APPEND_TIME_BIT
+    attributes = header.attributes & _ATTRIBUTES_MASK & ~LOG_APPEND_TIME_BIT
     if is_log_append_time:
         attributes |= LOG_APPEND_TIME_BIT
     changed = header._replace(

@@ -217,6 +217,11 @@ def test_the_time_of_the_append_takes_the_place_of_the_records_times(codec: Code
     assert [(record.offset, record.timestamp_ms) for record in read_records(one(stored))] == [
         (9 + index, 77) for index in range(5)
     ]
+    unused = bytearray(batch)
+    unused[21] = 0x7F
+    assert head == rewritten_header(
+        unused, base_offset=9, partition_leader_epoch=2, max_timestamp_ms=77, is_log_append_time=True
+    )
     back = rewritten_header(
         stored, base_offset=0, partition_leader_epoch=-1, max_timestamp_ms=5_000_000, is_log_append_time=False
     )

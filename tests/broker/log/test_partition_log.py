@@ -410,6 +410,16 @@ async def test_a_segment_is_rolled_when_its_records_span_too_much_time(world: Lo
     await log.flushed()
 
 
+async def test_a_segment_is_rolled_for_a_batch_whose_sequence_is_then_refused(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_bytes=300))
+    world.append(b"v" * 200, producer_id=1, producer_epoch=0, base_sequence=0)
+    refused = world.append(b"v" * 200, producer_id=1, producer_epoch=0, base_sequence=7)
+    assert refused.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+    assert log.log_end_offset == 1
+    await log.flushed()
+
+
 async def test_a_quiet_segment_is_rolled_by_a_sweep(world: LogWorld) -> None:
     log = world.create(LogConfig(segment_ms=1000))
     world.append(b"v")
