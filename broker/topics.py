@@ -169,14 +169,10 @@ class Topics:
 
     # Creating
 
-    def check_create(
-        self, name: str, partition_count: int, configs: Mapping[str, str | None], *, is_own: bool = False
-    ) -> Outcome:
-        """Whether `create` would accept this; what validate_only asks. Messages are for people.
+    def check_new(self, name: str, configs: Mapping[str, str | None], *, is_own: bool = False) -> Outcome:
+        """What `check_create` looks at first: the name and the configs.
 
-        INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, POLICY_VIOLATION (too many partitions),
-        INVALID_CONFIG.
-        Source: Kafka's ReplicationControlManager.createTopics.
+        INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_CONFIG.
         """
         reason = check_topic_name(name)
         if reason is not None:
@@ -194,14 +190,27 @@ class Topics:
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic {name!r} collides with {other!r}: '.' and '_' count as the same",
             )
+        reason = check_topic_configs(configs, self._settings)
+        if reason is not None:
+            return ErrorCode.INVALID_CONFIG, reason
+        return _DONE
+
+    def check_create(
+        self, name: str, partition_count: int, configs: Mapping[str, str | None], *, is_own: bool = False
+    ) -> Outcome:
+        """Whether `create` would accept this; what validate_only asks. Messages are for people.
+
+        As `check_new`; INVALID_PARTITIONS, POLICY_VIOLATION (too many partitions).
+        Source: Kafka's ReplicationControlManager.createTopics.
+        """
+        outcome = self.check_new(name, configs, is_own=is_own)
+        if outcome[0] is not ErrorCode.NONE:
+            return outcome
         if partition_count != DEFAULT_PARTITION_COUNT and partition_count <= 0:
             return ErrorCode.INVALID_PARTITIONS, f"A topic has at least 1 partition; got {partition_count}"
         reason = self._too_many(self._partition_count(partition_count))
         if reason is not None:
             return ErrorCode.POLICY_VIOLATION, reason
-        reason = check_topic_configs(configs, self._settings)
-        if reason is not None:
-            return ErrorCode.INVALID_CONFIG, reason
         return _DONE
 
     async def create(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> Outcome:
@@ -332,18 +341,22 @@ class Topics:
     ) -> Outcome:
         """Replace the configs of a topic by what `change` makes of them; they count from the next request on.
 
-        UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, and what `change` refuses. Raises StorageError.
+        What `change` refuses, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION. Raises StorageError.
         """
         async with self._changing:
             topic = self.metadata.get(name)
-            if topic is None:
-                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {name!r} does not exist."
-            configs = change(topic.configs)
+            configs = change({} if topic is None else topic.configs)
             if isinstance(configs, AlterationRefusal):
                 return configs.error, configs.message
+            reason = check_topic_name(name)
+            if reason is not None:
+                return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
             reason = check_topic_configs(configs, self._settings)
             if reason is not None:
                 return ErrorCode.INVALID_CONFIG, reason
+            # Kafka's ConfigurationControlManager looks for the resource last.
+            if topic is None:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {name!r} does not exist."
             given = MappingProxyType({config: text for config, text in configs.items() if text is not None})
             if validate_only or given == topic.configs:
                 return _DONE

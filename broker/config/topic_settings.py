@@ -70,6 +70,7 @@ class TopicSetting:
     fallback: Any = None  # the default where no broker setting gives one
     has_effect: bool = True
     is_internal: bool = False  # for tests: shown only where it is set, and not documented
+    kafka_broker_name: str = ""  # what Kafka shows as the source of the default, where it is no setting here
     setting: Setting = field(init=False)
 
     def __post_init__(self) -> None:
@@ -218,9 +219,16 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "Accepted and shown; there is no tiered storage.",
             -2,
             has_effect=False,
+            kafka_broker_name="log.local.retention.bytes",
         ),
         TopicSetting(
-            "local.retention.ms", LONG, (), "Accepted and shown; there is no tiered storage.", -2, has_effect=False
+            "local.retention.ms",
+            LONG,
+            (),
+            "Accepted and shown; there is no tiered storage.",
+            -2,
+            has_effect=False,
+            kafka_broker_name="log.local.retention.ms",
         ),
         TopicSetting(
             "max.compaction.lag.ms",
@@ -272,6 +280,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             (),
             "Accepted and shown; files are never preallocated.",
             fallback=False,
+            kafka_broker_name="log.preallocate",
             has_effect=False,
         ),
         TopicSetting(
@@ -330,6 +339,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             (),
             "Accepted and shown; a partition has one copy, so there is no election.",
             fallback=False,
+            kafka_broker_name="unclean.leader.election.enable",
             has_effect=False,
         ),
     )
@@ -403,6 +413,10 @@ def describe_topic_configs(configs: Mapping[str, str], settings: Settings) -> li
         if row.is_internal and name not in configs:
             continue
         synonyms = settings.synonyms(row.broker_names) if row.broker_names else []
+        if row.kafka_broker_name:
+            synonyms.append(
+                ConfigSynonym(row.kafka_broker_name, row.setting.format(row.fallback), ConfigSource.DEFAULT)
+            )
         if name in configs:
             value = shown_value(row.setting, configs[name])
             synonyms.insert(0, ConfigSynonym(name, value, ConfigSource.TOPIC))

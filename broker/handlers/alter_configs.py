@@ -23,7 +23,6 @@ from broker.config import (
 from broker.disk import StorageError
 from broker.handlers.api import RequestContext, Services, api
 from broker.handlers.configs import ResourceType, wrong_broker
-from broker.topic_rules import check_topic_name
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -177,9 +176,6 @@ async def _alter(services: Services, resource: Resource, change: Change, *, vali
         if resource.resource_type == ResourceType.TOPIC:
             if not name:
                 return ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
-            reason = check_topic_name(name)
-            if reason is not None:
-                return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
             return await services.topics.change_configs(name, change, validate_only=validate_only)
         if resource.resource_type == ResourceType.BROKER:
             reason = wrong_broker(services, name)

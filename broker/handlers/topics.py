@@ -122,12 +122,14 @@ def _wanted_count(topic: CreatableTopic, default_count: int) -> int:
 async def _create(context: RequestContext, wanted: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
     services = context.services
     topics = services.topics
-    error, message = _check_replicas(services, wanted)
+    configs = {config.name: config.value for config in wanted.configs}
+    error, message = topics.check_new(wanted.name, configs)
+    if error is ErrorCode.NONE:
+        error, message = _check_replicas(services, wanted)
     if error is not ErrorCode.NONE:
         return _not_created(wanted.name, error, message)
     partition_count = len(wanted.assignments) or wanted.num_partitions
     new_count = _wanted_count(wanted, services.settings.num_partitions)
-    configs = {config.name: config.value for config in wanted.configs}
     error, message = topics.check_create(wanted.name, partition_count, configs)
     if error is ErrorCode.NONE and not _may_mutate(context, new_count, strict_from=FIRST_CREATE_VERSION_WITH_QUOTA):
         error, message = _OVER_QUOTA
@@ -170,6 +172,8 @@ def _check_replicas(services: Services, wanted: CreatableTopic) -> Outcome:
         return _DONE
     if wanted.replication_factor <= 0:
         return ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 for the default."
+    if wanted.num_partitions <= 0 and wanted.num_partitions != DEFAULT_PARTITION_COUNT:
+        return _DONE  # refused for that
     message = (
         f"Unable to replicate the partition {wanted.replication_factor} time(s): "
         "the target replication factor is larger than the number of brokers, which is 1."

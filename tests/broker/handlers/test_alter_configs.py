@@ -163,7 +163,10 @@ async def test_alter_configs_replaces_all_that_was_set(broker: HandlerBroker, ve
     ("resource_type", "name", "changes", "error", "message"),
     [
         (TOPIC, "nowhere", [("retention.ms", SET, "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "does not exist"),
+        (TOPIC, "nowhere", [("foo.bar", SET, "1")], ErrorCode.INVALID_CONFIG, "Unknown topic config name: foo.bar"),
         (TOPIC, "a/b", [("retention.ms", SET, "1")], ErrorCode.INVALID_TOPIC_EXCEPTION, "a/b"),
+        (TOPIC, "a/b", [("foo.bar", SET, "1")], ErrorCode.INVALID_TOPIC_EXCEPTION, "a/b"),
+        (TOPIC, "a/b", [("retention.ms", APPEND, "5")], ErrorCode.INVALID_CONFIG, "not LIST"),
         (TOPIC, "", [("retention.ms", SET, "1")], ErrorCode.INVALID_REQUEST, "Default topic resources"),
         (TOPIC, "orders", [("foo.bar", SET, "1")], ErrorCode.INVALID_CONFIG, "Unknown topic config name: foo.bar"),
         (TOPIC, "orders", [("retention.ms", SET, "abc")], ErrorCode.INVALID_CONFIG, "Invalid value abc for"),

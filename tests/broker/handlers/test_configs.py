@@ -88,6 +88,17 @@ async def test_synonyms_are_shown_when_asked_for_strongest_first(broker: Handler
     ]
 
 
+async def test_defaults_without_effect_are_shown_under_the_names_of_kafkas_broker_settings(
+    broker: HandlerBroker,
+) -> None:
+    configs = by_name(await describe(broker, TOPIC, "orders", "preallocate", "local.retention.ms", synonyms=True))
+    found = [synonym for name in sorted(configs) for synonym in configs[name].synonyms]
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in found] == [
+        ("log.local.retention.ms", "-2", DEFAULT),
+        ("log.preallocate", "false", DEFAULT),
+    ]
+
+
 async def test_documentation_is_shown_when_asked_for(broker: HandlerBroker) -> None:
     assert by_name(await describe(broker, TOPIC, "orders", "retention.ms"))["retention.ms"].documentation is None
     asked = by_name(await describe(broker, TOPIC, "orders", "retention.ms", documentation=True))

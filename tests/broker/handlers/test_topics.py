@@ -105,6 +105,11 @@ async def test_validation_alone_creates_nothing(broker: HandlerBroker) -> None:
         pytest.param(topic("new", -2), ErrorCode.INVALID_PARTITIONS, id="negative partitions"),
         pytest.param(topic("new", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR, id="more copies than brokers"),
         pytest.param(topic("new", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, id="no copies"),
+        pytest.param(topic("orders", 1, 3), ErrorCode.TOPIC_ALREADY_EXISTS, id="existing counts more than copies"),
+        pytest.param(topic("new", 1, 3, no_such="1"), ErrorCode.INVALID_CONFIG, id="configs count more than copies"),
+        pytest.param(topic("new", 0, no_such="1"), ErrorCode.INVALID_CONFIG, id="configs count more than partitions"),
+        pytest.param(topic("new", 0, 0), ErrorCode.INVALID_REPLICATION_FACTOR, id="no copies, no partitions"),
+        pytest.param(topic("new", 0, 3), ErrorCode.INVALID_PARTITIONS, id="more copies than brokers, no partitions"),
         pytest.param(topic("new", retention_ms="soon"), ErrorCode.INVALID_CONFIG, id="unreadable config"),
         pytest.param(topic("new", no_such="1"), ErrorCode.INVALID_CONFIG, id="unknown config"),
         pytest.param(
