@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import struct
 import time
@@ -11,7 +12,13 @@ from typing import Any, NamedTuple
 
 from protocol.declaration import SCHEMA_ATTRIBUTE, struct_schema_of
 from protocol.errors import ErrorCode
+from protocol.messages.alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.coordinators import FindCoordinatorRequest
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -29,6 +36,10 @@ BEHIND = 2  # the correlation id of the second request on a connection
 
 NO_API = -1
 GROUP, TRANSACTION = 0, 1
+GROUP_CONFIGS = 32
+SET = 0
+MARK = "consumer.session.timeout.ms"
+FIRST_MARK = 45_001
 NOT_YET = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -40,6 +51,7 @@ NOT_YET = frozenset(
 """What Kafka says while it gets ready, which is no answer yet."""
 ATTEMPTS = 200
 PAUSE_S = 0.05
+SHORT_PAUSE_S = 0.002
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 
 
@@ -80,6 +92,7 @@ class Exchange:
         self._names = Names(self._token)
         self._pending: list[Pending] = []
         self._others: list[Connection] = []
+        self._marks = itertools.count(FIRST_MARK)
         self.answers: list[Answer] = []
         reply = self.call(ApiVersionsRequest("asker", "1"), 4)
         self.served = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
@@ -276,6 +289,23 @@ class Exchange:
             data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(partition, memoryview(batch))])
             reply = self.call(ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[data]), 9)
             assert error_codes(reply) == {0}, reply
+
+    def settle(self) -> None:
+        """Return when the broker acts by all that was changed before.
+
+        Kafka's controller answers first. Its changes reach the broker in their order, and the next is not taken in
+        before the last has been carried out: so a second mark is seen only when what came with the first is done.
+        """
+        group = self.name("settling")
+        for _ in range(2):
+            value = str(next(self._marks))
+            mark = IncrementalAlterConfigsResource(GROUP_CONFIGS, group, [IncrementalAlterableConfig(MARK, SET, value)])
+            self.call(IncrementalAlterConfigsRequest([mark]), 1)
+            look = DescribeConfigsRequest([DescribeConfigsResource(GROUP_CONFIGS, group, [MARK])])
+            for _ in range(ATTEMPTS):
+                if self.call(look, 4).results[0].configs[0].value == value:
+                    break
+                time.sleep(SHORT_PAUSE_S)
 
     # Inside
 

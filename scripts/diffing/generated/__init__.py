@@ -15,6 +15,8 @@ from scripts.diffing.exchange import Exchange
 from scripts.diffing.generated import (
     classic_groups,
     consumer_groups,
+    logs,
+    metadata,
     requests,
     share_groups,
     streams_groups,
@@ -24,6 +26,8 @@ from scripts.diffing.generated import (
 GENERATED: dict[str, Callable[[Exchange, Random], None]] = {
     "transactions": transactions.run,
     "requests": requests.run,
+    "logs": logs.run,
+    "metadata": metadata.run,
     "classic_groups": classic_groups.run,
     "consumer_groups": consumer_groups.run,
     "share_groups": share_groups.run,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import struct
+
 from protocol.compression import Codec
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.transactions import InitProducerIdRequest
 from scripts.diffing.exchange import FIRST_TIMESTAMP_MS, TRANSACTION, Exchange, batch
+from scripts.diffing.sequences.produce import changed
 from scripts.diffing.sequences.transactions import Transactional
 
+NINE_DAYS_MS = 777_600_000  # more than a segment holds
 MARKS = {
     "latest": -1,
     "earliest": -2,
@@ -45,6 +49,11 @@ def run(exchange: Exchange) -> None:
     beheaded = exchange.create_topic("beheaded")
     exchange.fill(beheaded, batch(3), batch(2, timestamp_ms=FIRST_TIMESTAMP_MS + 500))
     exchange.call(DeleteRecordsRequest([DeleteRecordsTopic(beheaded, [DeleteRecordsPartition(0, 3)])], 5_000), 2)
+    deleted = exchange.create_topic("deleted")
+    exchange.fill(deleted, batch(2), batch(1, timestamp_ms=FIRST_TIMESTAMP_MS + NINE_DAYS_MS))
+    exchange.call(DeleteRecordsRequest([DeleteRecordsTopic(deleted, [DeleteRecordsPartition(0, 2)])], 5_000), 2)
+    lying = exchange.create_topic("lying")
+    exchange.fill(lying, changed(35, struct.pack(">q", FIRST_TIMESTAMP_MS - 5)))
     for version in exchange.versions(ListOffsetsRequest):
 
         def ask(
@@ -70,6 +79,8 @@ def run(exchange: Exchange) -> None:
         for time_ms in (0, FIRST_TIMESTAMP_MS + 1, FIRST_TIMESTAMP_MS + 100, -3):
             ask(f"without its first batch, time {time_ms}", beheaded, timestamp=time_ms)
         ask("append time, 1", appended, timestamp=1)
+        ask("a time before which all was deleted", deleted, timestamp=FIRST_TIMESTAMP_MS)
+        ask("the time of a record that its batch conceals", lying, timestamp=FIRST_TIMESTAMP_MS)
         ask("an unknown partition", filled, timestamp=-1, partition_index=9)
         ask("a negative partition", filled, timestamp=-1, partition_index=-1)
         ask("an unknown topic", "nothing", timestamp=-1)

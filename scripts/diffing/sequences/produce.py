@@ -69,14 +69,16 @@ def damaged_batches() -> Iterator[tuple[str, bytes]]:
     yield "a producer id without epoch", changed(43, struct.pack(">q", 90_000))
     yield "an epoch without producer id", changed(51, struct.pack(">h", 0))
     yield "a sequence without producer id", changed(53, struct.pack(">i", 0))
-    yield "offsets that are not consecutive", batch_with_gap()
+    yield "offsets that are not consecutive", batch_of(0, 2, 3)
+    yield "an offset twice, gzip", batch_of(0, 0, 2, codec=Codec.GZIP)
+    yield "a value of a length of -4", changed(69, b"\x07", whole=batch(1, value=None))
 
 
-def batch_with_gap() -> bytes:
+def batch_of(*offsets: int, codec: Codec = Codec.NONE) -> bytes:
     from protocol.record_batch import Record, build_batch
 
-    records = [Record(index, FIRST_TIMESTAMP_MS, b"k", b"v") for index in (0, 2, 3)]
-    return bytes(build_batch(records))
+    records = [Record(index, FIRST_TIMESTAMP_MS, b"k", b"v") for index in offsets]
+    return bytes(build_batch(records, codec=codec))
 
 
 def accepted_batches() -> Iterator[tuple[str, bytes]]:
@@ -207,6 +209,7 @@ def topics_with_rules(exchange: Exchange) -> None:
     ask("timely: too old, gzip", timely, batch(3, codec=Codec.GZIP))
     ask("timely: too new", timely, batch(3, timestamp_ms=FAR_FUTURE_MS))
     ask("timely: without time", timely, batch(1, timestamp_ms=-1))
+    ask("timely: 200 that are too old", timely, batch(200))
     for codec in ("gzip", "snappy", "lz4", "zstd", "uncompressed"):
         name = exchange.create_topic(f"compressed-{codec}", compression_type=codec)
         ask(f"compression {codec}: plain", name, batch(20))
