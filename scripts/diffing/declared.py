@@ -67,7 +67,6 @@ DECLARED: tuple[Declared, ...] = (
     Declared("times-behind-deleted-records", "list_offsets", "only a marker, isolation ?, time 0"),
     Declared("times-behind-deleted-records", "list_offsets", "only a marker, isolation ?, time 1700000000001"),
     Declared("times-on-trust", "list_offsets", "the time of a record that its batch conceals"),
-    Declared("named-twice", "produce", "a topic twice"),
     Declared("named-twice", "produce", "a partition twice"),
     Declared("record-times-of-duplicates", "idempotence", "*", "*log_append_time_ms", ("*",)),
     Declared("record-times-of-duplicates", "transactions", "*", "*log_append_time_ms", ("*",)),

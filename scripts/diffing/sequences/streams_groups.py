@@ -67,6 +67,7 @@ class Group:
         wanted = [IncrementalAlterableConfig(name, SET, value) for name, value in (EAGER | configs).items()]
         resource = IncrementalAlterConfigsResource(GROUP_RESOURCE, self.group_id, wanted)
         exchange.call(IncrementalAlterConfigsRequest([resource]), 1)
+        exchange.settle()
 
     def topology(self, source: str | None = None, epoch: int = 0) -> StreamsGroupHeartbeatTopology:
         compact = [StreamsKeyValue("cleanup.policy", "compact")]
