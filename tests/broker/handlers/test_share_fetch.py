@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from broker.log.verification import VerificationGuard
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchForgottenTopic, ShareFetchRequest
+from protocol.record_batch import Record, build_batch
 from tests.support.share_broker import ShareBroker, lent, only_partition, running_share_broker
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
@@ -215,3 +217,42 @@ async def test_records_that_were_deleted_are_passed_over(broker: ShareBroker, me
     await broker.produce("orders", 5)
     broker.node.services.topics.delete_records({TopicPartition("orders", 0): 10})
     assert lent(await broker.fetch(member, 0)) == [(10, 14, 1)]
+
+
+async def test_what_was_lent_is_given_back_although_it_has_been_deleted_meanwhile(
+    broker: ShareBroker, member: str
+) -> None:
+    await broker.fetch(member, 0)
+    broker.node.services.topics.delete_records({TopicPartition("orders", 0): 10})
+    response = await broker.acknowledge(member, 1, (0, 9, [ACCEPT]))
+    assert response.responses[0].partitions[0].error_code == ErrorCode.NONE
+
+
+async def test_a_fetch_that_meets_only_aborted_records_does_not_wait(broker: ShareBroker, member: str) -> None:
+    await broker.configure("g", share_isolation_level="read_committed")
+    await broker.fetch(member, 0)
+    await produce_aborted(broker, "orders", 2)
+    fetch = broker.fetch(member, 1, max_records=2, max_wait_ms=60_000)  # without the marker behind them
+    assert lent(await asyncio.wait_for(fetch, 10)) == []
+    await broker.produce("orders", 1)
+    assert lent(await broker.fetch(member, 2)) == [(12, 13, 1)]
+
+
+async def produce_aborted(broker: ShareBroker, topic: str, record_count: int) -> None:
+    """One batch of a transaction, and its marker."""
+    log = broker.node.services.topics.log(TopicPartition(topic, 0))
+    assert log is not None
+    guard = log.begin_verification(7, 0, 0, transaction_version_2=False)
+    assert isinstance(guard, VerificationGuard)
+    records = [Record(offset, broker.clock.time_ms, None, b"value", ()) for offset in range(record_count)]
+    batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    assert log.append(memoryview(batch), now_ms=broker.clock.time_ms, guard=guard).error is ErrorCode.NONE
+    log.append_marker(
+        producer_id=7,
+        producer_epoch=0,
+        committed=False,
+        coordinator_epoch=0,
+        transaction_version=0,
+        now_ms=broker.clock.time_ms,
+    )
+    await log.flushed()

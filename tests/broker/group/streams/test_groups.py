@@ -547,6 +547,24 @@ def test_a_deleted_group_is_gone_after_a_crash_too() -> None:
 # Describing
 
 
+def test_a_description_shows_topics_as_the_last_heartbeat_found_them() -> None:
+    world = StreamsWorld(other=1)
+    member = world.member("a", port=8080)
+    member.join()
+    world.create("words", 2)
+    assert changelog_partitions(world) == 0
+    world.settle(member)
+    assert changelog_partitions(world) == 2
+
+
+def changelog_partitions(world: StreamsWorld) -> int:
+    topology = world.shard.streams.describe("g").topology
+    assert topology is not None
+    assert topology.subtopologies is not None
+    count: int = topology.subtopologies[1].state_changelog_topics[0].partitions
+    return count
+
+
 def test_a_description_shows_members_tasks_and_partition_counts() -> None:
     world = StreamsWorld(other=1)
     member = world.member("a", port=8080)
