@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -26,7 +29,14 @@ ENDED_BY_SIGNAL = 128
 
 
 def end(number: int, _: object) -> None:
-    """Ends like an error, so that brokers are stopped and what was made for them is removed."""
+    """Ends like an error, so that what was made for brokers is removed; their processes end here and now.
+
+    A broker that is just being started belongs to nobody yet who would stop it.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     sys.exit(ENDED_BY_SIGNAL + number)
 
 

@@ -34,7 +34,6 @@ class Runner:
         self.progress = progress
         self.passes: dict[str, int] = {}
         self._running: dict[str, Broker] = {}
-        self._directories: list[Path] = []
 
     def run(self, figure: Figure) -> list[Result]:
         """All rounds of one figure; nothing where no subject takes part in it."""
@@ -52,6 +51,10 @@ class Runner:
         return [result for subject in subjects for result in summarize(figure, subject.name, samples[subject.name])]
 
     def __enter__(self) -> Self:
+        self._cache.mkdir(parents=True, exist_ok=True)
+        # one directory around all others: wherever a round is broken off, it is removed with this one, at the latest
+        # by its finalizer when the process ends
+        self._directory = tempfile.TemporaryDirectory(prefix="measuring-", dir=self._cache, ignore_cleanup_errors=True)
         return self
 
     def __exit__(
@@ -60,13 +63,12 @@ class Runner:
         for broker in self._running.values():
             broker.kill()
         self._running.clear()
-        for directory in self._directories:
-            shutil.rmtree(directory, ignore_errors=True)
+        self._directory.cleanup()
 
     def _measure(self, figure: Figure, subject: Subject, number: int, rounds_count: int) -> list[Sample]:
         cache = self._cache / subject.name.replace(":", "-")
         cache.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix="round-", dir=self._cache))
+        scratch = Path(tempfile.mkdtemp(prefix="round-", dir=self._directory.name))
         prefix = f"{figure.name}, {subject.name}, round {number} of {rounds_count}"
         if not self.progress.is_terminal:
             self.progress.print(prefix, highlight=False, soft_wrap=True)
@@ -86,8 +88,7 @@ class Runner:
         """The subject's broker that stays up, started and warmed when it is wanted for the first time."""
         broker = self._running.get(subject.name)
         if broker is None:
-            directory = Path(tempfile.mkdtemp(prefix="running-", dir=self._cache))
-            self._directories.append(directory)
+            directory = Path(tempfile.mkdtemp(prefix="running-", dir=self._directory.name))
             data_directory = directory / "data"
             data_directory.mkdir()
             say("starting")
