@@ -28,8 +28,11 @@ from protocol.schema import DecodeError, decode, schema_of
 
 if TYPE_CHECKING:
     from broker.connection import Connection, Reply
+    from broker.handlers.produce_templates import ProduceTemplates
 
 log = structlog.get_logger(__name__)
+
+PRODUCE = int(ApiKey.PRODUCE)
 
 
 class _Route(NamedTuple):
@@ -64,6 +67,10 @@ class Dispatcher:
             meter = RequestMeter(quotas, mute=connection.mute)
         try:
             api_key, api_version, correlation_id = read_request_start(frame)
+            if api_key == PRODUCE and meter is None and connection.produce_templates is not None:
+                known = self._dispatch_known(connection.produce_templates, frame, api_version, correlation_id)
+                if known is not None:
+                    return known
             route = self._routes.get((api_key, api_version))
             if route is None:
                 if api_key == ApiKey.API_VERSIONS and not 0 <= api_version <= APIS[api_key].maximum_version:
@@ -85,6 +92,8 @@ class Dispatcher:
             meter,
             connection,
         )
+        if api_key == PRODUCE:
+            self._remember(frame, body_position, request, api_version, connection)
         if meter is not None:
             meter.begin(client_id, produced_bytes=len(frame) if api_key == ApiKey.PRODUCE else 0)
         try:
@@ -111,6 +120,25 @@ class Dispatcher:
         if api.is_cancelled_on_disconnect:
             _cancel_on_disconnect(started, connection)
         return started
+
+    def _dispatch_known(
+        self, templates: ProduceTemplates, frame: memoryview, version: int, correlation_id: int
+    ) -> Reply | asyncio.Future[Reply]:
+        """Start a Produce that is like an earlier one; None, and nothing is done, for any other."""
+        try:
+            return templates.dispatch(frame, version, correlation_id)
+        except Exception as error:
+            log.exception("request_failed", api="Produce", error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
+            raise CloseConnection("Produce failed and could not be answered") from error
+
+    def _remember(
+        self, frame: memoryview, body_position: int, request: Any, version: int, connection: Connection
+    ) -> None:
+        from broker.handlers.produce_templates import ProduceTemplates  # loaded as handlers are
+
+        if connection.produce_templates is None:
+            connection.produce_templates = ProduceTemplates(self._services, self._loop)
+        connection.produce_templates.learn(frame, body_position, request, version)
 
     def _begin(self, api: Api, context: RequestContext, request: Any, waiting: LongPoll[Any]) -> PendingReply:
         def poll() -> Reply:

@@ -43,6 +43,7 @@ from protocol.schema import Buffer, DecodeError
 
 if TYPE_CHECKING:
     from broker.log.verification import VerificationGuard
+    from broker.topics import Topics
 
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -73,7 +74,7 @@ def produce_failed(
             TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partition_responses=[_refused(partition.index, error, message) for partition in topic.partition_data],
+                partition_responses=[refused(partition.index, error, message) for partition in topic.partition_data],
             )
             for topic in request.topic_data
             if topic.partition_data
@@ -81,7 +82,8 @@ def produce_failed(
     )
 
 
-def _refused(partition: int, error: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
+def refused(partition: int, error: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
+    """The answer for a batch that no log has taken."""
     return PartitionProduceResponse(
         index=partition,
         error_code=error,
@@ -123,7 +125,7 @@ def handle_produce(
     return production.answer()
 
 
-class _Refusal(NamedTuple):
+class Refusal(NamedTuple):
     """Of a batch, or of the request as a whole."""
 
     error: ErrorCode
@@ -134,7 +136,7 @@ _FIRST_FIELDS = struct.Struct(">qiib")
 """The base offset, the length, the leader epoch, and the format."""
 
 
-def _refusal_as_a_whole(request: ProduceRequest) -> _Refusal | None:
+def _refusal_as_a_whole(request: ProduceRequest) -> Refusal | None:
     """What Kafka finds as it looks for a transactional batch: one without a transactional id, or, before it has found
     any, one that is no batch of any format.
 
@@ -152,27 +154,27 @@ def _refusal_as_a_whole(request: ProduceRequest) -> _Refusal | None:
             is_whole = HEADER_BYTES <= length + LENGTH_OVERHEAD_BYTES <= len(records)
             if is_whole and magic == CURRENT_MAGIC and read_header(records).attributes & TRANSACTIONAL_BIT:
                 if request.transactional_id is None:
-                    return _Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                    return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                 return None
     return None
 
 
-def _unreadable(length: int, magic: int) -> _Refusal | None:
+def _unreadable(length: int, magic: int) -> Refusal | None:
     if length < SMALLEST_BATCH_LENGTH:
-        return _Refusal(ErrorCode.CORRUPT_MESSAGE, f"No record batch has a length of {length}.")
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"No record batch has a length of {length}.")
     if not 0 <= magic <= CURRENT_MAGIC:
-        return _Refusal(ErrorCode.CORRUPT_MESSAGE, f"There is no record format {magic}.")
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"There is no record format {magic}.")
     return None
 
 
-def _read_batch(records: Buffer | None, version: int) -> BatchHeader | _Refusal:
+def read_batch(records: Buffer | None, version: int) -> BatchHeader | Refusal:
     """The header of the one batch that a partition's records must be; the log checks everything else."""
     if not records:
-        return _Refusal(ErrorCode.INVALID_RECORD, "There is no record batch for this partition.")
+        return Refusal(ErrorCode.INVALID_RECORD, "There is no record batch for this partition.")
     try:
         header = read_header(records)
     except DecodeError:
-        return _Refusal(ErrorCode.INVALID_RECORD, "There is only a part of a record batch for this partition.")
+        return Refusal(ErrorCode.INVALID_RECORD, "There is only a part of a record batch for this partition.")
     if (
         header.magic == CURRENT_MAGIC
         and header.size_bytes == len(records)
@@ -182,20 +184,39 @@ def _read_batch(records: Buffer | None, version: int) -> BatchHeader | _Refusal:
     return _refusal_of(header, records, version)
 
 
-def _refusal_of(header: BatchHeader, records: Buffer, version: int) -> _Refusal:
+def _refusal_of(header: BatchHeader, records: Buffer, version: int) -> Refusal:
     """What is wrong with a batch that no log needs to see."""
     unreadable = _unreadable(header.batch_length, header.magic)
     if unreadable is not None:
         return unreadable
     if header.magic != CURRENT_MAGIC:
-        return _Refusal(ErrorCode.INVALID_RECORD, f"Only record format 2 is accepted, not {header.magic}.")
+        return Refusal(ErrorCode.INVALID_RECORD, f"Only record format 2 is accepted, not {header.magic}.")
     if header.size_bytes != len(records):
         what = "more than one record batch" if header.size_bytes < len(records) else "only a part of a record batch"
-        return _Refusal(ErrorCode.INVALID_RECORD, f"There is {what} for this partition.")
-    return _Refusal(
+        return Refusal(ErrorCode.INVALID_RECORD, f"There is {what} for this partition.")
+    return Refusal(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         f"Produce {version} does not know zstd; it came with {FIRST_VERSION_WITH_ZSTD}.",
     )
+
+
+def tell_refusal(answer: PartitionProduceResponse, result: AppendResult, log: PartitionLog) -> None:
+    """Fill in the answer for a batch that its log refused."""
+    answer.error_code = result.error
+    answer.base_offset = result.base_offset
+    answer.log_append_time_ms = result.log_append_time_ms
+    if result.error not in _ANSWERED_WITHOUT_LOG_START:
+        answer.log_start_offset = log.log_start_offset
+    answer.record_errors = [
+        BatchIndexAndErrorMessage(batch_index=refused.index, batch_index_error_message=refused.message)
+        for refused in result.record_errors
+    ]
+    answer.error_message = result.message
+
+
+def error_of_lost_log(topics: Topics, topic_partition: TopicPartition, log: PartitionLog) -> ErrorCode:
+    """Of a log that has failed, or has gone: to another node, or with its topic."""
+    return topics.absence(topic_partition) if log.is_deleted else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class _Write:
@@ -252,7 +273,7 @@ class _Production:
 
     # Reading: everything that can be said before a log is touched
 
-    def read_request(self) -> _Refusal | None:
+    def read_request(self) -> Refusal | None:
         """Find the log of every batch, and refuse the batches and the requests that no log needs to see."""
         for topic in self._request.topic_data:
             if not topic.partition_data:
@@ -268,12 +289,12 @@ class _Production:
         transactional = self._transactional
         if transactional:
             if self._request.transactional_id is None:
-                return _Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             first = transactional[0].header
             for write in transactional:
                 header = write.header
                 if header.producer_id != first.producer_id or header.producer_epoch != first.producer_epoch:
-                    return _Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+                    return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return None
 
     def _resolve(self, topic: TopicProduceData) -> tuple[str, ErrorCode]:
@@ -302,8 +323,8 @@ class _Production:
         if log.is_offline:
             return self._refuse(index, ErrorCode.KAFKA_STORAGE_ERROR)
         records = partition.records
-        batch = _read_batch(records, self._version)
-        if isinstance(batch, _Refusal):
+        batch = read_batch(records, self._version)
+        if isinstance(batch, Refusal):
             return self._refuse(index, batch.error, batch.message)
         answer = PartitionProduceResponse(index, ErrorCode.UNKNOWN_SERVER_ERROR, -1)
         write = _Write(topic_partition, log, memoryview(records or b""), batch, answer)
@@ -316,7 +337,7 @@ class _Production:
     def _refuse(self, partition: int, error: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
         if self._first_error is ErrorCode.NONE:
             self._first_error = error
-        return _refused(partition, error, message)
+        return refused(partition, error, message)
 
     def refuse_writes(self, error: ErrorCode) -> ProduceResponse:
         """Append nothing, and say so for every batch that was not refused already."""
@@ -333,9 +354,7 @@ class _Production:
         answer.error_message = message
 
     def _answer_lost(self, write: _Write, error: StorageError) -> None:
-        """The log of a batch has failed, or has gone: to another node, or with its topic."""
-        is_gone = write.log.is_deleted
-        code = self._services.topics.absence(write.topic_partition) if is_gone else ErrorCode.KAFKA_STORAGE_ERROR
+        code = error_of_lost_log(self._services.topics, write.topic_partition, write.log)
         self._answer_refused(write, code, str(error))
 
     # Verification: a batch that opens a transaction on its partition needs the coordinator's word
@@ -449,28 +468,18 @@ class _Production:
                 self._answer_lost(write, error)
                 continue
             answer = write.answer
-            answer.error_code = result.error
+            if result.error is not ErrorCode.NONE:
+                if self._first_error is ErrorCode.NONE:
+                    self._first_error = result.error
+                tell_refusal(answer, result, write.log)
+                continue
+            answer.error_code = ErrorCode.NONE
             answer.base_offset = result.base_offset
             answer.log_append_time_ms = result.log_append_time_ms
-            if result.error is ErrorCode.NONE:
-                answer.log_start_offset = write.log.log_start_offset
-                write.durable_offset = result.last_offset + 1
-                self._appended.append(write)
-            else:
-                self._explain_refusal(write, result)
-        self._writes = []
-
-    def _explain_refusal(self, write: _Write, result: AppendResult) -> None:
-        if self._first_error is ErrorCode.NONE:
-            self._first_error = result.error
-        answer = write.answer
-        if result.error not in _ANSWERED_WITHOUT_LOG_START:
             answer.log_start_offset = write.log.log_start_offset
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=refused.index, batch_index_error_message=refused.message)
-            for refused in result.record_errors
-        ]
-        answer.error_message = result.message
+            write.durable_offset = result.last_offset + 1
+            self._appended.append(write)
+        self._writes = []
 
     def answer(self) -> ProduceResponse | Awaitable[ProduceResponse] | None:
         """The reply as `acks` asks for it, now that every batch is in the log, or refused.

@@ -14,7 +14,15 @@ from protocol.api_keys import ApiKey
 from protocol.messages import FAMILIES
 
 # What they have in common, and parts of one of the others.
-NO_HANDLERS = {"api", "authorized_operations", "fetch_sessions", "partition_lookup", "produce_verification", "served"}
+NO_HANDLERS = {
+    "api",
+    "authorized_operations",
+    "fetch_sessions",
+    "partition_lookup",
+    "produce_templates",
+    "produce_verification",
+    "served",
+}
 
 
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: ApiKey(key).name)

@@ -1,0 +1,347 @@
+"""Produce requests that are known by what is before their batch are answered and stored like those that are decoded.
+
+Two brokers are sent the same frames. The clients of one stay connected, each frame to the other comes from a connection
+of its own, on which nothing can be known yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from broker.disk import StorageError
+from broker.dispatch import Dispatcher
+from broker.handlers.api import CloseConnection
+from broker.handlers.produce_templates import MAXIMUM_COUNT, ProduceTemplates
+from broker.local_disk import LocalDisk, LocalFile
+from broker.topic_partition import TopicPartition
+from protocol.compression import Codec
+from protocol.errors import ErrorCode
+from protocol.framing import LENGTH_BYTES, request_frame
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.schema import decode
+from tests.support.handler_context import NOW_MS, HandlerBroker, batch, open_broker
+
+BY_NAME, BY_ID = 12, 13
+OWN_ID = b"the id of a topic"[:16]
+"""In frames and replies that are compared, for the id that a broker has given to its topic."""
+TOPICS = ("orders", "returned-orders", "compacted", "stamped")
+STEPS_COUNT = 150
+
+
+class ClientConnection:
+    """As the dispatcher sees it."""
+
+    client_host = "192.0.2.1"
+    connection_id = 1
+
+    def __init__(self) -> None:
+        self.produce_templates: ProduceTemplates | None = None
+
+    def keep_frame_until(self, _: asyncio.Future[Any]) -> None:
+        raise AssertionError("nothing of a batch is needed after its append")
+
+
+class Served:
+    """A broker that is sent frames. known_count: how many of them did not have to be decoded."""
+
+    def __init__(self, broker: HandlerBroker) -> None:
+        self.broker = broker
+        self.dispatcher = Dispatcher(broker.services, loop=asyncio.get_running_loop())
+        self.connection = ClientConnection()
+        self.known_count = 0
+
+    @property
+    def remembered_count(self) -> int:
+        templates = self.connection.produce_templates
+        return 0 if templates is None else len(templates)
+
+    async def send(self, frame: bytes, topic: str = "orders") -> bytes | str | None:
+        """The reply, or why the connection is closed. The frame's memory is overwritten at once."""
+        metadata = self.broker.topics.metadata.get(topic)
+        topic_id = OWN_ID if metadata is None else metadata.topic_id
+        arrived = bytearray(frame.replace(OWN_ID, topic_id)[LENGTH_BYTES:])
+        templates = self.connection.produce_templates
+        dispatch = ProduceTemplates.dispatch
+
+        def counted(*arguments: Any) -> Any:
+            reply = dispatch(*arguments)
+            self.known_count += reply is not None
+            return reply
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(ProduceTemplates, "dispatch", counted)
+            try:
+                outcome = self.dispatcher.dispatch(memoryview(arrived), cast("Any", self.connection))
+                arrived[:] = bytes(len(arrived))
+                chunks = await outcome if isinstance(outcome, asyncio.Future) else outcome
+            except CloseConnection as reason:
+                return str(reason)
+        assert templates is None or self.connection.produce_templates is templates
+        return None if chunks is None else b"".join(cast("Sequence[bytes]", chunks)).replace(topic_id, OWN_ID)
+
+    def stored(self) -> dict[TopicPartition, bytes]:
+        """All that has been appended, and where the log starts."""
+        found = {}
+        for name in TOPICS:
+            metadata = self.broker.topics.metadata.get(name)
+            for partition in range(0 if metadata is None else 3):
+                log = self.broker.log(name, partition)
+                segments = b"".join(segment.log.read(0, segment.size_bytes) for segment in log.segments)
+                found[TopicPartition(name, partition)] = segments + str(log.log_start_offset).encode()
+        return found
+
+
+@asynccontextmanager
+async def served(directory: Path, **settings: Any) -> AsyncIterator[Served]:
+    async with open_broker(directory, **settings) as broker:
+        await broker.create_topic("orders", 3)
+        await broker.create_topic("returned-orders", 3, {"segment.bytes": "1048576"})
+        await broker.create_topic("compacted", 3, {"cleanup.policy": "compact", "max.message.bytes": "2000"})
+        await broker.create_topic("stamped", 3, {"message.timestamp.type": "LogAppendTime", "compression.type": "lz4"})
+        yield Served(broker)
+
+
+def produce_frame(
+    records: bytes | None,
+    *,
+    topic: str = "orders",
+    partition: int = 0,
+    version: int = BY_NAME,
+    acks: int = -1,
+    client_id: str | None = "client",
+    correlation_id: int = 1,
+    transactional_id: str | None = None,
+) -> bytes:
+    request = ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=1_000,
+        topic_data=[
+            TopicProduceData(
+                name=topic,
+                topic_id=OWN_ID if version >= BY_ID else bytes(16),
+                partition_data=[PartitionProduceData(index=partition, records=records)],
+            )
+        ],
+    )
+    return request_frame(correlation_id, client_id, request, version)
+
+
+def answer(reply: bytes | str | None, version: int = BY_NAME) -> Any:
+    assert isinstance(reply, bytes)
+    response = decode(ProduceResponse, reply, version, LENGTH_BYTES + 5)
+    return response.responses[0].partition_responses[0]
+
+
+@pytest.fixture
+async def one(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path / "one") as opened:
+        yield opened
+
+
+async def test_only_the_first_request_for_a_partition_is_decoded(one: Served) -> None:
+    offsets = [
+        answer(
+            await one.send(produce_frame(batch(b"a", b"b"), partition=number % 2, correlation_id=number))
+        ).base_offset
+        for number in range(10)
+    ]
+    assert offsets == [0, 0, 2, 2, 4, 4, 6, 6, 8, 8]
+    assert one.known_count == 8
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        produce_frame(batch(), acks=0),
+        produce_frame(batch(), version=8),
+        produce_frame(batch(), transactional_id="application"),
+        produce_frame(batch(), topic="__consumer_offsets"),
+        produce_frame(batch(), topic="missing"),
+    ],
+    ids=["acks=0", "without tagged fields", "with a transactional id", "internal topic", "no such topic"],
+)
+async def test_other_requests_are_always_decoded(one: Served, frame: bytes) -> None:
+    for _ in range(3):
+        await one.send(frame)
+    assert one.remembered_count == one.known_count == 0
+
+
+async def test_a_request_with_fields_that_are_not_known_is_always_decoded(one: Served) -> None:
+    plain = produce_frame(batch())
+    assert plain.endswith(bytes(3))
+    tagged = plain[:-1] + b"\x01\x63\x02ab"  # field 99
+    for _ in range(3):
+        assert answer(await one.send(tagged)).error_code == ErrorCode.NONE
+    assert one.known_count == 0
+    await one.send(plain)
+    assert one.known_count == 1
+    assert answer(await one.send(tagged)).base_offset == 4
+    assert one.known_count == 1
+
+
+async def test_a_request_that_is_written_in_another_way_is_always_decoded(one: Served) -> None:
+    plain = produce_frame(batch(), partition=1)
+    timeout_and_one_topic = (1_000).to_bytes(4, "big") + b"\x02"
+    longer = plain.replace(timeout_and_one_topic, timeout_and_one_topic[:-1] + b"\x82\x00")
+    assert len(longer) == len(plain) + 1
+    for offset in range(3):
+        assert answer(await one.send(longer)).base_offset == offset
+    assert one.remembered_count == one.known_count == 0
+
+
+async def test_a_topic_that_was_created_again_is_not_mistaken_for_the_one_before(one: Served) -> None:
+    frames = [produce_frame(batch(), version=version) for version in (BY_NAME, BY_ID)]
+    old_id = one.broker.topic_id("orders")
+    for frame in frames * 2:
+        await one.send(frame)
+    await one.broker.topics.delete("orders")
+    await one.broker.create_topic("orders", 3)
+    by_old_id = frames[1].replace(OWN_ID, old_id)
+    assert answer(await one.send(by_old_id), BY_ID).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert answer(await one.send(frames[0])).base_offset == 0
+    assert answer(await one.send(frames[0])).base_offset == 1
+
+
+async def test_no_more_partitions_are_remembered_than_there_is_room_for(one: Served) -> None:
+    await one.broker.create_topic("wide", MAXIMUM_COUNT + 2)
+    frames = [produce_frame(batch(), topic="wide", partition=number) for number in range(MAXIMUM_COUNT + 2)]
+    for frame in frames * 2:
+        assert answer(await one.send(frame)).error_code == ErrorCode.NONE
+    assert one.known_count == MAXIMUM_COUNT
+
+
+async def test_quotas_count_requests_that_could_be_known(tmp_path: Path) -> None:
+    async with open_broker(tmp_path) as broker:
+        await broker.create_topic("orders", 1)
+        one = Served(broker)
+        one.dispatcher = Dispatcher(
+            broker.services, loop=asyncio.get_running_loop(), quotas=broker.services.client_quotas
+        )
+        muted_s: list[float] = []
+        cast("Any", one.connection).mute = muted_s.append
+        for _ in range(2):
+            await one.send(produce_frame(batch()))
+        assert one.known_count == 1
+        await broker.services.client_quotas.change((("client-id", "client"),), {"producer_byte_rate": 1.0})
+        await one.send(produce_frame(batch(bytes(100_000))))
+        assert one.known_count == 1
+        assert muted_s
+
+
+def fail(*_: object) -> None:
+    raise StorageError("the disk is gone")
+
+
+async def fail_to_sync(*_: object) -> None:
+    fail()
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+async def test_a_batch_that_cannot_be_stored_is_told_as_if_it_were_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acks: int
+) -> None:
+    async with served(tmp_path / "a") as known, served(tmp_path / "b") as decoded:
+        replies: list[list[bytes | str | None]] = [[], []]
+        for one, kept in ((known, replies[0]), (decoded, replies[1])):
+            for partition, patched in ((0, (LocalFile, "append", fail)), (1, (LocalDisk, "sync", fail_to_sync))):
+                frame = produce_frame(batch(), partition=partition, acks=acks)
+                kept.append(await one.send(frame))
+                with monkeypatch.context() as broken:
+                    broken.setattr(*patched)
+                    if one is decoded:
+                        one.connection = ClientConnection()
+                    kept.append(await one.send(frame))
+                kept.append(await one.send(frame))
+        assert replies[0] == replies[1]
+        errors = [answer(reply).error_code for reply in replies[0]]
+        assert errors == [0, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR] * 2
+        assert known.known_count == 2
+
+
+class Producer:
+    """Frames by chance: what producers send, now and then what they should not."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._version = self._random.choice((9, 11, BY_NAME, BY_ID, BY_ID))
+        self._sequences: dict[tuple[str, int], int] = {}
+
+    def frame(self, topic: str) -> bytes:
+        choose = self._random
+        partition = choose.choice((0, 0, 0, 1, 2, 7))
+        version = self._version if choose.randrange(20) else choose.randrange(9, 14)
+        return produce_frame(
+            self._records(topic, partition),
+            topic=topic,
+            partition=partition,
+            version=version,
+            acks=choose.choice((-1,) * 9 + (1, 0, 5)),
+            client_id=choose.choice(("client",) * 8 + (None, "klient")),
+            correlation_id=choose.randrange(-(2**31), 2**31),
+            transactional_id=choose.choice((None,) * 9 + ("application",)),
+        )
+
+    def _records(self, topic: str, partition: int) -> bytes | None:
+        choose = self._random
+        values = [choose.randbytes(choose.choice((0, 1, 20, 200))) for _ in range(choose.randrange(1, 9))]
+        timestamp_ms = NOW_MS + choose.choice((0, -5, 7, 10**10))
+        plain = batch(*values, timestamp_ms=timestamp_ms, codec=choose.choice((Codec.NONE, Codec.ZSTD, Codec.GZIP)))
+        match choose.randrange(16):
+            case 0:
+                return choose.choice((None, b"", plain[:-1], plain[:40], plain * 2, bytes(70)))
+            case 1:
+                changed = bytearray(plain)
+                changed[choose.randrange(len(changed))] ^= 1 << choose.randrange(8)
+                return bytes(changed)
+            case 2:
+                return batch(*values, is_transactional=True, producer_id=3, producer_epoch=0, base_sequence=0)
+            case 3 | 4 | 5 | 6:
+                key = (topic, partition)
+                sequence = max(0, self._sequences.get(key, 0) + choose.choice((0, 0, 0, 0, 0, -1, 1)))
+                self._sequences[key] = sequence + len(values)
+                return batch(*values, producer_id=5, producer_epoch=0, base_sequence=sequence)
+        return plain
+
+
+@pytest.mark.parametrize("flush_messages", [1, 2**31 - 1], ids=["durable", "page cache"])
+@pytest.mark.parametrize("seed", range(4))
+async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
+    tmp_path: Path, seed: int, flush_messages: int
+) -> None:
+    producer = Producer(seed)
+    choose = random.Random(-1 - seed)
+    configs = ({"message.timestamp.type": "LogAppendTime"}, {"max.message.bytes": "300"}, {"compression.type": "gzip"})
+    settings = {"log_flush_interval_messages": flush_messages}
+    async with served(tmp_path / "a", **settings) as known, served(tmp_path / "b", **settings) as decoded:
+        both = (known, decoded)
+        for _ in range(STEPS_COUNT):
+            topic = choose.choice((*TOPICS, "orders", "orders", "orders", "missing"))
+            config = choose.choice(configs)
+            before_offset = choose.randrange(4)
+            step = choose.randrange(20)
+            frame = request_frame(4, "client", ApiVersionsRequest(), 3) if step == 5 else producer.frame(topic)
+            decoded.connection = ClientConnection()
+            for one in both:
+                topics, clock = one.broker.topics, one.broker.clock
+                if step == 0 and topic in TOPICS:
+                    await topics.delete(topic)
+                    await one.broker.create_topic(topic, 3)
+                elif step == 1 and topic in TOPICS:
+                    await topics.alter_configs(topic, config)
+                elif step == 2:
+                    topics.delete_records({TopicPartition(topic, 0): before_offset})
+                elif step == 3:
+                    clock.time_ms += before_offset
+            assert await known.send(frame, topic) == await decoded.send(frame, topic)
+        assert known.stored() == decoded.stored()
+        assert decoded.known_count == 0
+        assert known.known_count >= STEPS_COUNT // 15
