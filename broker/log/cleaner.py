@@ -19,7 +19,8 @@ from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encod
 from broker.log.compaction import CleanedTransactions, LastRecord, OffsetMap, RetentionRules
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_replay import usable_transaction_index
-from broker.log.segment import MAX_RELATIVE_OFFSET, Segment, file_name
+from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from broker.log.segment_files import file_name
 from broker.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX, TRANSACTIONS_CLEANED_SUFFIX, finish_swap
 from broker.log.tail_check import checked_batches
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry

@@ -22,8 +22,9 @@ from broker.log.checkpoints import (
 )
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot, encode_snapshot
-from broker.log.segment import Segment, file_name
+from broker.log.segment import Segment
 from broker.log.segment_checksums import SegmentChecksums, content_record
+from broker.log.segment_files import file_name
 
 log = structlog.get_logger(__name__)
 

@@ -30,7 +30,8 @@ from broker.log.results import (
     RecordError,
     TimestampedOffset,
 )
-from broker.log.segment import EMPTY, CorruptTransactionIndexError, Segment
+from broker.log.segment import EMPTY, Segment
+from broker.log.segment_files import CorruptTransactionIndexError
 from broker.log.swept_log import SweptLog
 from broker.log.transaction_index import TransactionIndexEntry
 from broker.log.verification import VerificationGuard

@@ -13,7 +13,8 @@ import structlog
 from broker.log.batch_scan import scan_whole
 from broker.log.partition_files import PartitionFiles
 from broker.log.producer_state import ProducerState
-from broker.log.segment import CorruptTransactionIndexError, Segment
+from broker.log.segment import Segment
+from broker.log.segment_files import CorruptTransactionIndexError, SegmentFiles
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
 from protocol.record_batch import BatchHeader, RecordBatch, read_end_transaction_marker, read_header
 
@@ -79,7 +80,9 @@ def _reader(segment: Segment, position: int, header: BatchHeader) -> Callable[[]
     return read_batch
 
 
-def usable_transaction_index(files: PartitionFiles, segments: Sequence[Segment], segment: Segment) -> TransactionIndex:
+def usable_transaction_index(
+    files: PartitionFiles, segments: Sequence[Segment], segment: SegmentFiles
+) -> TransactionIndex:
     """A segment's index, made anew first if its file cannot be right. Raises StorageError."""
     try:
         return segment.transaction_index
@@ -89,7 +92,7 @@ def usable_transaction_index(files: PartitionFiles, segments: Sequence[Segment],
         return segment.transaction_index
 
 
-def rebuild_transaction_index(files: PartitionFiles, segments: Sequence[Segment], segment: Segment) -> None:
+def rebuild_transaction_index(files: PartitionFiles, segments: Sequence[Segment], segment: SegmentFiles) -> None:
     """Make the index of one segment anew, from the log and the state before it, and put it in place. Raises
     StorageError."""
     producers = ProducerState()

@@ -28,7 +28,8 @@ from broker.log.log_segments import LogSegments
 from broker.log.partition_files import INDEX_SUFFIXES, PartitionFiles
 from broker.log.producer_replay import replay, replay_batch, usable_transaction_index
 from broker.log.producer_state import ProducerState
-from broker.log.segment import Segment, file_name
+from broker.log.segment import Segment
+from broker.log.segment_files import file_name
 from broker.log.steps import Steps
 from broker.log.swap import finish_swaps
 from broker.log.tail_check import checked_batches, find_valid_batch

@@ -16,7 +16,7 @@ import structlog
 
 from broker.log.batch_scan import scan_batches
 from broker.log.partition_files import INDEX_SUFFIXES, PartitionFiles
-from broker.log.segment import file_name
+from broker.log.segment_files import file_name
 
 log = structlog.get_logger(__name__)
 
