@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from broker.disk import StorageError
 from broker.file_slice import FileSlice, sendable
 from broker.handlers.api import CloseConnection
-from broker.long_polls import Frame, PendingReply
+from broker.long_polls import PendingReply, Reply
 from broker.receive_buffer import Receiver
 from protocol.primitives import Buffer, DecodeError
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from broker.receive_buffer import BufferPool
 
 MINIMUM_FRAME_BYTES = 8  # api key, api version, correlation id
-
-Reply = Frame | None
-"""The chunks of one reply frame, length prefix included; None when the client expects no reply."""
 
 
 class ConnectionLimits(Protocol):

@@ -17,7 +17,7 @@ from broker.coordinator import CoordinatorRefusal
 from broker.disk import StorageError
 from broker.handlers import APIS, Api, CloseConnection, RequestContext, Services
 from broker.handlers.api_versions import unsupported_version_reply
-from broker.long_polls import LongPoll, PendingReply
+from broker.long_polls import LongPoll, PendingReply, Reply
 from broker.quotas.client_quotas import ClientQuotas, RequestMeter
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -27,7 +27,7 @@ from protocol.primitives import RECORDS
 from protocol.schema import DecodeError, decode, schema_of
 
 if TYPE_CHECKING:
-    from broker.connection import Connection, Reply
+    from broker.connection import Connection
     from broker.handlers.produce_templates import ProduceTemplates
 
 log = structlog.get_logger(__name__)

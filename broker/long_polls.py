@@ -20,6 +20,9 @@ from protocol.primitives import Buffer
 
 Response = TypeVar("Response")
 Frame = Sequence[Buffer | FileSlice]
+"""The chunks of one reply, length prefix included."""
+Reply = Frame | None
+"""None when the client expects no reply."""
 
 DELIVERED_FIRST_COUNT = 4
 """As many answers leave before the replies to who caused them; what thousands wait for must not delay its writer."""

@@ -44,9 +44,9 @@ from protocol.record_batch import TRANSACTIONAL_BIT
 from protocol.schema import encode
 
 if TYPE_CHECKING:
-    from broker.connection import Reply
     from broker.handlers.api import Services
     from broker.log.partition_log import PartitionLog
+    from broker.long_polls import Reply
 
 FIRST_FLEXIBLE_VERSION = 9
 MAXIMUM_COUNT = 128

@@ -11,10 +11,8 @@ from typing import NamedTuple
 
 import structlog
 
-from broker.disk import Disk
 from broker.file_slice import FileSlice
 from broker.log.batch_scan import DamagedLogError, damaged
-from broker.log.segment_checksums import SegmentChecksums
 from broker.log.segment_files import SegmentFiles
 from protocol.record_batch import HEADER_BYTES
 
@@ -27,7 +25,6 @@ SMALL_READ_BYTES = 64 * 1024  # read whoever asks, with what lies around; more t
 _WALK = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
 _LENGTH_OVERHEAD = 12
 _SMALLEST_LENGTH = HEADER_BYTES - _LENGTH_OVERHEAD
-_NOT_APPENDED_TO = 2**63 - 1  # above all offsets
 
 
 class SegmentRead(NamedTuple):
@@ -52,33 +49,7 @@ class SegmentLimits(NamedTuple):
 class Segment(SegmentFiles):
     """A segment of a log. All but the last of a log are sealed: nothing is appended to them any more."""
 
-    __slots__ = ("_last_batch_offset", "_last_batch_position")
-
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        base_offset: int,
-        *,
-        next_offset: int,
-        index_interval_bytes: int,
-        has_transaction_index: bool = False,
-        log_suffix: str = ".log",
-        checksums: SegmentChecksums | None = None,
-    ) -> None:
-        super().__init__(
-            disk,
-            directory,
-            base_offset,
-            next_offset=next_offset,
-            index_interval_bytes=index_interval_bytes,
-            has_transaction_index=has_transaction_index,
-            log_suffix=log_suffix,
-            checksums=checksums,
-        )
-        # Of the batch appended last, which readers at the end of the log ask for next: above which offset it begins.
-        self._last_batch_offset = _NOT_APPENDED_TO
-        self._last_batch_position = 0
+    __slots__ = ()
 
     # Append
 
@@ -125,11 +96,6 @@ class Segment(SegmentFiles):
         return (
             first_timestamp_ms is None or max_timestamp_ms < 0 or max_timestamp_ms - first_timestamp_ms <= limits.age_ms
         )
-
-    def truncate(self, position: int) -> None:
-        """Cut the log file; the indexes must be rebuilt afterwards."""
-        super().truncate(position)
-        self._last_batch_offset = _NOT_APPENDED_TO
 
     # Read
 

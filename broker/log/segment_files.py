@@ -19,6 +19,7 @@ from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
 log = structlog.get_logger(__name__)
 
 NO_TIMESTAMP = -1
+_NOT_APPENDED_TO = 2**63 - 1  # above all offsets
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -52,6 +53,8 @@ class SegmentFiles:
         "_first_timestamp_ms",
         "_index_interval_bytes",
         "_indexes_were_read",
+        "_last_batch_offset",
+        "_last_batch_position",
         "_max_timestamp_ms",
         "_offset_index",
         "_offset_of_max_timestamp",
@@ -86,6 +89,9 @@ class SegmentFiles:
         self.log: LogFile = disk.open(self.path(log_suffix))
         self._index_interval_bytes = index_interval_bytes
         self._bytes_since_index_entry = 0
+        # Of the batch appended last, which readers at the end of the log ask for next: above which offset it begins.
+        self._last_batch_offset = _NOT_APPENDED_TO
+        self._last_batch_position = 0
         self._first_timestamp_ms: int | None = None
         self._max_timestamp_ms: int | None = None
         self._offset_of_max_timestamp = base_offset
@@ -384,6 +390,7 @@ class SegmentFiles:
     def truncate(self, position: int) -> None:
         """Cut the log file; the indexes must be rebuilt afterwards."""
         self.log.truncate(position)
+        self._last_batch_offset = _NOT_APPENDED_TO
 
     def close(self) -> None:
         self.log.close()

@@ -22,8 +22,8 @@ from scripts.benchmarks.kafka import KafkaSubject
 from scripts.benchmarks.limit import LimitSubject
 from scripts.benchmarks.memory import FilledMemory
 from scripts.benchmarks.peer import PeerSubject
-from scripts.benchmarks.ratios import Ratio, comparison_table, ratios
-from scripts.benchmarks.results import MOST_COMPANY, Result, as_json, machine, merged
+from scripts.benchmarks.ratios import comparison_table, ratios
+from scripts.benchmarks.results import MOST_COMPANY, Ratio, Result, as_json, machine, merged
 from scripts.benchmarks.runner import Runner
 from scripts.benchmarks.table import FIGURES
 

@@ -4,40 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich import box
 from rich.console import Group
 from rich.table import Table
 
 from scripts.benchmarks.figures import OURS, REFERENCE, Figure, RatioTarget, Target
-from scripts.benchmarks.results import Result, readable
+from scripts.benchmarks.results import Ratio, Result, readable
 
 QUANTITY_WIDTH = 26
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """One quantity of a subject divided by that of the reference in the same round, for all rounds."""
-
-    figure: str
-    subject: str
-    reference: str
-    case: str
-    quantity: str
-    values: tuple[float, ...]
-    targets: tuple[RatioTarget, ...] = ()
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.values)
-
-    @property
-    def verdict(self) -> str:
-        """`met`, `missed`, or nothing where there is no target."""
-        if not self.targets:
-            return ""
-        return "met" if all(target.is_met(self.median) for target in self.targets) else "missed"
 
 
 def ratios(figure: Figure, results: Sequence[Result]) -> list[Ratio]:

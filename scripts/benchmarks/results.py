@@ -14,15 +14,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import confluent_kafka
 
 from scripts.apache_kafka import KAFKA_VERSION
 from scripts.benchmarks.figures import DURABLE, PAGE_CACHE, Figure, RatioTarget, Sample, Target
-
-if TYPE_CHECKING:
-    from scripts.benchmarks.ratios import Ratio
 
 MOST_COMPANY = 0.5
 """Processes per core that may be busy with other things before figures of time mean little."""
@@ -50,6 +47,30 @@ class Result:
         if self.target is None:
             return ""
         return "met" if self.target.is_met(self.median) else "missed"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One quantity of a subject divided by that of the reference in the same round, for all rounds."""
+
+    figure: str
+    subject: str
+    reference: str
+    case: str
+    quantity: str
+    values: tuple[float, ...]
+    targets: tuple[RatioTarget, ...] = ()
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def verdict(self) -> str:
+        """`met`, `missed`, or nothing where there is no target."""
+        if not self.targets:
+            return ""
+        return "met" if all(target.is_met(self.median) for target in self.targets) else "missed"
 
 
 def summarize(figure: Figure, subject: str, rounds: Iterable[Iterable[Sample]]) -> list[Result]:

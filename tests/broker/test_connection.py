@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.connection import Connection, Reply
+from broker.connection import Connection
 from broker.file_slice import FileSlice
 from broker.handlers.api import CloseConnection
-from broker.long_polls import LongPoll, LongPolls, PendingReply
+from broker.long_polls import LongPoll, LongPolls, PendingReply, Reply
 from broker.receive_buffer import BufferPool
 from tests.simulation import loop as virtual_time
 from tests.support.counted_file import CountedFile
