@@ -18,7 +18,7 @@ from broker.log.partition_log import PartitionLog
 from broker.share.acknowledgements import read_acknowledgements
 from broker.share.coordinator import SharePartitionKey
 from broker.share.led_partitions import LedSharePartition, LendingTerms, Lent
-from broker.share.partition import Acknowledgement, AcquireMode, Refusal
+from broker.share.partition import AcquireMode, Refusal
 from broker.share.sessions import CLOSE_EPOCH, OPEN_EPOCH, ShareSession, TopicIdPartition
 from protocol.errors import ErrorCode
 from protocol.messages.share_fetch import (
@@ -79,9 +79,10 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
         TopicIdPartition(topic.topic_id, partition.partition_index): partition
         for topic in request.topics
         for partition in topic.partitions
-        if partition.acknowledgement_batches
     }
-    outcomes = await _acknowledge(context, group_id, member_id, said, is_renewal=request.is_renew_ack)
+    outcomes: Outcomes = {}
+    if any(partition.acknowledgement_batches for partition in said.values()):
+        outcomes = await _acknowledge(context, group_id, member_id, said, is_renewal=request.is_renew_ack)
     answers: dict[TopicIdPartition, ShareFetchPartitionData] = {}
     if request.share_session_epoch == CLOSE_EPOCH:
         shares.close_session(group_id, member_id)
@@ -364,41 +365,48 @@ async def _acknowledge(
     *,
     is_renewal: bool,
 ) -> dict[TopicIdPartition, Refusal]:
-    """Take in all that is said, then wait until it is durable. What runs before the wait runs in request order."""
+    """Take in all that is said, then wait until it is durable. What runs before the wait runs in request order.
+
+    A partition that is listed with nothing to say of it has an outcome only where something was taken in of another.
+    """
     services = context.services
     outcomes: dict[TopicIdPartition, Refusal] = {}
+    listed: list[TopicIdPartition] = []
+    is_anything_said = False
     for partition, of_partition in said.items():
         acknowledgements = read_acknowledgements(
             of_partition.acknowledgement_batches,
             knows_renewal=context.api_version >= FIRST_VERSION_WITH_RENEWAL,
             is_renewal=is_renewal,
         )
-        outcomes[partition] = _take_in(services, group_id, member_id, partition, acknowledgements)
+        refusal = _wrong_partition(services, partition, is_understood=acknowledgements is not None)
+        if refusal is not None:
+            outcomes[partition] = refusal
+        elif acknowledgements:
+            outcomes[partition] = services.shares.acknowledge(group_id, member_id, partition, acknowledgements)
+            is_anything_said = True
+        else:
+            listed.append(partition)
     waiting = [partition for partition, outcome in outcomes.items() if outcome.error is ErrorCode.NONE]
     errors = await asyncio.gather(*(services.shares.durable(group_id, partition) for partition in waiting))
     for partition, error in zip(waiting, errors, strict=True):
         if error is not ErrorCode.NONE:
             outcomes[partition] = Refusal(error, "")
+    if is_anything_said:
+        outcomes |= dict.fromkeys(listed, NONE)
     return outcomes
 
 
-def _take_in(
-    services: Services,
-    group_id: str,
-    member_id: str,
-    partition: TopicIdPartition,
-    acknowledgements: list[Acknowledgement] | None,
-) -> Refusal:
+def _wrong_partition(services: Services, partition: TopicIdPartition, *, is_understood: bool) -> Refusal | None:
+    """Why nothing that is said of a partition is even looked at."""
     topic = services.topics.metadata.get_by_id(partition.topic_id)
     if topic is None:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "")
-    if acknowledgements is None:
+    if not is_understood:
         return Refusal(ErrorCode.INVALID_REQUEST, "")
     if not 0 <= partition.partition < topic.partition_count:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-    if not acknowledgements:
-        return NONE
-    return services.shares.acknowledge(group_id, member_id, partition, acknowledgements)
+    return None
 
 
 Answer = TypeVar("Answer")

@@ -37,8 +37,6 @@ class Span(NamedTuple):
     """Neighbouring records in one state; both offsets inclusive.
 
     delivery_count:  how often they were lent; 0 for records that never were, among them offsets without a record.
-    member_id, lock_deadline_ms: who has them, and until when, while they are acquired.
-    is_unknown:      whether they were lent when what was known of them was lost.
     batch_first_offset, batch_last_offset: of the records that were lent together when these were for the first time.
     member_id, lock_deadline_ms: who has them, and until when, while they are acquired.
     is_unknown:      whether what was known of them was lost: they may have been lent before.
@@ -62,10 +60,6 @@ class Span(NamedTuple):
     def is_absent(self) -> bool:
         """Whether the log has no such records: they were passed over without ever being lent."""
         return self.state is RecordState.ARCHIVED and self.delivery_count == 0
-
-    @property
-    def is_whole_batch(self) -> bool:
-        return (self.first_offset, self.last_offset) == (self.batch_first_offset, self.batch_last_offset)
 
     def within(self, first_offset: int, last_offset: int) -> Span:
         """The part of the span in a range that it overlaps."""
@@ -107,6 +101,11 @@ class InFlight:
         return len(self._spans)
 
     @property
+    def first_offset(self) -> int | None:
+        """The first record; None when nothing is in flight."""
+        return self._spans[0].first_offset if self._spans else None
+
+    @property
     def end_offset(self) -> int | None:
         """The offset after the last record; None when nothing is in flight."""
         return self._spans[-1].last_offset + 1 if self._spans else None
@@ -146,16 +145,6 @@ class InFlight:
     def put(self, span: Span) -> None:
         """Replace the span that begins and ends where this one does."""
         self._spans[bisect_right(self._spans, span.first_offset, key=_first_offset) - 1] = span
-
-    def drop_before(self, offset: int) -> None:
-        """Forget records below an offset."""
-        spans = self._spans
-        dropped_count = 0
-        while dropped_count < len(spans) and spans[dropped_count].last_offset < offset:
-            dropped_count += 1
-        del spans[:dropped_count]
-        if spans and spans[0].first_offset < offset:
-            spans[0] = spans[0]._replace(first_offset=offset)
 
     def drop_done(self) -> int | None:
         """Forget the records at the head that are done with; the offset after the last of them, None if there was

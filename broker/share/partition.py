@@ -2,7 +2,8 @@
 
 The share-partition start offset is the first record that is not done with; everything from there up to the end offset
 is in flight: available again, lent to a member for a while, or done with behind one that is not. A decision about
-records that has to be kept is a `Transition`: it is written down first, and made only then.
+records that has to be kept is a `Transition`: it is written down first, and made only then. Only then the start moves,
+too: what was passed over unseen, and what the log has lost meanwhile, is known until a member has said something.
 Source: KIP-932, KIP-1206 (acquire modes), KIP-1222 (renewal); Kafka's SharePartition.
 """
 
@@ -136,7 +137,7 @@ class SharePartition:
     def end_offset(self) -> int:
         """The first record that was never lent."""
         end_offset = self._in_flight.end_offset
-        return self.start_offset if end_offset is None else end_offset
+        return self.start_offset if end_offset is None else max(self.start_offset, end_offset)
 
     @property
     def in_flight_count(self) -> int:
@@ -201,7 +202,9 @@ class SharePartition:
         if goes_on and remaining_count > 0 and last_offset >= self.end_offset:
             acquired += self._acquire_new(borrowing, batches, remaining_count, batch_size)
         acquired = self._without_aborted(acquired, aborted)
-        self._advance()
+        if self.in_flight_count >= limits.partition_max_record_locks and self._is_all_done():
+            # There is no room for more, and nobody who could say something that makes some.
+            self._advance()
         return acquired
 
     def _acquire_again(
@@ -283,14 +286,13 @@ class SharePartition:
         self, borrowing: _Borrowing, batches: Sequence[OffsetRange], maximum_count: int, batch_size: int
     ) -> list[Acquired]:
         """Lend records beyond the end."""
-        end_offset = self.end_offset
-        new = [batch for batch in batches if batch.last_offset >= end_offset]
-        first_offset = max(new[0].first_offset, end_offset)
-        if first_offset > end_offset:
-            if len(self._in_flight):
-                self._append(end_offset, first_offset - 1, RecordState.ARCHIVED)
-            else:
-                self.start_offset = first_offset
+        new = [batch for batch in batches if batch.last_offset >= self.end_offset]
+        first_offset = max(new[0].first_offset, self.end_offset)
+        known_end_offset = self._in_flight.end_offset
+        if known_end_offset is None:
+            self.start_offset = first_offset
+        elif known_end_offset < first_offset:
+            self._append(known_end_offset, first_offset - 1, RecordState.ARCHIVED)
         wanted_last_offset = min(first_offset + maximum_count - 1, new[-1].last_offset)
         last_offset = _end_of_batch(wanted_last_offset, new)
         if borrowing.mode is AcquireMode.RECORD_LIMIT:
@@ -388,7 +390,7 @@ class SharePartition:
 
                 changed = draft.change(first_offset, last_offset, become)
                 state_batches += [_state_batch(span) for span in changed if span.state is not RecordState.ACQUIRED]
-        return _transition(draft, state_batches)
+        return self._transition(draft, state_batches)
 
     def release(self, member_id: str, limits: ShareLimits) -> Transition | None:
         """What the end of a member's session makes of the records that it still has; None when it has none."""
@@ -403,10 +405,19 @@ class SharePartition:
         state_batches = []
         for span in self._in_flight:
             if span.state is RecordState.ACQUIRED and is_over(span):
-                released = span.given_back(_becomes(AcknowledgeType.RELEASE, span, limits))
+                is_deleted = span.last_offset < self.start_offset
+                released = span.given_back(
+                    RecordState.ARCHIVED if is_deleted else _becomes(AcknowledgeType.RELEASE, span, limits)
+                )
                 draft.put(released)
                 state_batches.append(_state_batch(released))
-        return _transition(draft, state_batches) if state_batches else None
+        return self._transition(draft, state_batches) if state_batches else None
+
+    def _transition(self, draft: InFlight, state_batches: list[StateBatch]) -> Transition:
+        done_counts = (
+            span.record_count for span in draft if span.state.is_terminal and span.first_offset >= self.start_offset
+        )
+        return Transition(draft, state_batches, sum(done_counts))
 
     def make(self, transition: Transition) -> None:
         """Make a transition, in the step in which it was decided."""
@@ -414,18 +425,23 @@ class SharePartition:
         self._advance()
 
     def log_start_moved(self, log_start_offset: int) -> bool:
-        """Records below the log's start are gone, whoever has them; whether that is news."""
+        """Records below the log's start are not lent again; whether that is news. Who has some of them keeps them in
+        flight, and with them all that lies behind, until they come back."""
         if log_start_offset <= self.start_offset:
             return False
-        self._in_flight.drop_before(log_start_offset)
+        first_offset = self._in_flight.first_offset
+        if first_offset is not None:
+            self._archive_available(first_offset, log_start_offset - 1)
         self.start_offset = log_start_offset
-        self._advance()
         return True
+
+    def _is_all_done(self) -> bool:
+        return all(span.state.is_terminal for span in self._in_flight)
 
     def _advance(self) -> None:
         after = self._in_flight.drop_done()
         if after is not None:
-            self.start_offset = after
+            self.start_offset = max(self.start_offset, after)
 
 
 def _check_lent(draft: InFlight, member_id: str, first_offset: int, last_offset: int) -> Refusal | None:
@@ -475,10 +491,6 @@ def _state_batch(span: Span) -> StateBatch:
     )
 
 
-def _transition(draft: InFlight, state_batches: list[StateBatch]) -> Transition:
-    return Transition(draft, state_batches, sum(span.record_count for span in draft if span.state.is_terminal))
-
-
 def _throttle_threshold(delivery_count_limit: int) -> int:
     """From how many deliveries on records are lent in ever smaller numbers, so that one that breaks its readers is
     found: half of a batch, then a quarter, and so on, and for the last time alone."""
@@ -493,8 +505,6 @@ def _throttled_count(span: Span, delivery_count_limit: int) -> int:
 def _is_isolated(spans: Sequence[Span], borrowing: _Borrowing) -> bool:
     """Whether records that were lent together have come back so often that they are not lent along with others."""
     threshold = _throttle_threshold(borrowing.limits.delivery_count_limit)
-    if spans[0].is_whole_batch:
-        return spans[0].delivery_count >= threshold
     return any(span.state is RecordState.AVAILABLE and span.delivery_count >= threshold for span in spans)
 
 

@@ -11,7 +11,15 @@ import pytest
 from broker.log.verification import VerificationGuard
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
-from protocol.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchForgottenTopic, ShareFetchRequest
+from protocol.messages.share_fetch import (
+    ShareAcknowledgeRequest,
+    ShareFetchAcknowledgementBatch,
+    ShareFetchForgottenTopic,
+    ShareFetchPartition,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    ShareFetchTopic,
+)
 from protocol.record_batch import Record, build_batch
 from tests.support.share_broker import ShareBroker, lent, only_partition, running_share_broker
 
@@ -56,6 +64,31 @@ async def test_a_fetch_acknowledges_on_the_way(broker: ShareBroker, member: str)
     assert only_partition(response).acknowledge_error_code == ErrorCode.NONE
     response = await broker.fetch(member, 2, (0, 10, [ACCEPT]))
     assert only_partition(response).acknowledge_error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_what_a_fetch_lists_is_answered_along_with_what_it_acknowledges(broker: ShareBroker, member: str) -> None:
+    await broker.create("returns")
+    await broker.join("b", ["returns"])
+
+    async def answered_topics(epoch: int, *batches: ShareFetchAcknowledgementBatch) -> set[bytes]:
+        listed = [
+            ShareFetchTopic(broker.topic_id("orders"), [ShareFetchPartition(0, list(batches))]),
+            ShareFetchTopic(broker.topic_id("returns"), [ShareFetchPartition(0)]),
+        ]
+        request = ShareFetchRequest("g", member, epoch, max_records=500, batch_size=500, topics=listed)
+        response: ShareFetchResponse = await broker.call(request)
+        return {topic.topic_id for topic in response.responses}
+
+    orders, returns = broker.topic_id("orders"), broker.topic_id("returns")
+    assert await answered_topics(0) == {orders, returns}
+    assert await answered_topics(1) == set()
+    assert await answered_topics(2, ShareFetchAcknowledgementBatch(0, 0, [ACCEPT])) == {orders, returns}
+    assert await answered_topics(3, ShareFetchAcknowledgementBatch(0, 0, [7])) == {orders}
+
+
+async def test_an_acknowledgement_that_says_nothing_is_not_answered(broker: ShareBroker, member: str) -> None:
+    await broker.fetch(member, 0)
+    assert (await broker.acknowledge(member, 1)).responses == []
 
 
 async def test_no_more_records_than_asked_for_in_record_limit_mode(broker: ShareBroker, member: str) -> None:

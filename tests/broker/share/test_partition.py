@@ -136,9 +136,23 @@ def test_no_more_is_lent_when_enough_is_in_flight() -> None:
 def test_records_of_aborted_transactions_are_done_with_unseen() -> None:
     lender = Lender(log_end_offset=30)
     assert lender.fetch(aborted=(OffsetRange(0, 9), OffsetRange(20, 29))) == [(10, 19, 1)]
-    assert lender.partition.start_offset == 10
+    assert lender.partition.start_offset == 0
     assert lender.acknowledge((10, 19, [ACCEPT])) is ErrorCode.NONE
     assert lender.partition.start_offset == lender.partition.end_offset == 30
+
+
+def test_aborted_records_move_the_start_once_something_is_acknowledged() -> None:
+    lender = Lender(log_end_offset=20)
+    assert lender.fetch(aborted=(OffsetRange(0, 9),)) == [(10, 19, 1)]
+    assert lender.acknowledge((5, 9, [ACCEPT])) is ErrorCode.INVALID_RECORD_STATE
+    assert lender.acknowledge((10, 14, [ACCEPT])) is ErrorCode.NONE
+    assert lender.partition.start_offset == 15
+
+
+def test_aborted_records_alone_do_not_stop_a_group_that_may_have_no_more_in_flight() -> None:
+    lender = Lender(limits=ShareLimits(partition_max_record_locks=10), log_end_offset=20)
+    assert lender.fetch(maximum_count=10, aborted=(OffsetRange(0, 9),)) == []
+    assert lender.fetch() == [(10, 19, 1)]
 
 
 def test_a_batch_that_compaction_took_away_holds_nothing_up() -> None:
@@ -146,7 +160,8 @@ def test_a_batch_that_compaction_took_away_holds_nothing_up() -> None:
     lender.fetch(maximum_count=30)
     assert lender.acknowledge((0, 9, [RELEASE]), (10, 29, [ACCEPT])) is ErrorCode.NONE
     assert lender.fetch(batches=[OffsetRange(30, 39)]) == [(30, 39, 1)]
-    assert lender.partition.start_offset == 30
+    assert lender.acknowledge((30, 34, [ACCEPT])) is ErrorCode.NONE
+    assert lender.partition.start_offset == 35
 
 
 # Acknowledging
@@ -322,6 +337,34 @@ def test_records_that_the_log_no_longer_has_are_done_with() -> None:
     assert lender.acknowledge((0, 19, [ACCEPT])) is ErrorCode.NONE
     lender.partition.log_start_moved(50)
     assert lender.fetch(maximum_count=10) == [(50, 59, 1)]
+
+
+def test_who_has_records_that_the_log_lost_holds_up_the_start_until_they_come_back() -> None:
+    lender = Lender()
+    lender.fetch("a", maximum_count=10)
+    lender.partition.log_start_moved(50)
+    assert lender.acknowledge((100, 102, [ACCEPT])) is ErrorCode.INVALID_REQUEST
+    assert lender.fetch("b", maximum_count=10) == [(50, 59, 1)]
+    assert lender.acknowledge((50, 59, [ACCEPT]), member="b") is ErrorCode.NONE
+    assert lender.partition.start_offset == 50
+    assert lender.acknowledge((50, 59, [ACCEPT]), member="b") is ErrorCode.INVALID_RECORD_STATE
+    transition = lender.partition.release("a", lender.limits)
+    assert transition is not None
+    assert [batch.delivery_state for batch in transition.state_batches] == [RecordState.ARCHIVED]
+    assert transition.delivery_complete_count == 10
+    lender.partition.make(transition)
+    assert lender.partition.start_offset == lender.partition.end_offset == 60
+
+
+def test_what_is_lent_to_another_for_the_third_time_does_not_keep_back_what_lies_behind_it() -> None:
+    lender = Lender(log_end_offset=30)
+    assert lender.fetch("a", batch_size=10) == [(0, 9, 1), (10, 19, 1), (20, 29, 1)]
+    lender.acknowledge((10, 19, [RELEASE]), member="a")
+    assert lender.fetch("b") == [(10, 19, 2)]
+    lender.acknowledge((10, 19, [RELEASE]), member="b")
+    assert lender.fetch("b") == [(10, 19, 3)]
+    lender.acknowledge((0, 9, [RELEASE]), (20, 29, [RELEASE]), member="a")
+    assert lender.fetch("c") == [(0, 9, 2), (20, 29, 2)]
 
 
 # All of it
