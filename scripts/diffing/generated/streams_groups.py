@@ -42,7 +42,7 @@ from protocol.streams_topology import (
     StreamsTopicInfo,
 )
 from scripts.diffing.exchange import ATTEMPTS, GROUP, PAUSE_S, Exchange
-from scripts.diffing.generated.share_groups import ordered_id
+from scripts.diffing.generated.member_ids import ordered_id
 from scripts.diffing.generated.steps import Steps
 
 STEPS_COUNT: Final = 60
