@@ -92,6 +92,8 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
             # It was opened anew, or closed, while this waited: what is lent now is lent to a later request.
             return share_fetch_failed(request, ErrorCode.INVALID_SHARE_SESSION_EPOCH, version)
         for partition, lent in found.items():
+            if lent.is_exhausted:
+                continue
             is_due = session.has_to_answer(
                 partition, has_records=bool(lent.acquired), has_error=lent.error is not ErrorCode.NONE
             )

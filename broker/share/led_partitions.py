@@ -44,13 +44,15 @@ DONE = Refusal(ErrorCode.NONE, "")
 class Lent(NamedTuple):
     """Records lent to a member, with the bytes of the batches that they are in; or why there are none.
 
-    ends_wait: whether the member is to be answered, even if there is nothing in it for it.
+    ends_wait:    whether the member is to be answered, even if there is nothing in it for it.
+    is_exhausted: whether as much is lent as may be at a time: the partition is left out of an answer without records.
     """
 
     records: memoryview = NOTHING
     acquired: Sequence[Acquired] = ()
     error: ErrorCode = ErrorCode.NONE
     ends_wait: bool = False
+    is_exhausted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,9 @@ class LedSharePartition:
         come again."""
         limits = self._limits(self.key.group_id)
         offset = self._next_fetch_offset()
-        if offset is None or maximum_count <= 0:
+        if offset is None:
+            return Lent(is_exhausted=True)
+        if maximum_count <= 0:
             return Lent()
         found = self.log.read(offset, maximum_bytes, isolation=terms.isolation, minimum_one_batch=minimum_one_batch)
         if found.error is ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -86,6 +86,18 @@ async def test_what_a_fetch_lists_is_answered_along_with_what_it_acknowledges(br
     assert await answered_topics(3, ShareFetchAcknowledgementBatch(0, 0, [7])) == {orders}
 
 
+async def test_a_partition_of_which_enough_is_lent_is_left_out_until_it_has_something(
+    broker: ShareBroker, member: str
+) -> None:
+    await broker.configure("g", share_partition_max_record_locks="100")
+    await broker.produce("orders", 90)
+    await broker.produce("orders", 1)
+    assert lent(await broker.fetch(member, 0)) == [(0, 99, 1)]
+    assert (await broker.fetch("b", 0)).responses == []
+    await broker.acknowledge(member, 1, (0, 0, [ACCEPT]))
+    assert lent(await broker.fetch("b", 1)) == [(100, 100, 1)]
+
+
 async def test_an_acknowledgement_that_says_nothing_is_not_answered(broker: ShareBroker, member: str) -> None:
     await broker.fetch(member, 0)
     assert (await broker.acknowledge(member, 1)).responses == []

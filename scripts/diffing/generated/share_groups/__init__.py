@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from scripts.diffing.exchange import Exchange
-from scripts.diffing.generated.share_groups.groups import JOIN, LEAVE, ShareGroups
+from scripts.diffing.generated.share_groups.groups import JOIN, LEAVE, MEMBERLESS, ShareGroups
 from scripts.diffing.generated.share_groups.sessions import Sessions
 from scripts.diffing.generated.share_groups.topics import SharedTopics
 from scripts.diffing.generated.steps import Steps
@@ -36,6 +36,7 @@ class _Run:
             (6, topics.produce_in_transaction),
             (4, topics.end_transaction),
             (24, sessions.fetch_any),
+            (4, self.wait_for_others),
             (20, sessions.acknowledge_any),
             (7, groups.heartbeat),
             (5, groups.describe_offsets),
@@ -54,10 +55,27 @@ class _Run:
             groups.describe(group)
             groups.offsets_of(group, None)
 
+    def wait_for_others(self) -> None:
+        """A member waits for records, and then something is written, or another says something of what it has."""
+        waiting = self.sessions.begin_waiting()
+        if waiting is None:
+            self.sessions.fetch_any()
+            return
+        others = [other for other in self.groups.members if other is not waiting.member]
+        self.random.choice(
+            (
+                self.topics.produce_once,
+                self.topics.end_transaction,
+                lambda: self.sessions.acknowledge_of(others),
+                lambda: self.sessions.close(self.random.choice(others)),
+            )
+        )()
+        self.sessions.finish_waiting(waiting)
+
     # Groups without members
 
     def leave_and_change(self) -> None:
-        group = self.random.choice(self.groups.names)
+        group = self.random.choice((*self.groups.names, MEMBERLESS))
         if self.steps.happens(0.85) or not self.groups.has_members(group):
             self.all_leave(group)
         if self.steps.happens(0.6):
@@ -66,7 +84,7 @@ class _Run:
             self.groups.delete_offsets(group)
 
     def delete_group(self) -> None:
-        group = self.random.choice(self.groups.names)
+        group = self.random.choice((*self.groups.names, MEMBERLESS))
         if self.steps.happens(0.7) or not self.groups.has_members(group):
             self.all_leave(group)
         self.groups.delete(group)

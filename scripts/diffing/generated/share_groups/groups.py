@@ -38,6 +38,11 @@ from scripts.diffing.generated.steps import Steps
 MEMBERS_PER_GROUP: Final = 3
 JOIN, LEAVE = 0, -1
 GROUP_RESOURCE, SET = 32, 0
+NOTHING: Final = "nothing"
+"""What a topic would be called that does not exist."""
+MEMBERLESS: Final = "three"
+"""A group that nobody joins."""
+NO_SUCH_PARTITION: Final = 7
 LEAVE_TIME: Final = {  # so that nothing runs out while a sequence is asked
     "share.record.lock.duration.ms": "60000",
     "share.session.timeout.ms": "60000",
@@ -49,7 +54,8 @@ LEAVE_TIME: Final = {  # so that nothing runs out while a sequence is asked
 class Member:
     """What a member has been told, and what it has done with its session so far.
 
-    base: what descriptions call it. lent: ranges that it has not acknowledged. done: ranges that it has.
+    base: what descriptions call it. session: partitions that it reads. amiss: others that it asked for, too, which do
+    not exist. lent: ranges that it has not acknowledged. done: ranges that it has.
     """
 
     base: str
@@ -59,6 +65,7 @@ class Member:
     epoch: int = JOIN
     session_epoch: int | None = None
     session: list[Place] = field(default_factory=list)
+    amiss: list[Place] = field(default_factory=list)
     lent: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
     done: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
 
@@ -76,8 +83,8 @@ class ShareGroups:
         self.topics = topics
         self.names = ["one", "two"][: self.random.randint(1, 2)]
         self.members = [self._member(group, number) for group in self.names for number in range(MEMBERS_PER_GROUP)]
-        self.known: dict[str, set[str]] = {group: set() for group in self.names}
-        self.loaded: dict[str, set[Place]] = {group: set() for group in self.names}
+        self.known: dict[str, set[str]] = {group: set() for group in (*self.names, MEMBERLESS)}
+        self.loaded: dict[str, set[Place]] = {group: set() for group in (*self.names, MEMBERLESS)}
 
     def _member(self, group: str, number: int) -> Member:
         base = f"{group}/{'abc'[number]}"
@@ -89,6 +96,7 @@ class ShareGroups:
 
     def configure(self) -> None:
         """The settings that the groups begin with."""
+        self.exchange.find_coordinator(self.exchange.name(MEMBERLESS), GROUP)
         for group in self.names:
             self.exchange.find_coordinator(self.exchange.name(group), GROUP)
             self._change_configs(
@@ -138,7 +146,12 @@ class ShareGroups:
         return any(member.epoch for member in self.members_of(group))
 
     def join(self, member: Member) -> None:
-        self.beat(member, JOIN, self.random.choice(list(self.topics.partition_counts)))
+        self.beat(member, JOIN, self._subscription())
+
+    def _subscription(self) -> list[str]:
+        # Which of several topics a member has to read of goes by the hashes of their ids, which are made at random.
+        wanted = self.random.choice(self.topics.names)
+        return [wanted, NOTHING] if self.steps.happens(0.1) else [wanted]
 
     def heartbeat(self) -> None:
         member = self.random.choice(self.members)
@@ -150,20 +163,20 @@ class ShareGroups:
             epoch = max(1, epoch + self.random.choice((-2, -1, 1, 5)))
         elif self.steps.happens(0.2):
             epoch = LEAVE
-        self.beat(member, epoch, self.random.choice((None, None, *self.topics.partition_counts)))
+        self.beat(member, epoch, self._subscription() if self.steps.happens(0.4) else None)
 
-    def beat(self, member: Member, epoch: int, base: str | None) -> None:
+    def beat(self, member: Member, epoch: int, bases: Sequence[str] | None) -> None:
         request = ShareGroupHeartbeatRequest(self.exchange.name(member.group), member.member_id, epoch)
         what = f"{member.base} of epoch {epoch}"
-        if base is not None and epoch != LEAVE:
-            request.subscribed_topic_names = [self.exchange.name(base)]
-            what += f" wants {base}"
+        if bases is not None and epoch != LEAVE:
+            request.subscribed_topic_names = [self.exchange.name(base) for base in bases]
+            what += f" wants {listed(bases)}"
         reply = self.steps.ask(f"heartbeat: {what}", request, self.steps.version(ShareGroupHeartbeatRequest))
         if reply.error_code:
             return
         member.epoch = max(JOIN, reply.member_epoch)
-        if request.subscribed_topic_names is not None and base is not None:
-            self.known[member.group].add(base)
+        if bases is not None and epoch != LEAVE:
+            self.known[member.group] |= set(bases) - {NOTHING}
         self._settle(member.group)
 
     def _settle(self, group: str) -> None:
@@ -187,7 +200,7 @@ class ShareGroups:
     # What is there
 
     def describe_group(self) -> None:
-        self.describe(self.random.choice(self.names))
+        self.describe(self.random.choice((*self.names, MEMBERLESS)))
 
     def describe(self, group: str) -> None:
         self.steps.ask(f"describe {group}", ShareGroupDescribeRequest([self.exchange.name(group)]), 1)
@@ -202,24 +215,16 @@ class ShareGroups:
         self.exchange.note(self.steps.situation("listed"), 5, [list(one) for one in found])
 
     def describe_offsets(self) -> None:
-        bases = self.random.choice(
-            (None, list(self.topics.partition_counts), [*self.topics.partition_counts, "nothing"])
-        )
-        self.offsets_of(self.random.choice(self.names), bases)
+        bases = self.random.choice((None, self.topics.names, [*self.topics.names, NOTHING]))
+        self.offsets_of(self.random.choice((*self.names, MEMBERLESS)), bases)
 
     def offsets_of(self, group: str, bases: Sequence[str] | None) -> None:
-        if self.topics.bases_passed_over:
-            # When Kafka writes down that records were deleted or aborted depends on who acknowledges something next.
-            bases = [
-                base for base in bases or self.topics.partition_counts if base not in self.topics.bases_passed_over
-            ]
         version = self.steps.version(DescribeShareGroupOffsetsRequest)
         wanted = None
         if bases is not None:
+            counts = self.topics.partition_counts
             wanted = [
-                DescribeShareGroupOffsetsRequestTopic(
-                    self.exchange.name(base), list(range(self.topics.partition_counts.get(base, 1)))
-                )
+                DescribeShareGroupOffsetsRequestTopic(self.exchange.name(base), list(range(counts.get(base, 1))))
                 for base in bases
             ]
         request = DescribeShareGroupOffsetsRequest(
@@ -233,26 +238,28 @@ class ShareGroups:
         altered: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
         words = []
         for place in self.random.sample(self.topics.places, self.random.randint(1, len(self.topics.places))):
-            offset = self.random.randint(0, self.topics.ends[place] + 1)
+            offset = -1 if self.steps.happens(0.05) else self.random.randint(0, self.topics.ends[place] + 1)
             altered.setdefault(place.base, []).append(AlterShareGroupOffsetsRequestPartition(place.partition, offset))
             words.append(f"{place} to {offset}")
             self.loaded[group].discard(place)
+        if self.steps.happens(0.1):
+            base = self.random.choice(list(altered))
+            altered[base].append(AlterShareGroupOffsetsRequestPartition(NO_SUCH_PARTITION, 1))
+            words.append(f"{Place(base, NO_SUCH_PARTITION)} to 1")
         topics = [AlterShareGroupOffsetsRequestTopic(self.exchange.name(base), one) for base, one in altered.items()]
         if self.steps.happens(0.1):
             nothing = AlterShareGroupOffsetsRequestPartition(0, 1)
-            topics.append(AlterShareGroupOffsetsRequestTopic(self.exchange.name("nothing"), [nothing]))
-            words.append("nothing to 1")
+            topics.append(AlterShareGroupOffsetsRequestTopic(self.exchange.name(NOTHING), [nothing]))
+            words.append(f"{NOTHING} to 1")
         request = AlterShareGroupOffsetsRequest(self.exchange.name(group), topics)
         reply = self.steps.ask(f"alter {group}: {', '.join(words)}", request, 0)
         if not reply.error_code:
             self.known[group] |= altered.keys()
 
     def delete_offsets(self, group: str) -> None:
-        bases = self.random.sample(
-            list(self.topics.partition_counts), self.random.randint(1, len(self.topics.partition_counts))
-        )
+        bases = self.random.sample(self.topics.names, self.random.randint(1, len(self.topics.names)))
         if self.steps.happens(0.1):
-            bases.append("nothing")
+            bases.append(NOTHING)
         topics = [DeleteShareGroupOffsetsRequestTopic(self.exchange.name(base)) for base in bases]
         request = DeleteShareGroupOffsetsRequest(self.exchange.name(group), topics)
         reply = self.steps.ask(f"delete {group}: {listed(bases)}", request, 0)

@@ -20,10 +20,11 @@ from protocol.messages.share_fetch import (
     ShareFetchForgottenTopic,
     ShareFetchPartition,
     ShareFetchRequest,
+    ShareFetchResponse,
     ShareFetchTopic,
 )
-from scripts.diffing.exchange import ATTEMPTS, PAUSE_S
-from scripts.diffing.generated.share_groups.groups import Member, ShareGroups, listed
+from scripts.diffing.exchange import ATTEMPTS, PAUSE_S, Pending
+from scripts.diffing.generated.share_groups.groups import NO_SUCH_PARTITION, NOTHING, Member, ShareGroups, listed
 from scripts.diffing.generated.share_groups.topics import Place, SharedTopics
 from scripts.diffing.generated.steps import Steps
 
@@ -33,10 +34,14 @@ LOADING_MS: Final = 600
 """Long enough for a partition to be loaded; it is waited for only where there is nothing to be lent."""
 LENDING_PAUSE_S: Final = 0.1
 """What goes back behind an answer is there again after it; nothing tells when."""
+LETTING_GO_PAUSE_S: Final = 0.02
+"""Kafka answers a fetch before it lets go of its partitions: the next, when it comes at once, does without them."""
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 WORDS: Final = ("gap", "accept", "release", "reject", "renew")
 FIRST_WITH_RENEWAL: Final = 2
 NO_SUCH_EPOCH: Final = 1_000_000
+NO_SUCH_ID: Final = bytes(15) + b"\x63"
+WAITING_MS: Final = 1_000
 
 
 class Said(NamedTuple):
@@ -49,6 +54,14 @@ class Said(NamedTuple):
     def __str__(self) -> str:
         words = "+".join(WORDS[number] if 0 <= number < len(WORDS) else str(number) for number in self.types)
         return f"{words} {self.first}..{self.last}"
+
+
+class Waiting(NamedTuple):
+    """A fetch that is not answered yet."""
+
+    member: Member
+    request: ShareFetchRequest
+    pending: Pending
 
 
 class Sessions:
@@ -85,6 +98,7 @@ class Sessions:
             if member.session_epoch is not None and epoch != OPEN:
                 epoch = member.session_epoch
         forgotten = [place for place in member.session if epoch != OPEN and self.steps.happens(0.05)]
+        forgotten += [place for place in member.amiss if epoch != OPEN and self.steps.happens(0.5)]
         acknowledged: dict[Place, list[Said]] = {}
         if self.steps.happens(0.4 if epoch != OPEN else 0.02):
             # What is released would be there for the fetch itself a little later.
@@ -92,6 +106,9 @@ class Sessions:
             acknowledged = {
                 place: said for place, said in acknowledged.items() if place in self.groups.loaded[member.group]
             }
+        if self.steps.happens(0.05):
+            # Over the id of a topic that does not exist Kafka stumbles.
+            named = [*named, Place(self.random.choice(self.topics.names), NO_SUCH_PARTITION)]
         request = self._fetch_request(member, epoch, [*named, *acknowledged], acknowledged)
         request.batch_size = self.random.choice((1, 2, 3, 10, 500))
         request.min_bytes = self.random.choice((0, 1))
@@ -113,6 +130,7 @@ class Sessions:
         if request.share_session_epoch == member.session_epoch:
             return
         member.session = [place for place in member.session if place not in forgotten]
+        member.amiss = [place for place in member.amiss if place not in forgotten]
 
     def _session_epoch(self, member: Member) -> int:
         if member.session_epoch is None:
@@ -141,6 +159,9 @@ class Sessions:
             topics=[ShareFetchTopic(self.topics.ids[base], partitions) for base, partitions in topics.items()],
         )
 
+    def _topic_id(self, base: str) -> bytes:
+        return self.topics.ids.get(base, NO_SUCH_ID)
+
     def _ask_fetch(
         self,
         member: Member,
@@ -150,6 +171,16 @@ class Sessions:
         acknowledged: dict[Place, list[Said]],
     ) -> None:
         reply = self.steps.ask(description, request, version, connection=member.connection)
+        time.sleep(LETTING_GO_PAUSE_S)
+        self._fetched(member, request, reply, acknowledged)
+
+    def _fetched(
+        self,
+        member: Member,
+        request: ShareFetchRequest,
+        reply: ShareFetchResponse | None,
+        acknowledged: dict[Place, list[Said]],
+    ) -> None:
         if reply is None:
             self.reconnect(member)
             return
@@ -158,18 +189,20 @@ class Sessions:
         epoch = request.share_session_epoch
         bases = self.topics.bases
         if epoch == OPEN:
-            member.session = []
+            member.session, member.amiss = [], []
         if epoch == CLOSE:
             self._session_is_over(member)
         else:
             member.session_epoch = epoch + 1
-            for topic in request.topics:
-                if topic.topic_id in bases:
-                    places = [Place(bases[topic.topic_id], one.partition_index) for one in topic.partitions]
-                    member.session += [place for place in places if place not in member.session]
+            for wanted in request.topics:
+                for partition in wanted.partitions:
+                    place = Place(bases.get(wanted.topic_id, NOTHING), partition.partition_index)
+                    places = member.session if place in self.topics.places else member.amiss
+                    if place not in places:
+                        places.append(place)
         for topic in reply.responses:
             for answer in topic.partitions:
-                place = Place(bases.get(topic.topic_id, "nothing"), answer.partition_index)
+                place = Place(bases.get(topic.topic_id, NOTHING), answer.partition_index)
                 if place in acknowledged and not answer.acknowledge_error_code:
                     self._take_in(member, place, acknowledged[place])
                 for acquired in answer.acquired_records:
@@ -188,6 +221,31 @@ class Sessions:
         if places:
             others = [place for place in member.session if place not in places]
             assert not others
+
+    # Waiting
+
+    def begin_waiting(self) -> Waiting | None:
+        """A fetch of a member whose partitions have all been loaded; None when there is none."""
+        members = [
+            member
+            for member in self.groups.members
+            if member.session and self.groups.loaded[member.group].issuperset(member.session)
+        ]
+        if not members:
+            return None
+        member = self.random.choice(members)
+        request = self._fetch_request(member, member.session_epoch or OPEN, [], {})
+        request.max_wait_ms, request.min_bytes = WAITING_MS, 1
+        version = self.steps.version(ShareFetchRequest)
+        situation = self.steps.situation(f"{member.base} waits in session epoch {member.session_epoch}")
+        waiting = Waiting(member, request, self.exchange.begin(situation, request, version))
+        time.sleep(LENDING_PAUSE_S)
+        return waiting
+
+    def finish_waiting(self, waiting: Waiting) -> None:
+        reply = self.exchange.finish(waiting.pending)
+        time.sleep(LETTING_GO_PAUSE_S)
+        self._fetched(waiting.member, waiting.request, reply, {})
 
     # Ending
 
@@ -230,27 +288,50 @@ class Sessions:
     def _session_is_over(self, member: Member) -> None:
         time.sleep(LENDING_PAUSE_S)
         member.session_epoch = None
-        member.session = []
+        member.session, member.amiss = [], []
         member.lent.clear()
 
     # Acknowledging
 
     def acknowledge_any(self) -> None:
-        having = [
-            member for member in self.groups.members if any(member.lent.values()) and member.session_epoch is not None
-        ]
-        member = self.random.choice(having or self.groups.members)
+        self.acknowledge_of(self.groups.members)
+
+    def acknowledge_of(self, members: Sequence[Member]) -> None:
+        having = [member for member in members if any(member.lent.values()) and member.session_epoch is not None]
+        member = self.random.choice(having or members)
         if not having or self.steps.happens(0.05):
-            member = self.random.choice(self.groups.members)
+            member = self.random.choice(members)
         epoch = member.session_epoch or self.random.choice((0, 1, 4))
         if self.steps.happens(0.08):
             epoch = max(0, epoch + self.random.choice((-1, 1, 5)))
         types = (ACCEPT, ACCEPT, ACCEPT, RELEASE, RELEASE, RELEASE, REJECT, GAP)
         acknowledged = self._acknowledgements(member, types, is_careless=True)
-        if acknowledged:
-            self._acknowledge(member, epoch, acknowledged)
-        else:
+        if not acknowledged and self.steps.happens(0.9):
             self._fetch(member)
+        elif epoch and self.steps.happens(0.1):
+            self._renew_in_fetch(member, epoch, acknowledged)
+        else:
+            if self.steps.happens(0.05):
+                place = Place(self.random.choice([NOTHING, *self.topics.names]), NO_SUCH_PARTITION)
+                acknowledged[place] = [Said(0, 0, (ACCEPT,))] * self.steps.happens(0.5)
+            self._acknowledge(member, epoch, acknowledged)
+
+    def _renew_in_fetch(self, member: Member, epoch: int, acknowledged: dict[Place, list[Said]]) -> None:
+        """A fetch that only renews, and lends nothing."""
+        renewed = {
+            place: [
+                one._replace(types=tuple(RENEW if self.steps.happens(0.8) else kind for kind in one.types))
+                for one in said
+            ]
+            for place, said in acknowledged.items()
+        }
+        request = self._fetch_request(member, epoch, list(renewed), renewed)
+        request.is_renew_ack = True
+        request.max_wait_ms = request.max_bytes = request.max_records = 0
+        if self.steps.happens(0.2):
+            request.max_records = 1
+        description = f"{member.base} renews in session epoch {epoch}, wanting {request.max_records}{_told(renewed)}"
+        self._ask_fetch(member, description, request, FIRST_WITH_RENEWAL, {})
 
     def _acknowledge(self, member: Member, epoch: int, acknowledged: dict[Place, list[Said]]) -> None:
         version = self.steps.version(ShareAcknowledgeRequest)
@@ -262,7 +343,7 @@ class Sessions:
             self.exchange.name(member.group),
             member.member_id,
             epoch,
-            topics=[ShareAcknowledgeTopic(self.topics.ids[base], partitions) for base, partitions in topics.items()],
+            topics=[ShareAcknowledgeTopic(self._topic_id(base), partitions) for base, partitions in topics.items()],
         )
         what = f"{member.base} in session epoch {epoch}{_told(acknowledged)}"
         if version >= FIRST_WITH_RENEWAL and self.steps.happens(0.2):
@@ -288,7 +369,7 @@ class Sessions:
             member.session_epoch = epoch + 1
         for topic in reply.responses:
             for answer in topic.partitions:
-                place = Place(bases[topic.topic_id], answer.partition_index)
+                place = Place(bases.get(topic.topic_id, NOTHING), answer.partition_index)
                 if not answer.error_code and not request.is_renew_ack:
                     self._take_in(member, place, acknowledged.get(place, ()))
 

@@ -27,11 +27,7 @@ class Place(NamedTuple):
 
 
 class SharedTopics:
-    """One or two topics, and the producer that writes to them.
-
-    ends, batch_ends: of each log, and of each of its batches. bases_passed_over: of topics with records that are never
-    lent, because they were deleted or aborted.
-    """
+    """One or two topics, and the producer that writes to them. ends, batch_ends: of each log, and of its batches."""
 
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
@@ -45,10 +41,13 @@ class SharedTopics:
         self.places = [Place(base, index) for base, count in self.partition_counts.items() for index in range(count)]
         self.ends = dict.fromkeys(self.places, 0)
         self.batch_ends: dict[Place, list[int]] = {place: [0] for place in self.places}
-        self.bases_passed_over: set[str] = set()
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[Place, int] = {}
         self._is_in_transaction = False
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.partition_counts)
 
     def initialize_producer(self) -> None:
         self.exchange.find_coordinator(self.exchange.name("producer"), TRANSACTION)
@@ -61,13 +60,17 @@ class SharedTopics:
         counts = [self.random.choice((1, 2, 3, 5, 8))] * self.random.choice((1, 1, 2))
         if self.steps.happens(0.08):
             counts = [self.random.choice((40, 70))]
-        producing = Producing(self.exchange, PRODUCE_VERSION)
         for count in counts:
-            request = producing.request(
-                producing.topic(self.exchange.name(place.base), (place.partition, batch(count)))
-            )
-            self.steps.ask(f"{count} records for {place}", request, PRODUCE_VERSION)
-            self._appended(place, count)
+            self._produce(place, count)
+
+    def produce_once(self) -> None:
+        self._produce(self.random.choice(self.places), self.random.randint(1, 5))
+
+    def _produce(self, place: Place, count: int) -> None:
+        producing = Producing(self.exchange, PRODUCE_VERSION)
+        request = producing.request(producing.topic(self.exchange.name(place.base), (place.partition, batch(count))))
+        self.steps.ask(f"{count} records for {place}", request, PRODUCE_VERSION)
+        self._appended(place, count)
 
     def _appended(self, place: Place, count: int) -> None:
         self.ends[place] += count
@@ -104,8 +107,6 @@ class SharedTopics:
         self._producer = reply.producer_id, reply.producer_epoch
         for place in self._sequences:
             self._appended(place, 1)
-            if not committed:
-                self.bases_passed_over.add(place.base)
         self._sequences.clear()
         self._is_in_transaction = False
 
@@ -116,4 +117,3 @@ class SharedTopics:
         topic = DeleteRecordsTopic(self.exchange.name(place.base), [DeleteRecordsPartition(place.partition, offset)])
         request = DeleteRecordsRequest([topic], 5_000)
         self.steps.ask(f"delete {place} up to {offset}", request, self.steps.version(DeleteRecordsRequest))
-        self.bases_passed_over.add(place.base)
