@@ -2,17 +2,18 @@
 
 Every task has one member that is active for it; members have about as many tasks as each other, counted over processes,
 too. Whoever was active for a task stays so if that fits, else whoever has a copy of its state takes it over. Copies are
-kept by other processes than the active one, again by those that had them.
+kept by other processes than the active one, again by those that had them. Among equals it goes by the order of Kafka's
+hash tables, as there.
 Source: KIP-1071; Kafka's StickyTaskAssignor and ProcessState.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from broker.group.java_order import PriorityQueue, hash_map_order
 from broker.group.streams.tasks import TaskAssignment, TaskId
 
 STICKY_ASSIGNOR = "sticky"
@@ -51,13 +52,35 @@ class _Process:
     members: list[_Member] = field(default_factory=list)
     tasks: set[TaskId] = field(default_factory=set)
     task_count: int = 0
+    _members_by_load: PriorityQueue[_Member] | None = None
 
     @property
     def load(self) -> float:
         return self.task_count / len(self.members)
 
-    def least_loaded(self) -> _Member:
-        return min(self.members, key=lambda member: member.task_count)
+    def add(self, member: _Member, task: TaskId, *, is_active: bool) -> _Member:
+        """Give a task to one of the members; returns that."""
+        self._members_by_load = None
+        return self._add(member, task, is_active=is_active)
+
+    def add_to_least_loaded(self, task: TaskId, *, is_active: bool) -> _Member:
+        """Give a task to the member that has least to do; returns that."""
+        if len(self.members) == 1:
+            return self._add(self.members[0], task, is_active=is_active)
+        if self._members_by_load is None:
+            members = {member.member_id: member for member in self.members}
+            self._members_by_load = PriorityQueue(
+                lambda member: member.task_count, [members[member_id] for member_id in hash_map_order(members)]
+            )
+        member = self._add(self._members_by_load.poll(), task, is_active=is_active)
+        self._members_by_load.add(member)
+        return member
+
+    def _add(self, member: _Member, task: TaskId, *, is_active: bool) -> _Member:
+        (member.active if is_active else member.standby).append(task)
+        self.tasks.add(task)
+        self.task_count += 1
+        return member
 
 
 class _Quota:
@@ -103,7 +126,10 @@ class _Assignment:
         self._processes: dict[str, _Process] = {}
         self._previous_active: dict[TaskId, _Member] = {}
         self._previous_standby: dict[TaskId, list[_Member]] = {}
-        for member_id, assignee in sorted(members.items()):
+        # Who shares a bucket of the table with others comes in the order of ids: in Kafka that is the order of one more
+        # table, which depends on how many members there have ever been.
+        for member_id in hash_map_order(sorted(members)):
+            assignee = members[member_id]
             process = self._processes.setdefault(assignee.process_id, _Process())
             member = self._members[member_id] = _Member(member_id, process)
             process.members.append(member)
@@ -140,16 +166,16 @@ class _Assignment:
             for task in left
             if not self._give_active(task, self._least_loaded(self._previous_standby.get(task, ()), None))
         ]
-        heap = self._processes_by_load()
+        processes = self._processes_by_load()
         for task in sorted(fresh):
-            _, order, process = heappop(heap)
-            self._add(process.least_loaded(), task, is_active=True)
-            heappush(heap, (process.load, order, process))
+            process = processes.poll()
+            self._count_active(process.add_to_least_loaded(task, is_active=True))
+            processes.add(process)
 
     def _give_active(self, task: TaskId, member: _Member | None) -> bool:
         if member is None or member.task_count >= self._active_quota.per_member:
             return False
-        self._add(member, task, is_active=True)
+        self._count_active(member.process.add(member, task, is_active=True))
         return True
 
     def _assign_standby(self) -> None:
@@ -162,48 +188,57 @@ class _Assignment:
                     continue
                 left.append((task, self._standby_count - made_count))
                 break
-        heap = self._processes_by_load()
+        processes = self._processes_by_load()
         for task, missing_count in sorted(left, reverse=True):
             for _ in range(missing_count):
-                if not self._give_standby_to_anybody(heap, task):
+                if not self._give_standby_to_anybody(processes, task):
                     break  # every process has the task already: more processes are needed
 
     def _give_standby(self, task: TaskId, member: _Member | None) -> bool:
         if member is None or task in member.process.tasks or member.task_count >= self._total_quota.per_member:
             return False
-        self._add(member, task, is_active=False)
+        self._total_quota.taken(member.process.add(member, task, is_active=False).task_count)
         return True
 
-    def _give_standby_to_anybody(self, heap: list[tuple[float, int, _Process]], task: TaskId) -> bool:
-        passed_over = []
+    def _give_standby_to_anybody(self, processes: PriorityQueue[_Process], task: TaskId) -> bool:
+        polled: list[_Process] = []
         is_given = False
-        while heap and not is_given:
-            load, order, process = heappop(heap)
+        while processes and not is_given:
+            process = processes.poll()
+            polled.append(process)
             if task not in process.tasks:
-                self._add(process.least_loaded(), task, is_active=False)
-                load, is_given = process.load, True
-            passed_over.append((load, order, process))
-        for entry in passed_over:
-            heappush(heap, entry)
+                self._total_quota.taken(process.add_to_least_loaded(task, is_active=False).task_count)
+                is_given = True
+        for process in reversed(polled):
+            processes.add(process)
         return is_given
 
-    def _add(self, member: _Member, task: TaskId, *, is_active: bool) -> None:
-        (member.active if is_active else member.standby).append(task)
-        member.process.tasks.add(task)
-        member.process.task_count += 1
-        if is_active:
-            self._active_quota.taken(member.task_count)
+    def _count_active(self, member: _Member) -> None:
+        """A member has got an active task."""
+        self._active_quota.taken(member.task_count)
         self._total_quota.taken(member.task_count)
 
-    def _least_loaded(self, members: Iterable[_Member], without: TaskId | None) -> _Member | None:
-        """Of members whose process does not have the task, the one that has least to do."""
-        candidates = [member for member in members if without is None or without not in member.process.tasks]
-        return min(candidates, key=lambda member: (member.process.load, member.task_count), default=None)
+    def _least_loaded(self, members: Sequence[_Member], without: TaskId | None) -> _Member | None:
+        """The first of these members, or a later one that has less to do, itself and its process; None when the process
+        of the first one has the task that it must not have.
 
-    def _processes_by_load(self) -> list[tuple[float, int, _Process]]:
-        heap = [(process.load, order, process) for order, process in enumerate(self._processes.values())]
-        heapify(heap)
-        return heap
+        That only the first is asked for the task is as in Kafka.
+        """
+        if not members:
+            return None
+        first = found = members[0]
+        for member in members[1:]:
+            if (
+                member.process.load < found.process.load
+                and without not in member.process.tasks
+                and member.task_count < found.task_count
+            ):
+                found = member
+        return None if without in first.process.tasks else found
+
+    def _processes_by_load(self) -> PriorityQueue[_Process]:
+        order = hash_map_order(self._processes, capacity=len(self._members))
+        return PriorityQueue(lambda process: process.load, [self._processes[process_id] for process_id in order])
 
 
 def _tasks(tasks: Mapping[str, Iterable[int]]) -> list[TaskId]:

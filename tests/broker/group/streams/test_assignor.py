@@ -70,6 +70,35 @@ def test_load_is_counted_by_process() -> None:
     assert {name: count(dict(target.active)) for name, target in made.items()} == {"a": 2, "b": 2, "c": 2}
 
 
+def test_of_equal_processes_the_ones_that_kafka_finds_first_get_more() -> None:
+    made = assign(fresh("a", "b", "c"), {"x": STATELESS}, standby_count=0)
+    assert {name: set(target.active["x"]) for name, target in made.items()} == {"a": {0}, "b": {1, 3}, "c": {2}}
+
+
+def test_of_equal_members_of_a_process_the_ones_that_kafka_finds_first_get_more() -> None:
+    members = {name: Assignee("p", NO_TASKS) for name in "abcd"}
+    made = assign(members, {"x": SubtopologySize(2, is_stateful=False)}, standby_count=0)
+    assert {name: set(target.active.get("x", ())) for name, target in made.items()} == {
+        "a": {0},
+        "b": set(),
+        "c": set(),
+        "d": {1},
+    }
+
+
+def test_no_copy_stays_where_it_was_when_the_first_one_is_beside_the_active_task_now() -> None:
+    copy = TaskAssignment(standby={"x": frozenset({0})})
+    members = {
+        "a": Assignee("p", active(x={0})),
+        "b": Assignee("p", copy),
+        "c": Assignee("r", copy),
+        "d": Assignee("q", NO_TASKS),
+    }
+    made = assign(members, {"x": SubtopologySize(1, is_stateful=True)}, standby_count=1)
+    assert made["d"] == copy
+    assert made["c"] == NO_TASKS
+
+
 def test_nobody_gets_nothing() -> None:
     assert assign({}, {"x": STATELESS}, standby_count=1) == {}
 
