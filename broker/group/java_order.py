@@ -1,17 +1,20 @@
-"""The order in which Java's HashMap and PriorityQueue give what they hold. Pure.
+"""The order in which the collections of Java, and one of Kafka's own, give what they hold. Pure.
 
-Kafka's assignors keep members and processes in these. Where some are equal, that order decides which of them gets
-something: so it is part of what a group of clients sees.
-Source: java.util.HashMap, java.util.PriorityQueue and java.lang.String.hashCode.
+Kafka keeps members, processes and protocols in these. Where several are equal, that order decides which of them leads,
+wins or gets something: so it is part of what a group of clients sees.
+Source: java.util.HashMap, java.util.PriorityQueue and java.lang.String.hashCode; Kafka's BaseHashTable and
+SnapshottableHashTable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from struct import unpack
 from typing import Final, Generic, TypeVar
 
 DEFAULT_CAPACITY: Final = 16
 """Of a HashMap that is not told how much it will hold."""
+_GOLDEN_RATIO: Final = 0x9E3779B97F4A7C15
 
 T = TypeVar("T")
 
@@ -19,9 +22,9 @@ T = TypeVar("T")
 def string_hash(text: str) -> int:
     """String.hashCode, without sign."""
     hashed = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        hashed = (31 * hashed + (high << 8 | low)) & 0xFFFFFFFF
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for unit in unpack(f">{len(encoded) // 2}H", encoded):
+        hashed = (31 * hashed + unit) & 0xFFFFFFFF
     return hashed
 
 
@@ -41,6 +44,26 @@ def hash_map_order(keys: Collection[str], capacity: int = DEFAULT_CAPACITY) -> l
         return (hashed ^ hashed >> 16) & (bucket_count - 1)
 
     return sorted(keys, key=bucket)
+
+
+def timeline_hash_map_order(keys: Collection[str], greatest_size: int) -> list[str]:
+    """Keys in the order in which Kafka's TimelineHashMap iterates over them that got them in the order given.
+
+    greatest_size: how many it has held at once; it never shrinks.
+    """
+    slot_bits = 1
+    while (greatest_size + 1) * 3 > 4 << slot_bits:
+        slot_bits += 1
+
+    def slot(key: str) -> int:
+        hashed = string_hash(key)
+        signed = hashed - (hashed >> 31 << 32)
+        return (signed * _GOLDEN_RATIO & 0xFFFFFFFFFFFFFFFF) >> 64 - slot_bits
+
+    order = list(keys)
+    order.reverse()  # what shares a slot is given from the last to the first
+    order.sort(key=slot)
+    return order
 
 
 class PriorityQueue(Generic[T]):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from broker.group.consumer.protocol import subscribed_topics
+from broker.group.java_order import hash_map_order
 from protocol.errors import ErrorCode
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -218,17 +219,16 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def choose_protocol(self, members: Sequence[ClassicMember] | None = None) -> str:
-        """Each member votes for the first of its protocols that all speak; the most votes win, the leader's order
-        breaks a tie.
+        """Each member votes for the first of its protocols that all speak; the most votes win. Of several with as many
+        it is the one that Kafka's table of votes names first.
         """
         voters = list(self.members.values()) if members is None else members
-        common = [name for name, _ in voters[0].protocols if all(voter.speaks(name) for voter in voters)]
-        votes = dict.fromkeys(common, 0)
-        leader = next((voter for voter in voters if voter.member_id == self.leader_id), voters[0])
+        common = {name for name, _ in voters[0].protocols if all(voter.speaks(name) for voter in voters)}
+        votes: dict[str, int] = {}
         for voter in voters:
-            votes[next(name for name, _ in voter.protocols if name in votes)] += 1
-        preferred = [name for name, _ in leader.protocols if name in votes]
-        return max(preferred, key=votes.__getitem__)
+            name = next(name for name, _ in voter.protocols if name in common)
+            votes[name] = votes.get(name, 0) + 1
+        return max(hash_map_order(votes), key=votes.__getitem__)
 
     def subscribed_topics(self) -> frozenset[str] | None:
         """Topics that the members of the generation consume, from what they said when they joined; None when that
@@ -268,7 +268,7 @@ class ClassicGroup:
         if member.group_instance_id is not None and self.static_members.get(member.group_instance_id) == member_id:
             del self.static_members[member.group_instance_id]
         if self.leader_id == member_id:
-            self.leader_id = next(iter(self.members), None)
+            self.leader_id = next(iter(hash_map_order(self.members)), None)
         return member
 
     def wait_for_join(self, member: ClassicMember, token: Hashable) -> None:
@@ -287,10 +287,13 @@ class ClassicGroup:
         self._count_protocols(member, 1)
 
     def elect_joined_leader(self) -> bool:
-        """Keep the leader if it has joined, else take the first member that has; False when nobody has."""
+        """Keep the leader if it has joined, else take the first member that has, in the order of Kafka's table; False
+        when nobody has.
+        """
         leader = self.members.get(self.leader_id) if self.leader_id is not None else None
         if leader is None or leader.join_token is None:
-            leader = next((member for member in self.members.values() if member.join_token is not None), None)
+            in_order = (self.members[member_id] for member_id in hash_map_order(self.members))
+            leader = next((member for member in in_order if member.join_token is not None), None)
         if leader is None:
             return False
         self.leader_id = leader.member_id

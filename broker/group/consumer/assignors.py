@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from broker.group.consumer.group import Assignment
+from broker.group.java_order import hash_map_order
 
 UNIFORM = "uniform"
 RANGE = "range"
@@ -85,8 +86,8 @@ def _assign_alike(members: Mapping[str, Subscriber], partition_counts: Mapping[b
     kept: dict[str, list[tuple[bytes, int]]] = {}
     missing_counts: dict[str, int] = {}
     members_left_count = len(members)
-    # By their ids, so that the assignment does not depend on who was there first.
-    for member_id in sorted(members):
+    # In an order that does not depend on who was there first: that of Kafka's table of members.
+    for member_id in hash_map_order(sorted(members)):
         own = [
             (topic_id, partition)
             for topic_id, partitions in members[member_id].previous.items()

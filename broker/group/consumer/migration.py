@@ -17,6 +17,7 @@ from broker.group.consumer.group import NO_PARTITIONS, ClassicSpeaker, ConsumerG
 from broker.group.consumer.records import current_value, group_tombstones, member_value, target_value
 from broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash
 from broker.group.effects import Effects, GroupConfig
+from broker.group.java_order import timeline_hash_map_order
 from protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolTopicPartitions,
@@ -143,7 +144,9 @@ def downgrade(group: ConsumerGroup, topics: TopicCatalogue, effects: Effects) ->
     to be assigned; its members have to share anew right after.
     """
     classic = ClassicGroup(group.group_id)
-    for member in group.members.values():
+    # The first one leads. Before they were alone there was at least one member more.
+    for member_id in timeline_hash_map_order(group.members, len(group.members) + 1):
+        member = group.members[member_id]
         if member.classic is not None:
             classic.add(_classic_member(group, member, member.classic, topics), CONSUMER_PROTOCOL_TYPE)
     classic.protocol_name = classic.choose_protocol()

@@ -1,10 +1,10 @@
-"""What Java's HashMap and PriorityQueue give first; what is expected here, Java 17 has said."""
+"""What Java's collections, and one of Kafka's, give first; what is expected here, Java 17 has said."""
 
 from __future__ import annotations
 
 import pytest
 
-from broker.group.java_order import PriorityQueue, hash_map_order, string_hash
+from broker.group.java_order import PriorityQueue, hash_map_order, string_hash, timeline_hash_map_order
 
 NUMBERS = [
     "one",
@@ -82,6 +82,25 @@ def test_a_hash_map_has_the_buckets_that_it_was_made_for_or_needs(capacity: int,
 def test_keys_that_share_a_bucket_stay_in_the_order_in_which_they_came() -> None:
     assert hash_map_order(["Aa", "BB"]) == ["Aa", "BB"]
     assert hash_map_order(["BB", "Aa"]) == ["BB", "Aa"]
+
+
+@pytest.mark.parametrize(
+    ("size", "order"),
+    [
+        (1, "one"),
+        (2, "one two"),
+        (3, "one two three"),
+        (5, "four one two five three"),
+        (13, "eleven ten seven four nine one two eight five three twelve thirteen six"),
+    ],
+)
+def test_a_timeline_hash_map_gives_its_keys_by_slot(size: int, order: str) -> None:
+    assert timeline_hash_map_order(NUMBERS[:size], size) == order.split()
+
+
+def test_a_timeline_hash_map_keeps_the_slots_that_it_had_when_it_was_fuller() -> None:
+    assert timeline_hash_map_order(["one", "two"], 1) == ["two", "one"]
+    assert timeline_hash_map_order(["one", "two"], 2) == ["one", "two"]
 
 
 def polled(elements: list[str]) -> list[str]:

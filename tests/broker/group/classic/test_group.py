@@ -81,10 +81,10 @@ def test_a_protocol_that_one_member_does_not_speak_is_no_candidate() -> None:
     assert group.choose_protocol() == "range"
 
 
-def test_the_leaders_order_breaks_a_tie() -> None:
-    group = group_of(member("a", "sticky", "range"), member("b", "range", "sticky"))
+def test_of_protocols_with_as_many_votes_the_one_that_kafka_counts_first_wins() -> None:
+    group = group_of(member("a", "range", "sticky"), member("b", "sticky", "range"))
     assert group.choose_protocol() == "sticky"
-    group.leader_id = "b"
+    group = group_of(member("a", "roundrobin", "range"), member("b", "range", "roundrobin"))
     assert group.choose_protocol() == "range"
 
 
@@ -104,12 +104,12 @@ def test_an_empty_group_supports_any_protocol_but_none() -> None:
     assert not group.supports("", (("default", b""),))
 
 
-def test_when_the_leader_goes_the_oldest_member_leads() -> None:
-    group = group_of(member("a", "range"), member("b", "range"), member("c", "range"))
-    group.remove("a")
-    assert group.leader_id == "b"
-    group.remove("b")
-    group.remove("c")
+def test_when_the_leader_goes_the_member_leads_that_is_first_in_kafkas_table() -> None:
+    group = group_of(*(member(name, "range") for name in ("one", "two", "three", "four", "five", "six")))
+    group.remove("one")
+    assert group.leader_id == "six"
+    for name in ("six", "two", "three", "four", "five"):
+        group.remove(name)
     assert group.leader_id is None
 
 
@@ -119,6 +119,14 @@ def test_a_leader_that_did_not_join_is_replaced_by_one_that_did() -> None:
     group.wait_for_join(group.members["b"], 7)
     assert group.elect_joined_leader()
     assert group.leader_id == "b"
+
+
+def test_of_members_that_did_join_the_one_leads_that_is_first_in_kafkas_table() -> None:
+    group = group_of(*(member(name, "range") for name in ("one", "two", "three", "four", "five", "six")))
+    for name in ("two", "five", "four"):
+        group.wait_for_join(group.members[name], 7)
+    assert group.elect_joined_leader()
+    assert group.leader_id == "four"
 
 
 def test_members_that_wait_are_counted_however_they_come_and_go() -> None:
