@@ -83,8 +83,8 @@ def alter_configs(
                 return AlterationRefusal(
                     ErrorCode.INVALID_CONFIG, f"Can't {word} to key {name} because its type is not LIST."
                 )
-            parts = _parts(altered[name] if name in altered else default_of(name) or "")
-            named = _parts(value or "")
+            parts = [part for part in _split(altered[name] if name in altered else default_of(name) or "") if part]
+            named = _split(value or "")
             if operation == AlterOperation.APPEND:
                 parts += [part for part in named if part not in parts]
             else:
@@ -95,5 +95,9 @@ def alter_configs(
     return altered
 
 
-def _parts(text: str) -> list[str]:
-    return [part for part in (part.strip() for part in text.split(",")) if part]
+def _split(text: str) -> list[str]:
+    """As Java splits: without empty parts at the end, but an empty text is one part. Appended, that makes no list."""
+    parts = text.split(",")
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts

@@ -15,6 +15,7 @@ from broker.config import (
     TOPIC_SETTINGS,
     Alteration,
     AlterationRefusal,
+    AlterOperation,
     Setting,
     alter_configs,
     check_alterations,
@@ -30,6 +31,7 @@ from protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
     ConfigResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
@@ -38,6 +40,7 @@ from protocol.messages.alter_configs import (
 )
 
 FIRST_LIST_VERSION_WITH_TYPES = 1
+_OPERATIONS = frozenset(AlterOperation)
 
 Configs = Mapping[str, str]
 Resource = AlterConfigsResource | IncrementalAlterConfigsResource
@@ -175,20 +178,34 @@ async def _alter(services: Services, resource: Resource, change: Change, *, vali
     try:
         if resource.resource_type == ResourceType.TOPIC:
             if not name:
-                return ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
+                return _without_name(change, "Default topic resources are not allowed.")
             return await services.topics.change_configs(name, change, validate_only=validate_only)
         if resource.resource_type == ResourceType.BROKER:
-            reason = wrong_broker(services, name)
+            reason = wrong_broker(services, name) or _unknown_operation(resource)
             if reason is not None:
                 return ErrorCode.INVALID_REQUEST, reason
             return await services.broker_configs.alter(name, change, validate_only=validate_only)
         if resource.resource_type == ResourceType.GROUP:
             if not name:
-                return ErrorCode.INVALID_REQUEST, "Default group resources are not allowed."
+                return _without_name(change, "Default group resources are not allowed.")
             return await services.group_configs.alter(name, change, validate_only=validate_only)
     except StorageError as error:
         return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
     return ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}"
+
+
+def _unknown_operation(resource: Resource) -> str | None:
+    """Which is refused in words for brokers alone; for other resources Kafka stumbles over it."""
+    for config in resource.configs:
+        if isinstance(config, IncrementalAlterableConfig) and config.config_operation not in _OPERATIONS:
+            return f"Unknown operations type {config.config_operation}"
+    return None
+
+
+def _without_name(change: Change, reason: str) -> Outcome:
+    """Kafka looks at whose configs they are only when it knows what is to become of them."""
+    changed = change({})
+    return changed if isinstance(changed, AlterationRefusal) else (ErrorCode.INVALID_REQUEST, reason)
 
 
 def _result(resource: Resource, outcome: Outcome) -> AlterConfigsResourceResponse:

@@ -35,6 +35,9 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+_KINDS = frozenset(ResourceType)
+
+
 def describe_configs_failed(request: DescribeConfigsRequest, error: ErrorCode, version: int) -> DescribeConfigsResponse:
     """Every resource of the request fails with the same error."""
     return DescribeConfigsResponse(results=[_failed(resource, error, None) for resource in request.resources])
@@ -55,8 +58,14 @@ def handle_describe_configs(context: RequestContext, request: DescribeConfigsReq
     """The configs of each resource; `configuration_keys` null or empty for all of them.
 
     Refuses, per resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker, or a
-    kind of resource without configs here).
+    kind of resource without configs here). As a whole: INVALID_REQUEST (a kind of resource that does not exist).
     """
+    unknown = next((one for one in request.resources if one.resource_type not in _KINDS), None)
+    if unknown is not None:
+        message = f"Unexpected resource type {unknown.resource_type} for resource {unknown.resource_name}"
+        return DescribeConfigsResponse(
+            results=[_failed(resource, ErrorCode.INVALID_REQUEST, message) for resource in request.resources]
+        )
     return DescribeConfigsResponse(
         results=[_describe(context.services, request, resource) for resource in request.resources]
     )

@@ -42,7 +42,14 @@ def handle_create_delegation_token(
     context: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
     """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is not authenticated."""
-    return create_delegation_token_failed(request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version)
+    refused = create_delegation_token_failed(
+        request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version
+    )
+    if request.owner_principal_name and request.owner_principal_type is not None:
+        # For whom the token was to be, where that is not whoever asks (KIP-373).
+        refused.principal_type = request.owner_principal_type
+        refused.principal_name = request.owner_principal_name
+    return refused
 
 
 def renew_delegation_token_failed(

@@ -398,26 +398,25 @@ async def handle_offset_delete(context: RequestContext, request: OffsetDeleteReq
     """Delete committed offsets of topics that the group does not consume; partitions that do not exist are refused
     alone.
     """
-    topics = []
+    # First what does not exist, as in Kafka: unknown topics even without partitions, then what the coordinator says.
+    answers: dict[str, list[OffsetDeleteResponsePartition]] = {}
     wanted: list[TopicPartition] = []
-    answers: list[OffsetDeleteResponsePartition] = []
     for requested in request.topics:
         topic = context.services.topics.metadata.get(requested.name)
-        partition_count = 0 if topic is None else topic.partition_count
-        answered = OffsetDeleteResponseTopic(name=requested.name, partitions=[])
-        if requested.partitions:
-            topics.append(answered)
+        if topic is None:
+            answers.setdefault(requested.name, [])
         for partition in requested.partitions:
-            answer = OffsetDeleteResponsePartition(partition_index=partition.partition_index)
-            answered.partitions.append(answer)
-            if not 0 <= partition.partition_index < partition_count:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            wanted.append(TopicPartition(requested.name, partition.partition_index))
-            answers.append(answer)
+            index = partition.partition_index
+            if topic is not None and 0 <= index < topic.partition_count:
+                wanted.append(TopicPartition(requested.name, index))
+            else:
+                refused = OffsetDeleteResponsePartition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                answers.setdefault(requested.name, []).append(refused)
     errors = await context.services.groups.delete_offsets(request.group_id, wanted)
     if isinstance(errors, ErrorCode):
         return offset_delete_failed(request, errors, context.api_version)
-    for answer, error in zip(answers, errors, strict=True):
-        answer.error_code = error
-    return OffsetDeleteResponse(topics=topics)
+    for (name, index), error in zip(wanted, errors, strict=True):
+        answers.setdefault(name, []).append(OffsetDeleteResponsePartition(index, error))
+    return OffsetDeleteResponse(
+        topics=[OffsetDeleteResponseTopic(name=name, partitions=partitions) for name, partitions in answers.items()]
+    )

@@ -81,19 +81,7 @@ def alter_replica_log_dirs_failed(
     request: AlterReplicaLogDirsRequest, error: ErrorCode, version: int
 ) -> AlterReplicaLogDirsResponse:
     """Every partition of the request fails with the same error."""
-    return AlterReplicaLogDirsResponse(
-        results=[
-            AlterReplicaLogDirTopicResult(
-                topic_name=topic.name,
-                partitions=[
-                    AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=error)
-                    for partition in topic.partitions
-                ],
-            )
-            for directory in request.dirs
-            for topic in directory.topics
-        ]
-    )
+    return _moved(dict.fromkeys(_wanted_paths(request), error))
 
 
 @api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, failed=alter_replica_log_dirs_failed)
@@ -104,21 +92,27 @@ def handle_alter_replica_log_dirs(
 
     Refuses, per partition: LOG_DIR_NOT_FOUND, INVALID_TOPIC_EXCEPTION (a name too long), and what `find_log` refuses.
     """
-    services = context.services
+    return _moved({name: _move(context.services, name, path) for name, path in _wanted_paths(request).items()})
+
+
+def _wanted_paths(request: AlterReplicaLogDirsRequest) -> dict[TopicPartition, str]:
+    """Where each partition is to be. Of several directories for one partition the last one counts, as in Kafka."""
+    return {
+        TopicPartition(topic.name, partition): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for partition in topic.partitions
+    }
+
+
+def _moved(errors: dict[TopicPartition, ErrorCode]) -> AlterReplicaLogDirsResponse:
+    """The outcomes of all partitions, each topic once."""
+    topics: defaultdict[str, list[AlterReplicaLogDirPartitionResult]] = defaultdict(list)
+    for (topic, partition), error in errors.items():
+        topics[topic].append(AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=error))
     return AlterReplicaLogDirsResponse(
         results=[
-            AlterReplicaLogDirTopicResult(
-                topic_name=topic.name,
-                partitions=[
-                    AlterReplicaLogDirPartitionResult(
-                        partition_index=partition,
-                        error_code=_move(services, TopicPartition(topic.name, partition), directory.path),
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for directory in request.dirs
-            for topic in directory.topics
+            AlterReplicaLogDirTopicResult(topic_name=topic, partitions=results) for topic, results in topics.items()
         ]
     )
 

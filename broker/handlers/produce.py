@@ -64,6 +64,8 @@ _ANSWERED_WITHOUT_LOG_START = frozenset(
 )
 """Refusals of a log that say nothing about it. Source: Kafka's ReplicaManager.appendRecordsToLeader."""
 
+SEVERAL_PRODUCERS = "Transactional records contained more than one producer ID"
+
 
 def produce_failed(
     request: ProduceRequest, error: ErrorCode, version: int, *, message: str | None = None
@@ -294,7 +296,7 @@ class _Production:
             for write in transactional:
                 header = write.header
                 if header.producer_id != first.producer_id or header.producer_epoch != first.producer_epoch:
-                    return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+                    return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, SEVERAL_PRODUCERS)
         return None
 
     def _resolve(self, topic: TopicProduceData) -> tuple[str, ErrorCode]:

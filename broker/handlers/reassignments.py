@@ -128,7 +128,8 @@ def handle_alter_partition_reassignments(
     NO_REASSIGNMENT_IN_PROGRESS (nothing to cancel).
     """
     services = context.services
-    may_change_factor = request.allow_replication_factor_change
+    # Who asks for nothing gets Kafka's empty answer, whatever else the request says.
+    may_change_factor = request.allow_replication_factor_change or not request.topics
     responses = []
     for topic in request.topics:
         metadata = services.topics.metadata.get(topic.name)

@@ -119,23 +119,24 @@ async def handle_alter_user_scram_credentials(
     kept.
     """
     kept = context.services.scram_credentials
-    counts = Counter(wanted.name for wanted in _all_wanted(request))
     outcomes: dict[str, Outcome] = {}
-    changes: dict[tuple[str, Mechanism], Credential | None] = {}
+    changes: dict[str, Change] = {}
     for wanted in _all_wanted(request):
+        if outcomes.get(wanted.name, _DONE) is not _DONE:
+            continue  # of what is wrong with a user, the first counts
         change = _check(kept.all, wanted)
-        if counts[wanted.name] > 1:
+        if changes.pop(wanted.name, None) is not None:
             message = "A user credential cannot be altered twice in the same request"
             outcomes[wanted.name] = ErrorCode.DUPLICATE_RESOURCE, message
         elif isinstance(change[0], ErrorCode):
             outcomes[wanted.name] = change
         else:
             outcomes[wanted.name] = _DONE
-            changes[change[0]] = change[1]
+            changes[wanted.name] = change
     try:
-        await kept.change(changes)
+        await kept.change(dict(changes.values()))
     except StorageError as error:
-        outcomes.update((user, (ErrorCode.KAFKA_STORAGE_ERROR, str(error))) for user, _ in changes)
+        outcomes.update((user, (ErrorCode.KAFKA_STORAGE_ERROR, str(error))) for user in changes)
     return AlterUserScramCredentialsResponse(results=[_result(user, outcome) for user, outcome in outcomes.items()])
 
 

@@ -9,7 +9,7 @@ ControllerApis and ReplicationControlManager.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 
 from broker.config import ConfigValue, describe_topic_configs
 from broker.disk import StorageError
@@ -146,14 +146,15 @@ async def _create(context: RequestContext, wanted: CreatableTopic, *, validate_o
         error_message=None,
         num_partitions=new_count,
         replication_factor=REPLICATION_FACTOR,
-        configs=[_creatable_config(value) for value in describe_topic_configs(given, services.settings)],
+        configs=[_creatable_config(value, given) for value in describe_topic_configs(given, services.settings)],
     )
 
 
-def _creatable_config(value: ConfigValue) -> CreatableTopicConfigs:
+def _creatable_config(value: ConfigValue, given: Mapping[str, str]) -> CreatableTopicConfigs:
+    """What was given is shown letter by letter; DescribeConfigs shows what it was taken for."""
     return CreatableTopicConfigs(
         name=value.name,
-        value=value.value,
+        value=given.get(value.name, value.value),
         read_only=value.is_read_only,
         config_source=value.source,
         is_sensitive=False,

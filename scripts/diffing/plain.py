@@ -53,6 +53,10 @@ HASHED = "Kafka keeps them in a hash table"
 APART = "Kafka answers refused ones apart from the others"
 UNORDERED: dict[str, tuple[str, str]] = {
     "AlterClientQuotasResponse.entries": ("", HASHED),
+    "AlterReplicaLogDirsResponse.results": ("topic_name", HASHED),
+    "AlterReplicaLogDirTopicResult.partitions": ("partition_index", HASHED),
+    "AlterUserScramCredentialsResponse.results": ("user", HASHED),
+    "DescribeUserScramCredentialsResponse.results": ("user", HASHED),
     "AlteredEntryData.entity": ("entity_type", HASHED),
     "DescribeClientQuotasResponse.entries": ("", HASHED),
     "EntryData.entity": ("entity_type", HASHED),

@@ -92,7 +92,17 @@ SETTINGS: Final[dict[int, dict[str, tuple[str, ...]]]] = {
     TOPIC: {
         "retention.ms": ("1000", "-1", "86400000", "-2", "soon", ""),
         "segment.bytes": ("1048576", "2000000", "17", "1e6"),
-        "cleanup.policy": ("delete", "compact", "compact,delete", "burn", ""),
+        "cleanup.policy": (
+            "delete",
+            "compact",
+            "compact,delete",
+            "compact, delete",
+            "delete,delete",
+            ",delete",
+            "delete,",
+            "burn",
+            "",
+        ),
         "compression.type": ("gzip", "producer", "zstd", "zip"),
         "max.message.bytes": ("0", "1000", "-1"),
         "message.timestamp.type": ("LogAppendTime", "CreateTime", "Never"),

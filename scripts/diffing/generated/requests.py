@@ -13,9 +13,21 @@ from typing import Any, Final
 
 from protocol.declaration import SCHEMA_ATTRIBUTE, ArrayOf, Field, StructOf, StructSchema, WireType, struct_schema_of
 from protocol.errors import ErrorCode
+from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from protocol.messages.alter_configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from protocol.messages.client_quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
+from protocol.messages.cluster import DescribeClusterRequest, DescribeTopicPartitionsRequest, TopicRequest
+from protocol.messages.configs import DescribeConfigsRequest
 from protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from protocol.messages.coordinators import FindCoordinatorRequest
+from protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from protocol.messages.delete_records import DeleteRecordsRequest
+from protocol.messages.features import UpdateFeaturesRequest
 from protocol.messages.fetch import FetchRequest, ReplicaState
 from protocol.messages.group_admin import DescribeGroupsRequest
 from protocol.messages.group_membership import HeartbeatRequest, LeaveGroupRequest, SyncGroupRequest
@@ -23,17 +35,27 @@ from protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
     OffsetFetchRequest,
 )
 from protocol.messages.leader_epochs import OffsetForLeaderEpochRequest
 from protocol.messages.list_offsets import ListOffsetsRequest
+from protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from protocol.messages.markers import WriteTxnMarkersRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.producers import DescribeProducersRequest
+from protocol.messages.quorum import DescribeQuorumRequest
+from protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
+from protocol.messages.scram_credentials import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
 from protocol.messages.share_groups import ShareGroupDescribeRequest
 from protocol.messages.streams_groups import StreamsGroupDescribeRequest
-from protocol.messages.transaction_admin import DescribeTransactionsRequest
+from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -80,6 +102,34 @@ ASKED: Final[tuple[tuple[type[Any], int, int], ...]] = (
     (SyncGroupRequest, 0, ANY),
     (ShareGroupDescribeRequest, 0, ANY),
     (StreamsGroupDescribeRequest, 0, ANY),
+    (OffsetDeleteRequest, 0, ANY),
+    (CreateTopicsRequest, 0, 6),
+    (DeleteTopicsRequest, 0, ANY),
+    (CreatePartitionsRequest, 0, ANY),
+    (DescribeTopicPartitionsRequest, 0, ANY),
+    (DescribeClusterRequest, 0, ANY),
+    (DescribeConfigsRequest, 0, ANY),
+    (AlterConfigsRequest, 0, ANY),
+    (IncrementalAlterConfigsRequest, 0, ANY),
+    (DescribeLogDirsRequest, 0, ANY),
+    (AlterReplicaLogDirsRequest, 0, ANY),
+    (ElectLeadersRequest, 0, ANY),
+    (AlterPartitionReassignmentsRequest, 0, ANY),
+    (ListPartitionReassignmentsRequest, 0, ANY),
+    (DescribeQuorumRequest, 0, ANY),
+    (UpdateFeaturesRequest, 1, ANY),
+    (DescribeClientQuotasRequest, 0, ANY),
+    (AlterClientQuotasRequest, 0, ANY),
+    (DescribeUserScramCredentialsRequest, 0, ANY),
+    (AlterUserScramCredentialsRequest, 0, ANY),
+    (ListTransactionsRequest, 0, ANY),
+    (DescribeAclsRequest, 0, ANY),
+    (CreateAclsRequest, 0, ANY),
+    (DeleteAclsRequest, 0, ANY),
+    (CreateDelegationTokenRequest, 0, ANY),
+    (RenewDelegationTokenRequest, 0, ANY),
+    (ExpireDelegationTokenRequest, 0, ANY),
+    (DescribeDelegationTokenRequest, 0, ANY),
 )
 """What may be asked, from which version to which; nothing that changes the cluster or waits for other clients."""
 
@@ -91,13 +141,61 @@ FIXED: Final[dict[str, Any]] = {
     "cluster_id": None,
     "allow_auto_topic_creation": False,
     "subscribed_topic_regex": None,
+    "validate_only": True,
 }
 """Fields that have one value: they are between brokers, change the cluster, or take effect in Kafka's own time."""
 
-NEVER_NULL: Final = frozenset({"records", "topics"})
-"""All topics of the broker are others each time; Kafka does not answer a Produce without records."""
+NEVER_NULL: Final = frozenset({"records", "topics", "topic_partitions", "users"})
+"""All topics and users of the broker are others each time; Kafka does not answer a Produce without records."""
 
-NAMED_BY: Final = ("topic_id", "name", "topic", "partition_index", "partition", "index", "producer_id", "member_id")
+NAMED_BY: Final = (
+    "topic_id",
+    "name",
+    "topic",
+    "partition_index",
+    "partition",
+    "index",
+    "producer_id",
+    "member_id",
+    "resource_name",
+    "feature",
+)
+
+BROKER: Final = 4
+CHOICES: Final[dict[str, Sequence[Any]]] = {
+    "value": ("1000", "compact", "delete", "-1", "x", ""),
+    "config_operation": (0, 0, 1, 2, 3, 9, -1),
+    "configuration_keys": ("log.cleaner.backoff.ms", "retention.ms", "cleanup.policy", "no.such.setting", ""),
+    "AlterableConfig.name": ("retention.ms", "cleanup.policy", "segment.bytes", "no.such.setting", ""),
+    "IncrementalAlterableConfig.name": ("retention.ms", "cleanup.policy", "segment.bytes", "no.such.setting", ""),
+    "CreatableTopicConfig.name": ("retention.ms", "cleanup.policy", "segment.bytes", "no.such.setting", ""),
+    "OpData.value": (0.0, -1.0, 1.5, 1_000_000.0),
+    "key": ("producer_byte_rate", "request_percentage", "connection_creation_rate", "speed", ""),
+    "entity_type": ("user", "user", "client-id", "ip", "planet", ""),
+    "match_type": (0, 0, 1, 2, 7),
+    "broker_ids": (1, 1, 1, 77, -1),
+    "replicas": (1, 1, 1, 77, -1),
+    "replication_factor": (1, 1, -1, 2, 0, -2),
+    "CreatePartitionsTopic.count": (2, 3, 4, 1, 0, -1),
+    "election_type": (0, 0, 1),
+    "path": ("/nowhere", "nowhere", ""),
+    "feature": ("group.version", "transaction.version", "share.version", "streams.version", "speed", ""),
+    "max_version_level": (0, 1, 2, 9, -1),
+    "upgrade_type": (1, 1, 2, 3, 0, 9),
+    "endpoint_type": (1, 1, 2, 0, 7),
+    "mechanism": (1, 2, 0, 9),
+    "iterations": (4_096, 4_096, 4_095, 16_385, -1),
+    "state_filters": ("Ongoing", "Empty", "CompleteCommit", "CompleteAbort", "PrepareCommit", "Nothing", ""),
+    "duration_filter": (-1, -1, 600_000, -7),
+    "transactional_id_pattern": (".*", "producer.*", "prod", "nobody.*", "[", ""),
+    "resource_type_filter": (1, 2, 3, 4, 5, 6, 7),
+    "pattern_type_filter": (1, 2, 3, 4),
+    "resource_pattern_type": (3, 4),
+    "AclCreation.resource_type": (2, 3, 4),
+    "operation": (1, 2, 3),
+    "permission_type": (1, 2, 3),
+}
+"""What to choose from, by the name of the field, or of its struct and itself."""
 
 
 def _identity(element: Any) -> Any:
@@ -115,6 +213,34 @@ def _leave_one_marker(request: WriteTxnMarkersRequest) -> None:
     request.markers = [marker for marker in request.markers if marker.topics][:1]
 
 
+def _leave_what_is_comparable(request: Any, topic: str, producer_id: int) -> None:
+    """Without what Fencepost has declared to answer differently, or concerns the rest of the broker, too."""
+    if isinstance(request, WriteTxnMarkersRequest):
+        _leave_one_marker(request)
+    elif isinstance(request, DescribeConfigsRequest):
+        for resource in request.resources:
+            if resource.resource_type == BROKER:
+                resource.configuration_keys = ["log.cleaner.backoff.ms"]
+    elif isinstance(request, IncrementalAlterConfigsRequest):
+        # Over an operation that does not exist Kafka stumbles, if it does not refuse another one first.
+        for changed in request.resources:
+            unknown = [config for config in changed.configs if config.config_operation not in (0, 1, 2, 3)]
+            changed.configs = unknown[:1] or changed.configs
+    elif isinstance(request, AlterConfigsRequest):
+        for replaced in request.resources:
+            if (replaced.resource_type, replaced.resource_name) == (BROKER, ""):
+                # Kafka keeps a setting of all brokers, by declaration, which may not be replaced.
+                replaced.resource_name = "1"
+    elif isinstance(request, OffsetDeleteRequest):
+        # A group without members and offsets is there for Kafka until it looks for expired offsets the next time.
+        for one in request.topics:
+            one.partitions = [partition for partition in one.partitions if partition.partition_index]
+    elif isinstance(request, DescribeTopicPartitionsRequest):
+        request.topics = [one for one in request.topics if one.name] or [TopicRequest(topic)]
+    elif isinstance(request, ListTransactionsRequest):
+        request.producer_id_filters = request.producer_id_filters or [producer_id]
+
+
 class _Run:
     def __init__(self, exchange: Exchange, random: Random) -> None:
         self.steps = Steps(exchange, random)
@@ -129,6 +255,18 @@ class _Run:
         exchange.call(OffsetCommitRequest(self.group, topics=[committed]), 8)
         self.producer = Transactional(exchange, "producer", 0)
         self.producer.begin(self.topic)
+        self.is_cut = False
+        self.choices: dict[str, Sequence[Any]] = {
+            "resource_type": (2, 2, 2, 32, BROKER, 0, -1, 1, 77),
+            "resource_name": (self.topic, self.topic, exchange.name("nothing"), self.group, "", "1", "77"),
+            "UserName.name": (exchange.name("user"), exchange.name("nobody"), ""),
+            "ScramCredentialDeletion.name": (exchange.name("user"), exchange.name("nobody"), ""),
+            "ScramCredentialUpsertion.name": (exchange.name("user"), exchange.name("user"), ""),
+            "DeleteTopicState.name": (exchange.name("nothing"), "a b", ""),
+            "DeleteTopicState.topic_id": (self.topic_ids[1],),
+            "topic_names": (exchange.name("nothing"), "a b", ""),
+            "producer_id_filters": (self.producer.producer_id,) * 3 + (self.producer.producer_id + FAR,),
+        } | CHOICES
         self.texts: dict[str, Sequence[str]] = {
             "topic": (self.topic, self.topic, self.topic, exchange.name("nothing"), "", "a b"),
             "group": (self.group, self.group, exchange.name("nobodies"), ""),
@@ -165,15 +303,20 @@ class _Run:
     def run(self) -> None:
         for _ in range(STEPS_COUNT):
             request_type, lowest, highest = self.random.choice(ASKED)
+            if request_type is DescribeLogDirsRequest and self.is_cut:
+                # Segments before the beginning of a log are deleted when the broker finds the time.
+                continue
+            self.is_cut |= request_type is DeleteRecordsRequest
             version = self.steps.version(request_type, lowest=lowest, highest=highest)
             request = self.struct(schema_of(request_type), version)
             if isinstance(request, OffsetCommitRequest | TxnOffsetCommitRequest):
                 # A group that nobody knows is one for Kafka as soon as somebody has tried to commit for it.
                 request.group_id = self.group
-            if isinstance(request, WriteTxnMarkersRequest):
-                _leave_one_marker(request)
+            _leave_what_is_comparable(request, self.topic, self.producer.producer_id)
             name = request_type.__name__.removesuffix("Request")
             self.steps.ask(f"{name} {self.shown(request, version)}", request, version, retry=BUSY)
+            if request_type is AlterUserScramCredentialsRequest:
+                self.exchange.settle()
             self.settle()
 
     def settle(self) -> None:
@@ -189,24 +332,27 @@ class _Run:
 
     def struct(self, schema: StructSchema, version: int) -> Any:
         present = [field for field in schema.fields if version in field.versions]
-        return schema.python_class(**{field.name: self.field(field, version) for field in present})
+        return schema.python_class(**{field.name: self.field(field, schema.name, version) for field in present})
 
-    def field(self, field: Field, version: int) -> Any:
+    def field(self, field: Field, struct: str, version: int) -> Any:
         if field.name in FIXED:
             return FIXED[field.name]
         if version in field.nullable and self.steps.happens(0.15) and field.name not in NEVER_NULL:
             return None
-        return self.value(field.type, field.name, version)
+        choices = self.choices.get(f"{struct}.{field.name}") or self.choices.get(field.name)
+        return self.value(field.type, field.name, version, choices)
 
-    def value(self, wire_type: WireType, name: str, version: int) -> Any:
+    def value(self, wire_type: WireType, name: str, version: int, choices: Sequence[Any] | None) -> Any:
         random = self.random
         if isinstance(wire_type, ArrayOf):
             count = random.choice((0, 1, 1, 1, 1, 2))
-            elements = [self.value(wire_type.element, name, version) for _ in range(count)]
+            elements = [self.value(wire_type.element, name, version, choices) for _ in range(count)]
             # What is named twice in one request is answered in ways that no client knows.
             return list({_identity(element): element for element in elements}.values())
         if isinstance(wire_type, StructOf):
             return self.struct(struct_schema_of(wire_type.python_class), version)
+        if choices is not None:
+            return random.choice(choices)
         if isinstance(wire_type, FixedWidth):
             return self.fixed(wire_type.name, name)
         if wire_type is STRING:

@@ -42,7 +42,8 @@ def test_what_is_not_set_can_be_deleted_whatever_its_name() -> None:
     [
         ({}, APPEND, "compact", "delete,compact"),
         ({"cleanup.policy": "compact"}, APPEND, "compact", "compact"),
-        ({"cleanup.policy": "compact"}, APPEND, "delete, compact", "compact,delete"),
+        ({"cleanup.policy": "compact"}, APPEND, "delete,compact", "compact,delete"),
+        ({"cleanup.policy": "compact"}, APPEND, "delete,", "compact,delete"),
         ({}, SUBTRACT, "delete", ""),
         ({"cleanup.policy": "compact,delete"}, SUBTRACT, "compact", "delete"),
         ({"cleanup.policy": "delete"}, SUBTRACT, "compact", "delete"),
@@ -53,6 +54,14 @@ def test_lists_are_appended_to_and_subtracted_from_without_repetition(
     current: dict[str, str], operation: int, value: str, expected: str
 ) -> None:
     assert altered(current, ("cleanup.policy", operation, value)) == {"cleanup.policy": expected}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("", "compact,"), (",delete", "compact,,delete"), ("delete, compact", "compact,delete, compact")],
+)
+def test_what_is_appended_is_taken_as_it_is_however_little_sense_it_makes(value: str, expected: str) -> None:
+    assert altered({"cleanup.policy": "compact"}, ("cleanup.policy", APPEND, value)) == {"cleanup.policy": expected}
 
 
 @pytest.mark.parametrize("operation", [APPEND, SUBTRACT])

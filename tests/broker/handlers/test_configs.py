@@ -152,3 +152,12 @@ async def test_resource_without_configs_is_refused_with_a_reason(
     result = await describe(broker, resource_type, name)
     assert (ErrorCode(result.error_code), result.configs) == (error, [])
     assert result.error_message
+
+
+async def test_a_kind_of_resource_that_does_not_exist_fails_the_whole_request(broker: HandlerBroker) -> None:
+    resources = [DescribeConfigsResource(TOPIC, "orders", None), DescribeConfigsResource(77, "orders", None)]
+    results = (await broker.call(DescribeConfigsRequest(resources))).results
+    assert [(ErrorCode(result.error_code), result.configs) for result in results] == [
+        (ErrorCode.INVALID_REQUEST, []),
+        (ErrorCode.INVALID_REQUEST, []),
+    ]

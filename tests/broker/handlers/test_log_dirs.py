@@ -102,3 +102,24 @@ async def test_partitions_are_where_they_are(broker: HandlerBroker, tmp_path: Pa
     ]
     assert await move(broker, "/elsewhere", "orders", 0, version=version) == [ErrorCode.LOG_DIR_NOT_FOUND]
     assert await move(broker, str(tmp_path), "n" * 214, 0, version=version) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+async def test_each_partition_is_answered_once_and_its_last_directory_counts(
+    broker: HandlerBroker, tmp_path: Path
+) -> None:
+    def directory(path: str, *partitions: int) -> AlterReplicaLogDir:
+        return AlterReplicaLogDir(path, [AlterReplicaLogDirTopic("orders", list(partitions))])
+
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            directory("/elsewhere", 0, 1),
+            directory(str(tmp_path), 0),
+            AlterReplicaLogDir(str(tmp_path), [AlterReplicaLogDirTopic("other", [])]),
+        ]
+    )
+    (answered,) = (await broker.call(request)).results
+    assert answered.topic_name == "orders"
+    assert {one.partition_index: ErrorCode(one.error_code) for one in answered.partitions} == {
+        0: ErrorCode.NONE,
+        1: ErrorCode.LOG_DIR_NOT_FOUND,
+    }

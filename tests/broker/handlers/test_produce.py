@@ -371,6 +371,7 @@ async def test_two_producers_in_one_transactional_request_refuse_it(
     request = produce((0, transactional()), (1, transactional(**other)), transactional_id="t")
     response = await broker.call(request, BY_NAME)
     assert errors(response) == dict.fromkeys((0, 1), ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    assert all(one.error_message for topic in response.responses for one in topic.partition_responses)
     assert end_offsets(broker) == [0, 0, 0]
 
 

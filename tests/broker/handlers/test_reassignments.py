@@ -111,3 +111,12 @@ async def test_partitions_that_do_not_exist_cannot_be_moved(broker: HandlerBroke
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await reassign(broker, "orders", 9, [NODE_ID]) == (unknown, "Unable to find partition orders:9.")
     assert await reassign(broker, "nowhere", 0, None) == (unknown, "Unable to find a topic named nowhere.")
+
+
+async def test_who_moves_nothing_is_not_told_that_factors_stay(broker: HandlerBroker) -> None:
+    nothing = AlterPartitionReassignmentsRequest(allow_replication_factor_change=False)
+    assert (await broker.call(nothing)).allow_replication_factor_change
+    something = AlterPartitionReassignmentsRequest(
+        allow_replication_factor_change=False, topics=[ReassignableTopic("orders", [])]
+    )
+    assert not (await broker.call(something)).allow_replication_factor_change

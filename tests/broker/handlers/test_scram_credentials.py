@@ -146,6 +146,16 @@ async def test_a_user_comes_once_in_a_request(broker: HandlerBroker) -> None:
     assert await describe(broker, "nobody") == {"nobody": ErrorCode.RESOURCE_NOT_FOUND}
 
 
+async def test_of_what_is_wrong_with_a_user_the_first_counts(broker: HandlerBroker) -> None:
+    changes = deletion("alice"), upsertion("alice"), upsertion("bob", 9), upsertion("bob"), upsertion("bob")
+    outcomes = await alter(broker, *changes)
+    assert {user: error for user, (error, _) in outcomes.items()} == {
+        "alice": ErrorCode.RESOURCE_NOT_FOUND,
+        "bob": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+    }
+    assert await describe(broker) == {}
+
+
 async def test_a_store_that_fails_is_told(broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> bool:
         raise StorageError("the disk is full")

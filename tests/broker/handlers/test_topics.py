@@ -77,6 +77,11 @@ async def test_answer_holds_the_effective_configs(broker: HandlerBroker) -> None
     assert (configs["max.message.bytes"].value, configs["max.message.bytes"].config_source) == ("1048588", 5)
 
 
+async def test_the_answer_shows_what_was_given_letter_by_letter(broker: HandlerBroker) -> None:
+    result = await created(broker, topic("new", cleanup_policy="compact, delete"))
+    assert {config.name: config.value for config in result.configs or []}["cleanup.policy"] == "compact, delete"
+
+
 @pytest.mark.parametrize("version", range(2, 8))
 async def test_every_create_version_is_served(broker: HandlerBroker, version: int) -> None:
     assert (await created(broker, topic("new"), version)).error_code == 0
