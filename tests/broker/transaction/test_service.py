@@ -248,7 +248,7 @@ async def test_a_transaction_times_out_by_itself(broker: Broker) -> None:
 
 
 async def test_transactions_that_time_out_together_let_others_be_served_in_between(broker: Broker) -> None:
-    ids = [f"together-{number}" for number in range(3 * COMPLETIONS_PER_TURN)]
+    ids = [f"together-{number}" for number in range(6 * COMPLETIONS_PER_TURN)]
     for transactional_id in ids:
         producer = producer_of(await broker.service.init_producer_id(transactional_id, timeout_ms=20))
         assert await broker.service.add_partitions(transactional_id, producer, (OUT_0,), version=V2) is OK
@@ -260,7 +260,9 @@ async def test_transactions_that_time_out_together_let_others_be_served_in_betwe
             now = len(broker.markers(OUT_0))
             most_in_a_turn = max(most_in_a_turn, now - before)
             before = now
-    assert 0 < most_in_a_turn <= COMPLETIONS_PER_TURN
+    # Timers of several partitions may fire in turns after one another. What is seen from look to look is then the end
+    # of one turn's share and the beginning of the next one's.
+    assert 0 < most_in_a_turn <= 2 * COMPLETIONS_PER_TURN
     await eventually(lambda: {found.state for found in broker.service.transactions()} == {COMPLETE_ABORT})
 
 
