@@ -88,6 +88,10 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
         shares.close_session(group_id, member_id)
     elif not request.is_renew_ack and (context.meter is None or context.meter.charge_fetch(0)):
         found = await _Lending(context, request, session).run()
+        for partition, outcome in outcomes.items():
+            led = shares.led.loaded(SharePartitionKey(group_id, *partition))
+            if led is not None and outcome.error is ErrorCode.NONE and said[partition].acknowledgement_batches:
+                led.complete()
         if shares.sessions.get(group_id, member_id) is not session:
             # It was opened anew, or closed, while this waited: what is lent now is lent to a later request.
             return share_fetch_failed(request, ErrorCode.INVALID_SHARE_SESSION_EPOCH, version)

@@ -183,6 +183,11 @@ class LedSharePartition:
         error = self._carry_out(decided)
         return DONE if error is ErrorCode.NONE else Refusal(error, "")
 
+    def complete(self) -> None:
+        """What was acknowledged by a fetch is complete once that has been lent records, as in Kafka, where the state
+        is still being written then: the start moves over what was passed over meanwhile, too."""
+        self._partition.advance()
+
     def release(self, member_id: str) -> ErrorCode:
         """A member is gone: others may have its records."""
         transition = self._partition.release(member_id, self._limits(self.key.group_id))

@@ -129,7 +129,7 @@ class SharePartition:
                 self._append(next_offset, first_offset - 1, RecordState.AVAILABLE, is_unknown=True)
             self._append(first_offset, batch.last_offset, RecordState(batch.delivery_state), batch.delivery_count)
             next_offset = batch.last_offset + 1
-        self._advance()
+        self.advance()
 
     # Questions
 
@@ -204,7 +204,7 @@ class SharePartition:
         acquired = self._without_aborted(acquired, aborted)
         if self.in_flight_count >= limits.partition_max_record_locks and self._is_all_done():
             # There is no room for more, and nobody who could say something that makes some.
-            self._advance()
+            self.advance()
         return acquired
 
     def _acquire_again(
@@ -422,7 +422,7 @@ class SharePartition:
     def make(self, transition: Transition) -> None:
         """Make a transition, in the step in which it was decided."""
         self._in_flight = transition.in_flight
-        self._advance()
+        self.advance()
 
     def log_start_moved(self, log_start_offset: int) -> bool:
         """Records below the log's start are not lent again; whether that is news. Who has some of them keeps them in
@@ -438,7 +438,8 @@ class SharePartition:
     def _is_all_done(self) -> bool:
         return all(span.state.is_terminal for span in self._in_flight)
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
+        """Move the start over what is done with."""
         after = self._in_flight.drop_done()
         if after is not None:
             self.start_offset = max(self.start_offset, after)

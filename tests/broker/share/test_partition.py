@@ -149,6 +149,18 @@ def test_aborted_records_move_the_start_once_something_is_acknowledged() -> None
     assert lender.partition.start_offset == 15
 
 
+def test_the_start_moves_over_what_was_passed_over_while_an_acknowledgement_became_complete() -> None:
+    lender = Lender(log_end_offset=20)
+    lender.fetch(maximum_count=10)
+    assert lender.acknowledge((0, 9, [ACCEPT])) is ErrorCode.NONE
+    assert lender.fetch(aborted=(OffsetRange(10, 14),), batches=[OffsetRange(10, 14), OffsetRange(15, 19)]) == [
+        (15, 19, 1)
+    ]
+    assert lender.partition.start_offset == 10
+    lender.partition.advance()
+    assert lender.partition.start_offset == 15
+
+
 def test_aborted_records_alone_do_not_stop_a_group_that_may_have_no_more_in_flight() -> None:
     lender = Lender(limits=ShareLimits(partition_max_record_locks=10), log_end_offset=20)
     assert lender.fetch(maximum_count=10, aborted=(OffsetRange(0, 9),)) == []

@@ -8,6 +8,7 @@ from typing import Final
 from scripts.diffing.exchange import Exchange
 from scripts.diffing.generated.share_groups.groups import JOIN, LEAVE, MEMBERLESS, ShareGroups
 from scripts.diffing.generated.share_groups.sessions import Sessions
+from scripts.diffing.generated.share_groups.strangers import Strangers
 from scripts.diffing.generated.share_groups.topics import SharedTopics
 from scripts.diffing.generated.steps import Steps
 
@@ -25,6 +26,7 @@ class _Run:
 
     def run(self) -> None:
         topics, groups, sessions = self.topics, self.groups, self.sessions
+        strangers = Strangers(self.steps, groups)
         topics.initialize_producer()
         groups.configure()
         if self.steps.happens(0.5):
@@ -48,6 +50,8 @@ class _Run:
             (2, sessions.close_session),
             (1, self.delete_group),
             (1, groups.list_groups),
+            (2, groups.grow_a_topic),
+            (2, strangers.ask),
         )
         for _ in range(STEPS_COUNT):
             self.steps.take(actions)

@@ -54,8 +54,9 @@ LEAVE_TIME: Final = {  # so that nothing runs out while a sequence is asked
 class Member:
     """What a member has been told, and what it has done with its session so far.
 
-    base: what descriptions call it. session: partitions that it reads. amiss: others that it asked for, too, which do
-    not exist. lent: ranges that it has not acknowledged. done: ranges that it has.
+    base: what descriptions call it. wanted: topics that it has subscribed to. session: partitions that it reads.
+    amiss: others that it asked for, too, which do not exist. lent: ranges that it has not acknowledged. done: ranges
+    that it has.
     """
 
     base: str
@@ -63,6 +64,7 @@ class Member:
     member_id: str
     connection: Connection
     epoch: int = JOIN
+    wanted: list[str] = field(default_factory=list)
     session_epoch: int | None = None
     session: list[Place] = field(default_factory=list)
     amiss: list[Place] = field(default_factory=list)
@@ -176,7 +178,9 @@ class ShareGroups:
             return
         member.epoch = max(JOIN, reply.member_epoch)
         if bases is not None and epoch != LEAVE:
-            self.known[member.group] |= set(bases) - {NOTHING}
+            member.wanted = list(bases)
+        if epoch != LEAVE:
+            self.known[member.group] |= set(member.wanted) - {NOTHING}
         self._settle(member.group)
 
     def _settle(self, group: str) -> None:
@@ -196,6 +200,19 @@ class ShareGroups:
             ):
                 return
             time.sleep(PAUSE_S)
+
+    def grow_a_topic(self) -> None:
+        """Nobody asks for the further partition before members have made its state; by then it may have records."""
+        base = self.random.choice(self.topics.names)
+        if not self.topics.can_grow(base):
+            self.topics.produce()
+            return
+        self.topics.grow(base)
+        for group in self.known:
+            self.known[group].discard(base)
+        for member in self.members:
+            if member.epoch != JOIN and base in member.wanted:
+                self.beat(member, member.epoch, None)
 
     # What is there
 

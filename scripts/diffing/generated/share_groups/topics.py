@@ -6,6 +6,7 @@ import time
 from typing import Final, NamedTuple
 
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.transaction_admin import DescribeTransactionsRequest
 from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from scripts.diffing.exchange import ATTEMPTS, PAUSE_S, TRANSACTION, batch
@@ -14,6 +15,7 @@ from scripts.diffing.generated.transactions import BUSY, SETTLED
 from scripts.diffing.sequences.produce import Producing
 
 PRODUCE_VERSION: Final = 12
+MAX_PARTITIONS: Final = 3
 
 
 class Place(NamedTuple):
@@ -44,6 +46,19 @@ class SharedTopics:
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[Place, int] = {}
         self._is_in_transaction = False
+
+    def can_grow(self, base: str) -> bool:
+        return self.partition_counts[base] < MAX_PARTITIONS
+
+    def grow(self, base: str) -> None:
+        """Return when all that is in the broker knows of the further partition."""
+        place = Place(base, self.partition_counts[base])
+        self.partition_counts[base] += 1
+        self.places.append(place)
+        self.ends[place], self.batch_ends[place] = 0, [0]
+        grown = CreatePartitionsTopic(self.exchange.name(base), self.partition_counts[base], None)
+        self.steps.ask(f"{base} grows", CreatePartitionsRequest([grown], 5_000), 3)
+        self.exchange.settle()
 
     @property
     def names(self) -> list[str]:
