@@ -57,30 +57,54 @@ def _share_out(
         member_id: -(-total * (index + 1) // member_count) - -(-total * index // member_count)
         for index, member_id in enumerate(member_ids)
     }
-    readers: dict[_Partition, set[str]] = {partition: set() for partition in partitions}
-    given = dict.fromkeys(member_ids, 0)
-    for member_id in member_ids:
-        for topic_id, kept in previous.get(member_id, {}).items():
-            for number in sorted(kept):
-                of_partition = readers.get((topic_id, number))
-                if of_partition is None or given[member_id] >= quotas[member_id] or len(of_partition) >= sharing:
-                    continue
-                of_partition.add(member_id)
-                given[member_id] += 1
-    unfilled = [member_id for member_id in member_ids if given[member_id] < quotas[member_id]]
-    for of_partition in readers.values():
-        while len(of_partition) < sharing:
-            position = next((at for at, member_id in enumerate(unfilled) if member_id not in of_partition), None)
-            if position is None:
-                break
-            member_id = unfilled.pop(position)
-            of_partition.add(member_id)
-            given[member_id] += 1
-            if given[member_id] < quotas[member_id]:
-                unfilled.append(member_id)
+    targets = set(partitions)
+    held = {member_id: _kept(previous.get(member_id, {}), targets, quotas[member_id]) for member_id in member_ids}
+    readers: dict[_Partition, list[str]] = {partition: [] for partition in partitions}
+    for member_id, kept in held.items():
+        for partition in kept:
+            readers[partition].append(member_id)
     for partition, of_partition in readers.items():
-        for member_id in of_partition:
-            shares[member_id].add(partition)
+        surplus_count = max(0, len(of_partition) - sharing)
+        for member_id in of_partition[:surplus_count]:
+            held[member_id].remove(partition)
+        del of_partition[:surplus_count]
+    _fill(readers, held, quotas, sharing)
+    for member_id, kept in held.items():
+        shares[member_id] |= kept
+
+
+def _kept(previous: Assignment, targets: Collection[_Partition], quota: int) -> set[_Partition]:
+    """What a member may keep of what it has: the last of it, as much as its quota."""
+    had = sorted((topic_id, number) for topic_id, numbers in previous.items() for number in numbers)
+    fitting = [partition for partition in had if partition in targets]
+    return set(fitting[max(0, len(fitting) - quota) :])
+
+
+def _fill(
+    readers: dict[_Partition, list[str]], held: dict[str, set[_Partition]], quotas: Mapping[str, int], sharing: int
+) -> None:
+    """Give partitions with too few readers in turn to members with too few partitions.
+
+    A partition that all of these read already stays as it is, and so do those behind it.
+    """
+    unfilled = [member_id for member_id, kept in held.items() if len(kept) < quotas[member_id]]
+    position, is_any_given = 0, False
+    for partition, of_partition in readers.items():
+        while len(of_partition) < sharing:
+            if position >= len(unfilled):
+                if not unfilled or not is_any_given:
+                    return
+                position, is_any_given = 0, False
+            member_id = unfilled[position]
+            position += 1
+            if partition in held[member_id]:
+                continue
+            of_partition.append(member_id)
+            held[member_id].add(partition)
+            is_any_given = True
+            if len(held[member_id]) >= quotas[member_id]:
+                position -= 1
+                del unfilled[position]
 
 
 def _by_topic(share: set[_Partition]) -> Assignment:

@@ -101,8 +101,8 @@ def test_a_share_out_waits_for_the_one_before() -> None:
     joined = shares.heartbeat("b", 0, ["orders"])
     assert shares.assigned(joined) == {}
     shares.harness.advance(1_000)
-    assert shares.assigned(shares.heartbeat("b", joined.response.member_epoch)) == {ORDERS_ID: [1]}
-    assert shares.assigned(shares.heartbeat("a", epoch)) == {ORDERS_ID: [0]}
+    assert shares.assigned(shares.heartbeat("b", joined.response.member_epoch)) == {ORDERS_ID: [0]}
+    assert shares.assigned(shares.heartbeat("a", epoch)) == {ORDERS_ID: [1]}
 
 
 def test_a_group_may_keep_its_assignments_for_a_time_of_its_own() -> None:
@@ -115,7 +115,7 @@ def test_a_group_may_keep_its_assignments_for_a_time_of_its_own() -> None:
     shares.harness.advance(4_999)
     assert shares.assigned(shares.heartbeat("b", joined.response.member_epoch)) is None
     shares.harness.advance(1)
-    assert shares.assigned(shares.heartbeat("b", joined.response.member_epoch)) == {ORDERS_ID: [1]}
+    assert shares.assigned(shares.heartbeat("b", joined.response.member_epoch)) == {ORDERS_ID: [0]}
 
 
 def test_a_topic_that_grows_is_read_once_the_new_partitions_have_state() -> None:
@@ -310,6 +310,22 @@ def test_members_keep_what_they_have_when_another_joins() -> None:
     before = assign(dict.fromkeys("ab", wanted), partitions, {})
     after = assign(dict.fromkeys("abc", wanted), partitions, before)
     assert all(after[member][ORDERS_ID] <= before[member][ORDERS_ID] for member in "ab")
+
+
+def test_whoever_reads_too_much_gives_up_the_first_of_it_when_a_topic_grows() -> None:
+    wanted = dict.fromkeys("abc", frozenset({ORDERS_ID}))
+    before = assign(wanted, {ORDERS_ID: frozenset({0, 1})}, {})
+    assert before == {
+        "a": {ORDERS_ID: frozenset({0, 1})},
+        "b": {ORDERS_ID: frozenset({0})},
+        "c": {ORDERS_ID: frozenset({1})},
+    }
+    grown = assign(wanted, {ORDERS_ID: frozenset({0, 1, 2})}, before)
+    assert grown == {
+        "a": {ORDERS_ID: frozenset({2})},
+        "b": {ORDERS_ID: frozenset({0})},
+        "c": {ORDERS_ID: frozenset({1})},
+    }
 
 
 def test_members_that_want_different_topics_get_their_own() -> None:
