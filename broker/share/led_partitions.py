@@ -186,7 +186,8 @@ class LedSharePartition:
     def complete(self) -> None:
         """What was acknowledged by a fetch is complete once that has been lent records, as in Kafka, where the state
         is still being written then: the start moves over what was passed over meanwhile, too."""
-        self._partition.advance()
+        if self._partition.advance():
+            self._notify()  # there may be room for more
 
     def release(self, member_id: str) -> ErrorCode:
         """A member is gone: others may have its records."""

@@ -438,11 +438,13 @@ class SharePartition:
     def _is_all_done(self) -> bool:
         return all(span.state.is_terminal for span in self._in_flight)
 
-    def advance(self) -> None:
-        """Move the start over what is done with."""
+    def advance(self) -> bool:
+        """Move the start over what is done with; whether there was any."""
         after = self._in_flight.drop_done()
-        if after is not None:
-            self.start_offset = max(self.start_offset, after)
+        if after is None:
+            return False
+        self.start_offset = max(self.start_offset, after)
+        return True
 
 
 def _check_lent(draft: InFlight, member_id: str, first_offset: int, last_offset: int) -> Refusal | None:
