@@ -420,9 +420,10 @@ class SharePartition:
         return Transition(draft, state_batches, sum(done_counts))
 
     def make(self, transition: Transition) -> None:
-        """Make a transition, in the step in which it was decided."""
+        """Make a transition, in the step in which it was decided. The start moves where something was written down."""
         self._in_flight = transition.in_flight
-        self.advance()
+        if transition.state_batches:
+            self.advance()
 
     def log_start_moved(self, log_start_offset: int) -> bool:
         """Records below the log's start are not lent again; whether that is news. Who has some of them keeps them in

@@ -149,6 +149,13 @@ def test_aborted_records_move_the_start_once_something_is_acknowledged() -> None
     assert lender.partition.start_offset == 15
 
 
+def test_locks_that_are_renewed_do_not_move_the_start_over_aborted_records() -> None:
+    lender = Lender(log_end_offset=20)
+    assert lender.fetch(aborted=(OffsetRange(0, 9),)) == [(10, 19, 1)]
+    assert lender.acknowledge((10, 19, [RENEW])) is ErrorCode.NONE
+    assert lender.partition.start_offset == 0
+
+
 def test_the_start_moves_over_what_was_passed_over_while_an_acknowledgement_became_complete() -> None:
     lender = Lender(log_end_offset=20)
     lender.fetch(maximum_count=10)
