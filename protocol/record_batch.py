@@ -57,7 +57,8 @@ _MARKER_RECORD_START = struct.Struct(">BBBBBhhBh")
 """Length, attributes, both distances, key length, key, value length, and the version that begins the value."""
 _MARKER_LENGTHS = (2 * 16, 2 * 4, 2 * 6)
 """Of the record behind its length, of the key and of the value, in the zig-zag form of what is not negative."""
-_MARKER_BATCH_LENGTH = _UNCHECKED_HEADER.size + _MARKER_AFTER_CRC.size - LENGTH_OVERHEAD_BYTES
+MARKER_BYTES = _UNCHECKED_HEADER.size + _MARKER_AFTER_CRC.size
+_MARKER_BATCH_LENGTH = MARKER_BYTES - LENGTH_OVERHEAD_BYTES
 _CRC = struct.Struct(">I")
 _CRC_POSITION = 17
 _NO_CRC_YET = 0
@@ -407,7 +408,7 @@ def build_end_transaction_marker(
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
     is_log_append_time: bool = False,
 ) -> bytearray:
-    """The control batch that ends a producer's transaction in one partition; 78 bytes."""
+    """The control batch that ends a producer's transaction in one partition, of `MARKER_BYTES`."""
     attributes = TRANSACTIONAL_BIT | CONTROL_BIT
     if is_log_append_time:
         attributes |= LOG_APPEND_TIME_BIT

@@ -38,6 +38,7 @@ from broker.log.verification import VerificationGuard
 from protocol.errors import ErrorCode
 from protocol.record import PlainRecord
 from protocol.record_batch import (
+    MARKER_BYTES,
     BatchHeader,
     build_end_transaction_marker,
     build_plain_batch,
@@ -99,7 +100,7 @@ class PartitionLog(SweptLog):
                 verification_is_enabled=rules.verifies_transactions,
             )
             if verdict is not ErrorCode.NONE:
-                self._roll_when_full(header, rules, now_ms)
+                self._roll_when_full(header.size_bytes, header.last_offset_delta, header.max_timestamp_ms, rules, now_ms)
                 return self._not_appended(header, verdict)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
@@ -190,7 +191,8 @@ class PartitionLog(SweptLog):
         """Append the marker that ends a producer's transaction in this partition, and tell the observer.
 
         A repeated marker is appended again and ends nothing.
-        Refuses, as a value: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED. Raises StorageError.
+        Refuses, as a value: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; a new segment may remain, as of a
+        refused batch. Raises StorageError.
         Source: Kafka's ProducerAppendInfo.appendEndTxnMarker; KIP-98, KIP-890.
         """
         rules = self._append_rules()
@@ -201,6 +203,7 @@ class PartitionLog(SweptLog):
             transaction_version=transaction_version,
         )
         if error is not ErrorCode.NONE:
+            self._roll_when_full(MARKER_BYTES, 0, now_ms, rules, now_ms)
             return AppendResult(error, log_start_offset=self.log_start_offset)
         offset = self.log_end_offset
         marker = build_end_transaction_marker(
@@ -231,13 +234,15 @@ class PartitionLog(SweptLog):
             self.observer.marker_appended(producer_id, producer_epoch, committed=committed, offset=offset)
         return AppendResult(ErrorCode.NONE, offset, offset, -1, self.log_start_offset)
 
-    def _roll_when_full(self, header: BatchHeader, rules: AppendRules, now_ms: int) -> None:
+    def _roll_when_full(
+        self, size_bytes: int, last_offset_delta: int, max_timestamp_ms: int, rules: AppendRules, now_ms: int
+    ) -> None:
         """Make room for a batch that its producer may not append, as Kafka does: it looks at the producer afterwards,
         and readers see where segments end."""
-        last_offset = self.log_end_offset + header.last_offset_delta
+        last_offset = self.log_end_offset + last_offset_delta
         active = self.segments.active
         try:
-            if not active.has_room_for(header.size_bytes, last_offset, header.max_timestamp_ms, rules.segment_limits):
+            if not active.has_room_for(size_bytes, last_offset, max_timestamp_ms, rules.segment_limits):
                 self.roll(now_ms)
         except StorageError as error:
             self.give_up(error)

@@ -1,27 +1,32 @@
 """Producers of a few transactional ids that fence each other, lag behind, repeat themselves, and come too late.
 
-What they leave behind is looked at all the time: batches, markers, aborted lists, stable offsets, states.
+They write to two topics, one of which is deleted and made anew under them, beside others that write without
+transactions, and commit offsets of a group that nobody is in and of one that has a member. What they leave behind is
+looked at all the time: batches, markers, aborted lists, stable offsets, states (`TransactionViews`).
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Any, Final
 
+from protocol.compression import Codec
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group_offsets import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.producers import DescribeProducersRequest, TopicRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.transaction_admin import DescribeTransactionsRequest
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -35,18 +40,30 @@ from protocol.messages.transactions import (
 )
 from scripts.diffing.exchange import ATTEMPTS, GROUP, PAUSE_S, TRANSACTION, Exchange, batch
 from scripts.diffing.generated.steps import Steps
-from scripts.diffing.sequences.produce import Producing
+from scripts.diffing.generated.transaction_views import BY_ID, PARTITIONS_COUNT, Topic, TransactionViews, World
 
-STEPS_COUNT: Final = 80
-PARTITIONS_COUNT: Final = 2
+STEPS_COUNT: Final = 90
+KEPT, REPLACED = "data", "other"
+MEMBER: Final = "member"
+REBALANCE_TIMEOUT_MS: Final = 300_000
 IDS: Final = ("a", "b")
 TIMEOUT_MS: Final = 600_000  # far longer than a run
+TIMEOUTS_MS: Final = (TIMEOUT_MS, TIMEOUT_MS, TIMEOUT_MS, TIMEOUT_MS - 1, 0, -1, 900_000, 900_001)
 BUSY: Final = (ErrorCode.CONCURRENT_TRANSACTIONS,)
 KEPT_IDENTITIES_COUNT: Final = 4
 FIRST_VERSION_WITH_IDENTITY: Final = 3  # of InitProducerId
 FIRST_PRODUCE_OF_VERSION_2: Final = 12
 FIRST_END_OF_VERSION_2: Final = 5
 FIRST_OFFSETS_OF_VERSION_2: Final = 5
+FIRST_OFFSETS_WITH_EPOCH: Final = 2  # of TxnOffsetCommit, as the next
+FIRST_OFFSETS_WITH_MEMBER: Final = 3
+FIRST_COMMIT_BY_ID: Final = 10
+FIRST_MARKERS_WITH_VERSION: Final = 2
+SETTINGS: Final = (
+    ("internal_segment_bytes", "300"),
+    ("message_timestamp_type", "LogAppendTime"),
+    ("cleanup_policy", "compact"),
+)
 SETTLED: Final = frozenset({"Empty", "Ongoing", "CompleteCommit", "CompleteAbort", "Dead", ""})
 
 
@@ -61,28 +78,27 @@ class Identity:
     name: str
 
 
-@dataclass
-class World:
-    """What the producers have been told so far."""
-
-    topic: str
-    group: str
-    identities: list[Identity] = field(default_factory=list)
-    next_sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    base_offsets: dict[int, list[int]] = field(default_factory=dict)
-
-
 class _Run:
     def __init__(self, exchange: Exchange, random: Random) -> None:
         self.steps = Steps(exchange, random)
         self.exchange = exchange
         self.random = random
-        self.world = World(exchange.create_topic("data", partitions=PARTITIONS_COUNT), exchange.name("group"))
         # A client has made its mind up; only now and then somebody comes back with another version of itself.
         self.is_version_2 = {base: self.steps.happens(0.5) for base in IDS}
-        exchange.find_coordinator(self.world.group, GROUP)
-        for base in IDS:
-            exchange.find_coordinator(exchange.name(base), TRANSACTION)
+        self.identities: list[Identity] = []
+        self.next_sequences: dict[tuple[int, int, bytes, int], int] = {}
+        topics = {base: self.new_topic(base) for base in (KEPT, REPLACED)}
+        groups = {"group": exchange.name("group"), "group with a member": exchange.name("group-with-a-member")}
+        self.world = World(topics, [exchange.name(base) for base in IDS], groups)
+        self.views = TransactionViews(exchange, random, self.steps, self.world)
+        for group in groups.values():
+            exchange.find_coordinator(group, GROUP)
+        for transactional_id in self.world.ids:
+            exchange.find_coordinator(transactional_id, TRANSACTION)
+        # A group that nobody knows is one for Kafka as soon as somebody has tried to commit for it.
+        committed = OffsetCommitRequestTopic(topics[KEPT].name, partitions=[OffsetCommitRequestPartition(0, 1)])
+        exchange.call(OffsetCommitRequest(groups["group"], topics=[committed]), 8)
+        self.member_epoch = self.join(groups["group with a member"], topics[KEPT].name)
 
     def run(self) -> None:
         for base in IDS:
@@ -95,34 +111,76 @@ class _Run:
             (2, self.mark),
             (1, self.delete_records),
             (4, self.add_offsets),
-            (6, self.commit_offsets),
-            (5, self.fetch),
-            (4, self.list_offsets),
-            (3, self.fetch_offsets),
-            (3, self.describe),
-            (3, self.describe_producers),
+            (7, self.commit_offsets),
+            (2, self.commit_offsets_at_once),
+            (1, self.delete_offsets),
+            (4, self.produce_without_transaction),
+            (2, self.replace_topic),
+            (6, self.views.fetch),
+            (4, self.views.list_offsets),
+            (1, self.views.ends_of_epochs),
+            (4, self.views.fetch_offsets),
+            (3, self.views.describe),
+            (2, self.views.list_transactions),
+            (3, self.views.describe_producers),
         )
         for _ in range(STEPS_COUNT):
             self.steps.take(actions)
-        for isolation_level in (0, 1):
-            for partition in range(PARTITIONS_COUNT):
-                self.fetch_from(partition, 0, isolation_level, 12)
-        self.fetch_offsets()
+        for topic in self.world.topics.values():
+            for isolation_level in (0, 1):
+                for partition in range(PARTITIONS_COUNT):
+                    self.views.fetch_from(topic, partition, 0, isolation_level, 12)
+        self.views.fetch_offsets()
+
+    # What there is
+
+    def new_topic(self, base: str) -> Topic:
+        settings = {"min_cleanable_dirty_ratio": "1"}  # nothing is compacted while the sequence runs
+        settings |= {name: value for name, value in SETTINGS if self.steps.happens(0.2)}
+        self.exchange.note(self.steps.situation(f"{base} is made"), 0, settings)
+        name = self.exchange.create_topic(base, partitions=PARTITIONS_COUNT, **settings)
+        self.exchange.settle()
+        return Topic(base, name, self.exchange.topic_id(name))
+
+    def replace_topic(self) -> None:
+        """Delete the topic, or make it anew where it is deleted."""
+        topic = self.world.topics[REPLACED]
+        if topic.is_there:
+            states = [DeleteTopicState(name=topic.name)]
+            self.steps.ask(f"{REPLACED} is deleted", DeleteTopicsRequest(topics=states, timeout_ms=10_000), 6)
+            self.exchange.settle()
+            topic.is_there = False
+        if not topic.is_there and self.steps.happens(0.6):
+            self.world.topics[REPLACED] = self.new_topic(REPLACED)
+
+    def join(self, group: str, topic: str) -> int:
+        """The epoch of the one member of a group of the consumer protocol."""
+        joining = ConsumerGroupHeartbeatRequest(
+            group, MEMBER, 0, rebalance_timeout_ms=REBALANCE_TIMEOUT_MS, subscribed_topic_names=[topic]
+        )
+        joining.topic_partitions = []
+        epoch: int = self.exchange.call(joining, 1).member_epoch
+        return epoch
 
     # Who asks
 
     def identity(self) -> Identity:
-        """Mostly the latest of one of the ids, now and then one that may be over."""
+        """Mostly the latest of one of the ids, now and then one that may be over, or is mixed up with the other."""
         base = self.random.choice(IDS)
-        own = [identity for identity in self.world.identities if identity.base == base]
+        own = [identity for identity in self.identities if identity.base == base]
+        if self.steps.happens(0.03):
+            other = self.random.choice(self.identities)
+            name = f"{base} with the producer of {other.name}"
+            return Identity(base, self.exchange.name(base), other.producer_id, other.epoch, name)
         return own[-1] if self.steps.happens(0.85) else self.random.choice(own[-KEPT_IDENTITIES_COUNT:])
 
     def is_of_version_2(self, identity: Identity) -> bool:
         return self.is_version_2[identity.base] ^ self.steps.happens(0.04)
 
     def take_in(self, base: str, producer_id: int, epoch: int) -> None:
-        identity = Identity(base, self.exchange.name(base), producer_id, epoch, f"{base}#{len(self.world.identities)}")
-        self.world.identities.append(identity)
+        identity = Identity(base, self.exchange.name(base), producer_id, epoch, f"{base}#{len(self.identities)}")
+        self.identities.append(identity)
+        self.world.producer_ids.append(producer_id)
 
     # What they ask
 
@@ -130,33 +188,48 @@ class _Run:
         self.initialize(self.random.choice(IDS))
 
     def initialize(self, base: str) -> None:
+        own = [identity for identity in self.identities if identity.base == base]
         request = InitProducerIdRequest(self.exchange.name(base), TIMEOUT_MS)
         what = "anew"
         version = self.steps.version(InitProducerIdRequest)
-        own = [identity for identity in self.world.identities if identity.base == base]
+        if own:
+            request.transaction_timeout_ms = self.random.choice(TIMEOUTS_MS)
+            what += f" with {request.transaction_timeout_ms} ms"
         if own and version >= FIRST_VERSION_WITH_IDENTITY and self.steps.happens(0.5):
             identity = own[-1] if self.steps.happens(0.7) else self.random.choice(own[-KEPT_IDENTITIES_COUNT:])
             request.producer_id, request.producer_epoch = identity.producer_id, identity.epoch
-            what = f"as {identity.name}"
+            what += f" as {identity.name}"
+            if self.steps.happens(0.1):
+                epoch = self.random.choice((-1, identity.epoch + 1, identity.epoch - 1))
+                request.producer_epoch = max(epoch, -1)
+                what += f" in epoch {request.producer_epoch}"
+            elif self.steps.happens(0.05):
+                request.producer_id = -1
+                what += " without producer id"
         reply = self.steps.ask(f"initialize {base} {what}", request, version, retry=BUSY)
         if reply is not None and not reply.error_code:
             self.take_in(base, reply.producer_id, reply.producer_epoch)
 
     def add_partitions(self) -> None:
-        partitions = self.some_partitions()
+        partitions = self.views.some_partitions()
         if self.steps.happens(0.1):
             partitions.append(PARTITIONS_COUNT)
-        self.add(self.identity(), partitions)
+        self.add(self.identity(), self.some_topics(), partitions)
 
-    def add(self, identity: Identity, partitions: list[int]) -> None:
+    def add(self, identity: Identity, topics: list[Topic], partitions: list[int]) -> None:
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=identity.transactional_id,
             v3_and_below_producer_id=identity.producer_id,
             v3_and_below_producer_epoch=identity.epoch,
-            v3_and_below_topics=[AddPartitionsToTxnTopic(self.world.topic, partitions)],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(topic.name, partitions) for topic in topics],
         )
         version = self.steps.version(AddPartitionsToTxnRequest, highest=3)
-        self.steps.ask(f"{identity.name} adds {partitions}", request, version, retry=BUSY)
+        words = " and ".join(f"{topic.base}-{partitions}" for topic in topics)
+        self.steps.ask(f"{identity.name} adds {words}", request, version, retry=BUSY)
+
+    def some_topics(self) -> list[Topic]:
+        topics = list(self.world.topics.values())
+        return self.random.choices(([topics[0]], [topics[1]], topics), (55, 20, 25))[0]
 
     def produce(self) -> None:
         identity = self.identity()
@@ -167,45 +240,84 @@ class _Run:
             else self.steps.version(ProduceRequest, lowest=3, highest=FIRST_PRODUCE_OF_VERSION_2 - 1)
         )
         is_transactional = not self.steps.happens(0.06)
-        partitions = self.some_partitions()
+        topics = self.some_topics()
+        partitions = self.views.some_partitions()
         if not is_version_2 and self.steps.happens(0.5):
-            self.add(identity, partitions)
-        producing = Producing(self.exchange, version)
-        batches, words = [], []
-        ends = {}
-        for partition in partitions:
-            place = (identity.producer_id, identity.epoch, partition)
-            expected = self.world.next_sequences.get(place, 0)
-            sequence = expected
-            if self.steps.happens(0.12):
-                sequence = max(0, expected + self.random.choice((-3, -2, -1, 1, 2)))
-            elif self.steps.happens(0.03):
-                sequence = 0
-            count = self.random.randint(1, 3)
-            ends[partition] = sequence + count
-            records = batch(
-                count,
-                producer_id=identity.producer_id,
-                epoch=identity.epoch,
-                sequence=sequence,
-                transactional=is_transactional,
-            )
-            batches.append((partition, records))
-            words.append(f"{count} from {sequence} to {partition}")
-        request = producing.request(
-            producing.topic(self.world.topic, *batches),
-            transactional_id=identity.transactional_id if is_transactional else None,
-        )
+            self.add(identity, topics, partitions)
+        data, words = [], []
+        ends: dict[tuple[bytes, int], tuple[Topic, int]] = {}
+        for topic in topics:
+            batches = []
+            for partition in partitions:
+                records, said, end = self.batch_of(identity, topic, partition, is_transactional=is_transactional)
+                batches.append(PartitionProduceData(partition, memoryview(records)))
+                words.append(f"{said} to {topic.base}-{partition}")
+                ends[topic.topic_id, partition] = topic, end
+            data.append(self.data_of(topic, batches, version))
+        transactional_id = identity.transactional_id if is_transactional else None
+        if self.steps.happens(0.03):
+            transactional_id = self.random.choice((None, self.exchange.name(self.random.choice(IDS))))
+            words.append(f"named {self.exchange.plain_text(transactional_id or 'nobody')}")
+        request = ProduceRequest(transactional_id, self.random.choice((-1, -1, 1)), 5_000, data)
         what = "writes" if is_transactional else "writes, outside of a transaction,"
         reply = self.steps.ask(f"{identity.name} {what} {', '.join(words)}", request, version, retry=BUSY)
-        if reply is None:
-            return
-        for answer in reply.responses[0].partition_responses:
-            if not answer.error_code:
-                place = (identity.producer_id, identity.epoch, answer.index)
-                following = self.world.next_sequences.get(place, 0)
-                self.world.next_sequences[place] = max(following, ends[answer.index])
-                self.world.base_offsets.setdefault(answer.index, []).append(answer.base_offset)
+        for topic, index, base_offset in self.appended(reply, topics):
+            place = (identity.producer_id, identity.epoch, topic.topic_id, index)
+            end = ends[topic.topic_id, index][1]
+            self.next_sequences[place] = max(self.next_sequences.get(place, 0), end)
+            topic.base_offsets.setdefault(index, []).append(base_offset)
+
+    def batch_of(
+        self, identity: Identity, topic: Topic, partition: int, *, is_transactional: bool
+    ) -> tuple[bytes, str, int]:
+        """Its bytes, what to call it, and the sequence behind."""
+        place = (identity.producer_id, identity.epoch, topic.topic_id, partition)
+        expected = self.next_sequences.get(place, 0)
+        sequence = expected
+        if self.steps.happens(0.12):
+            sequence = max(0, expected + self.random.choice((-3, -2, -1, 1, 2)))
+        elif self.steps.happens(0.03):
+            sequence = 0
+        count = self.random.randint(1, 3)
+        codec = self.random.choice(list(Codec)) if self.steps.happens(0.2) else Codec.NONE
+        records = batch(
+            count,
+            producer_id=identity.producer_id,
+            epoch=identity.epoch,
+            sequence=sequence,
+            transactional=is_transactional,
+            codec=codec,
+        )
+        return records, f"{count} from {sequence}{f' in {codec.name}' if codec else ''}", sequence + count
+
+    @staticmethod
+    def data_of(topic: Topic, batches: list[PartitionProduceData], version: int) -> TopicProduceData:
+        if version < BY_ID:
+            return TopicProduceData(name=topic.name, partition_data=batches)
+        return TopicProduceData(topic_id=topic.topic_id, partition_data=batches)
+
+    @staticmethod
+    def appended(reply: Any, topics: list[Topic]) -> list[tuple[Topic, int, int]]:
+        """Where it was, and at which offset."""
+        return [
+            (topic, answer.index, answer.base_offset)
+            for answered in (() if reply is None else reply.responses)
+            for topic in topics
+            if topic.name == answered.name or topic.topic_id == answered.topic_id
+            for answer in answered.partition_responses
+            if not answer.error_code
+        ]
+
+    def produce_without_transaction(self) -> None:
+        """As somebody does who knows of no transactions."""
+        version = self.steps.version(ProduceRequest, lowest=3)
+        topic, partition = self.views.topic(), self.random.randrange(PARTITIONS_COUNT)
+        count = self.random.randint(1, 3)
+        data = self.data_of(topic, [PartitionProduceData(partition, memoryview(batch(count)))], version)
+        request = ProduceRequest(None, -1, 5_000, [data])
+        reply = self.steps.ask(f"somebody writes {count} to {topic.base}-{partition}", request, version)
+        for _, index, base_offset in self.appended(reply, [topic]):
+            topic.base_offsets.setdefault(index, []).append(base_offset)
 
     def end(self) -> None:
         identity = self.identity()
@@ -231,13 +343,16 @@ class _Run:
                 break
             time.sleep(PAUSE_S)
 
+    def some_group(self) -> tuple[str, str]:
+        """What to call it, and its name."""
+        return self.random.choices(list(self.world.groups.items()), (60, 40))[0]
+
     def add_offsets(self) -> None:
         identity = self.identity()
-        request = AddOffsetsToTxnRequest(
-            identity.transactional_id, identity.producer_id, identity.epoch, self.world.group
-        )
+        called, group = self.some_group()
+        request = AddOffsetsToTxnRequest(identity.transactional_id, identity.producer_id, identity.epoch, group)
         version = self.steps.version(AddOffsetsToTxnRequest)
-        self.steps.ask(f"{identity.name} adds the group", request, version, retry=BUSY)
+        self.steps.ask(f"{identity.name} adds the {called}", request, version, retry=BUSY)
 
     def commit_offsets(self) -> None:
         identity = self.identity()
@@ -247,89 +362,99 @@ class _Run:
             if is_version_2
             else self.steps.version(TxnOffsetCommitRequest, highest=FIRST_OFFSETS_OF_VERSION_2 - 1)
         )
-        partitions = self.some_partitions()
-        offset = self.random.randint(0, 9)
+        called, group = self.some_group()
+        partitions = self.views.some_partitions()
+        if self.steps.happens(0.05):
+            partitions.append(PARTITIONS_COUNT)
+        offset, topics = self.random.randint(0, 9), self.some_topics()
         committed = [TxnOffsetCommitRequestPartition(partition, offset) for partition in partitions]
+        for one in committed:
+            if version >= FIRST_OFFSETS_WITH_EPOCH:
+                one.committed_leader_epoch = self.random.choice((-1, -1, 0, 3))
+            one.committed_metadata = self.random.choice((None, "", "m"))
         request = TxnOffsetCommitRequest(
             transactional_id=identity.transactional_id,
-            group_id=self.world.group,
+            group_id=group,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
-            topics=[TxnOffsetCommitRequestTopic(self.world.topic, committed)],
+            topics=[TxnOffsetCommitRequestTopic(topic.name, committed) for topic in topics],
         )
-        self.steps.ask(f"{identity.name} commits offset {offset} of {partitions}", request, version, retry=BUSY)
+        words = (
+            f"{identity.name} commits offset {offset} of {' and '.join(topic.base for topic in topics)}-{partitions}"
+        )
+        words += f" for the {called}"
+        if version >= FIRST_OFFSETS_WITH_MEMBER and self.steps.happens(0.6):
+            shift = self.random.choice((0, 0, 0, 0, -1, 1))
+            request.generation_id = self.member_epoch + shift
+            request.member_id = self.random.choice((MEMBER, MEMBER, MEMBER, "somebody", ""))
+            words += f" as {request.member_id!r} in epoch {shift:+}"
+        self.steps.ask(words, request, version, retry=BUSY)
+
+    def commit_offsets_at_once(self) -> None:
+        """Without a transaction, maybe between those of one that is open."""
+        version = self.steps.version(OffsetCommitRequest)
+        called, group = self.some_group()
+        partitions, offset, topics = self.views.some_partitions(), self.random.randint(0, 9), self.some_topics()
+        wanted = []
+        for topic in topics:
+            committed = [OffsetCommitRequestPartition(partition, offset) for partition in partitions]
+            if version < FIRST_COMMIT_BY_ID:
+                wanted.append(OffsetCommitRequestTopic(topic.name, partitions=committed))
+            else:
+                wanted.append(OffsetCommitRequestTopic(topic_id=topic.topic_id, partitions=committed))
+        request = OffsetCommitRequest(group, topics=wanted)
+        if group == self.world.groups["group with a member"]:
+            request.member_id, request.generation_id_or_member_epoch = MEMBER, self.member_epoch
+        words = " and ".join(topic.base for topic in topics)
+        self.steps.ask(f"somebody commits offset {offset} of {words}-{partitions} for the {called}", request, version)
+
+    def delete_offsets(self) -> None:
+        """Of the group that has a member: the other one would be gone, for Kafka not at once, without any."""
+        partitions = self.views.some_partitions()
+        wanted = [OffsetDeleteRequestPartition(partition) for partition in partitions]
+        topics = self.some_topics()
+        request = OffsetDeleteRequest(
+            self.world.groups["group with a member"],
+            [OffsetDeleteRequestTopic(topic.name, wanted) for topic in topics],
+        )
+        words = " and ".join(topic.base for topic in topics)
+        version = self.steps.version(OffsetDeleteRequest)
+        self.steps.ask(f"offsets of {words}-{partitions} are deleted", request, version)
 
     def mark(self) -> None:
         """As an operator does who ends a transaction that hangs; so rarely right that it is mostly too late."""
         identity = self.identity()
         committed = self.steps.happens(0.3)
-        partitions = self.some_partitions()
+        partitions, topic = self.views.some_partitions(), self.views.topic()
         marker = WritableTxnMarker(
             identity.producer_id,
             identity.epoch,
             transaction_result=committed,
-            topics=[WritableTxnMarkerTopic(self.world.topic, partitions)],
+            topics=[WritableTxnMarkerTopic(topic.name, partitions)],
             coordinator_epoch=self.random.choice((-1, 0, 0, 0)),
         )
+        version = self.steps.version(WriteTxnMarkersRequest)
         what = "committed" if committed else "aborted"
+        if version >= FIRST_MARKERS_WITH_VERSION:
+            marker.transaction_version = self.random.choice((0, 1, 2))
+            what += f" in version {marker.transaction_version}"
         request = WriteTxnMarkersRequest([marker])
         self.steps.ask(
-            f"{identity.name} is {what} on {partitions} by coordinator {marker.coordinator_epoch}",
+            f"{identity.name} is {what} on {topic.base}-{partitions} by coordinator {marker.coordinator_epoch}",
             request,
-            self.steps.version(WriteTxnMarkersRequest),
+            version,
         )
 
     def delete_records(self) -> None:
         """Up to where a batch begins: within one that opens a transaction Kafka's stable offset stays below."""
+        topic = self.views.topic()
         partition = self.random.randrange(PARTITIONS_COUNT)
-        offset = self.random.choice([*self.world.base_offsets.get(partition, []), 0, 1_000])
-        topic = DeleteRecordsTopic(self.world.topic, [DeleteRecordsPartition(partition, offset)])
+        offset = self.random.choice([*topic.base_offsets.get(partition, []), 0, 1_000])
+        wanted = DeleteRecordsTopic(topic.name, [DeleteRecordsPartition(partition, offset)])
         version = self.steps.version(DeleteRecordsRequest)
-        self.steps.ask(f"delete {partition} up to {offset}", DeleteRecordsRequest([topic], 5_000), version)
-
-    # What is to be seen of it
-
-    def fetch(self) -> None:
-        partition, offset = self.random.randrange(PARTITIONS_COUNT), self.random.randint(0, 6)
-        version = self.steps.version(FetchRequest, highest=12)
-        self.fetch_from(partition, offset, self.random.randint(0, 1), version)
-
-    def fetch_from(self, partition: int, offset: int, isolation_level: int, version: int) -> None:
-        wanted = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1 << 20)
-        topic = FetchTopic(self.world.topic, partitions=[wanted])
-        request = FetchRequest(isolation_level=isolation_level, topics=[topic])
-        what = "read_committed" if isolation_level else "read_uncommitted"
-        self.steps.ask(f"fetch {partition} from {offset}, {what}", request, version)
-
-    def list_offsets(self) -> None:
-        version = self.steps.version(ListOffsetsRequest, lowest=2, highest=8)
-        isolation_level = self.random.randint(0, 1)
-        timestamp = self.random.choice((-1, -2))
-        wanted = [ListOffsetsPartition(index, timestamp=timestamp) for index in range(PARTITIONS_COUNT)]
-        request = ListOffsetsRequest(
-            replica_id=-1, isolation_level=isolation_level, topics=[ListOffsetsTopic(self.world.topic, wanted)]
-        )
-        self.steps.ask(f"offsets at {timestamp}, isolation {isolation_level}", request, version)
-
-    def fetch_offsets(self) -> None:
-        version = self.steps.version(OffsetFetchRequest, lowest=8, highest=9)
-        wanted = [OffsetFetchRequestTopics(self.world.topic, partition_indexes=list(range(PARTITIONS_COUNT)))]
-        for require_stable in (False, True):
-            request = OffsetFetchRequest(
-                groups=[OffsetFetchRequestGroup(self.world.group, topics=wanted)], require_stable=require_stable
-            )
-            self.steps.ask(f"offsets of the group, {'stable' if require_stable else 'as they are'}", request, version)
-
-    def describe(self) -> None:
-        names = [self.exchange.name(base) for base in IDS]
-        self.steps.ask("describe both ids", DescribeTransactionsRequest(names), 0)
-
-    def describe_producers(self) -> None:
-        request = DescribeProducersRequest([TopicRequest(self.world.topic, list(range(PARTITIONS_COUNT)))])
-        self.steps.ask("describe the producers", request, 0)
-
-    def some_partitions(self) -> list[int]:
-        return sorted(self.random.sample(range(PARTITIONS_COUNT), self.random.randint(1, PARTITIONS_COUNT)))
+        topic.cut.add(partition)
+        request = DeleteRecordsRequest([wanted], 5_000)
+        self.steps.ask(f"delete {topic.base}-{partition} up to {offset}", request, version)
 
 
 def run(exchange: Exchange, random: Random) -> None:

@@ -420,6 +420,17 @@ async def test_a_segment_is_rolled_for_a_batch_whose_sequence_is_then_refused(wo
     await log.flushed()
 
 
+async def test_a_segment_is_rolled_for_a_marker_that_comes_too_late(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_ms=1000))
+    world.append(b"v", producer_id=1, producer_epoch=5, base_sequence=0, timestamp_ms=NOW_MS - 3000)
+    refused = log.append_marker(
+        producer_id=1, producer_epoch=4, committed=False, coordinator_epoch=0, transaction_version=1, now_ms=NOW_MS
+    )
+    assert refused.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+    await log.flushed()
+
+
 async def test_a_quiet_segment_is_rolled_by_a_sweep(world: LogWorld) -> None:
     log = world.create(LogConfig(segment_ms=1000))
     world.append(b"v")
