@@ -100,7 +100,9 @@ class PartitionLog(SweptLog):
                 verification_is_enabled=rules.verifies_transactions,
             )
             if verdict is not ErrorCode.NONE:
-                self._roll_when_full(header.size_bytes, header.last_offset_delta, header.max_timestamp_ms, rules, now_ms)
+                self._roll_when_full(
+                    header.size_bytes, header.last_offset_delta, header.max_timestamp_ms, rules, now_ms
+                )
                 return self._not_appended(header, verdict)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta

@@ -40,6 +40,7 @@ from protocol.messages.cluster import (
     TopicRequest,
 )
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -81,8 +82,10 @@ NO_SUCH_ID: Final = bytes(15) + b"\x63"
 NO_SUCH_BROKER: Final = 77
 FIRST_DELETION_BY_ID: Final = 6
 FIRST_METADATA_BY_ID: Final = 12
+FIRST_REASSIGNMENT_WITH_FACTOR: Final = 1
+FIRST_DESCRIPTION_WITH_DOCUMENTATION: Final = 3
 FIRST_METADATA_THAT_ASKS: Final = 4  # whether topics are to be created
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OPERATIONS: Final = {SET: "set", DELETE: "deleted", APPEND: "appended", SUBTRACT: "subtracted"}
 EXACT, DEFAULT, ANY = range(3)
@@ -132,8 +135,16 @@ DYNAMIC_BROKER_SETTINGS: Final = (
     "follower.replication.throttled.rate",
 )
 BROKER_SETTINGS: Final = ("log.cleaner.backoff.ms", "log.cleaner.delete.retention.ms")
-QUOTAS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate", "speed")
+QUOTAS: Final = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+    "connection_creation_rate",
+    "speed",
+)
 WORKING_QUOTAS: Final = QUOTAS[:4]
+QUOTAS_OF_ADDRESSES: Final = QUOTAS[4:5]
 
 Entity = tuple[str, str | None]
 
@@ -153,6 +164,8 @@ class _Run:
         self.topics: dict[str, Topic] = {}
         self.deleted: list[bytes] = []
         self.created_count = 0
+        # Of whom no other sequence speaks, most likely; quotas of addresses cannot be named otherwise.
+        self.address = random.randrange(1, 256), random.randrange(256)
 
     def run(self) -> None:
         actions = (
@@ -162,8 +175,11 @@ class _Run:
             (12, self.metadata),
             (8, self.describe_partitions),
             (9, self.change),
+            (4, self.change_several),
             (4, self.replace),
             (9, self.describe),
+            (4, self.describe_several),
+            (2, self.describe_directories),
             (3, self.list_resources),
             (5, self.change_quotas),
             (4, self.describe_quotas),
@@ -306,11 +322,13 @@ class _Run:
             brokers = [1] if self.steps.happens(0.8) else self.random.choice(([], [1, 1], [NO_SUCH_BROKER]))
             assignments = [CreatePartitionsAssignment(list(brokers)) for _ in range(max(0, added))]
         topics = [CreatePartitionsTopic(self.exchange.name(base), wanted, assignments)]
+        if self.steps.happens(0.06):
+            topics.append(CreatePartitionsTopic(self.exchange.name(base), wanted + 1, None))
         validate_only = self.steps.happens(0.15)
         version = self.steps.version(CreatePartitionsRequest)
         given = None if assignments is None else [one.broker_ids for one in assignments]
         only = "only validate" if validate_only else "grow"
-        description = f"{only} {base} from {count} to {wanted}, on {given}"
+        description = f"{only} {base} from {count} to {wanted}, on {given}{', twice' if len(topics) > 1 else ''}"
         reply = self.ask_change(description, CreatePartitionsRequest(topics, TIMEOUT_MS, validate_only), version)
         if reply is not None and known is not None and not validate_only and not reply.results[0].error_code:
             known.partitions_count = wanted
@@ -392,6 +410,56 @@ class _Run:
         version = self.steps.version(IncrementalAlterConfigsRequest)
         self.ask_change(f"{only} {called}: {', '.join(words)}", request, version)
 
+    def change_several(self) -> None:
+        """As tools do that have many to change: topics and a group at once, one of them maybe twice."""
+        resources, words = [], []
+        for _ in range(self.random.choice((2, 2, 3))):
+            kind, name, called = self.some_resource()
+            setting = self.random.choice(list(SETTINGS[kind]))
+            operation = self.random.choice((SET, SET, DELETE))
+            value = None if operation == DELETE else self.some_value(kind, setting)
+            if self.steps.happens(0.05):
+                value = None
+            changes = [IncrementalAlterableConfig(setting, operation, value)]
+            if self.steps.happens(0.08):
+                changes.append(IncrementalAlterableConfig(setting, SET, self.some_value(kind, setting)))
+            resources.append(IncrementalAlterConfigsResource(kind, name, changes))
+            said = [(one.name, OPERATIONS[one.config_operation], one.value) for one in changes]
+            words.append(f"{called}: {said}")
+        request = IncrementalAlterConfigsRequest(resources, self.steps.happens(0.15))
+        only = "only validate" if request.validate_only else "change"
+        version = self.steps.version(IncrementalAlterConfigsRequest)
+        self.ask_change(f"{only} {'; '.join(words)}", request, version)
+
+    def describe_several(self) -> None:
+        resources, words = [], []
+        for _ in range(self.random.choice((2, 3))):
+            kind, name, called = self.some_resource()
+            # One that is named twice is described once or twice, as its kind has it.
+            if any((one.resource_type, one.resource_name) == (kind, name) for one in resources):
+                continue
+            known = (
+                BROKER_SETTINGS if kind == BROKER else [key for key in SETTINGS[kind] if key != "min.insync.replicas"]
+            )
+            keys = self.random.sample(list(known), 2)
+            resources.append(DescribeConfigsResource(kind, name, keys))
+            words.append(f"{called}: {keys}")
+        version = self.steps.version(DescribeConfigsRequest)
+        request = DescribeConfigsRequest(resources, self.steps.happens(0.5))
+        if version >= FIRST_DESCRIPTION_WITH_DOCUMENTATION:
+            request.include_documentation = self.steps.happens(0.5)
+        self.steps.ask(f"describe {'; '.join(words)}, synonyms {request.include_synonyms}", request, version)
+
+    def describe_directories(self) -> None:
+        """Nothing was written: all that are there are empty."""
+        topics, words = [], []
+        for base in self.random.sample(BASES, self.random.randint(1, 3)):
+            partitions = self.some_partitions(base)
+            topics.append(DescribableLogDirTopic(self.exchange.name(base), partitions))
+            words.append(f"{base}-{partitions}")
+        version = self.steps.version(DescribeLogDirsRequest)
+        self.steps.ask(f"directories of {', '.join(words)}", DescribeLogDirsRequest(topics), version)
+
     def replace(self) -> None:
         kind, name, called = self.some_resource()
         if (kind, name) == (BROKER, ""):
@@ -422,9 +490,21 @@ class _Run:
         names = {resource.resource_name for resource in reply.config_resources}
         found = [base for base in GROUPS if self.exchange.name(base) in names]
         self.exchange.note(self.steps.situation("groups with settings"), version, found)
+        kinds = self.random.choice(([], [TOPIC], [TOPIC, GROUP], [BROKER, TOPIC], [BROKER], [BROKER_LOGGER, BROKER]))
+        reply = self.exchange.call(ListConfigResourcesRequest(kinds), version)
+        own = {self.exchange.name(base): base for base in (*GROUPS, *BASES)} | {"1": "the broker"}
+        known = sorted(
+            (own[one.resource_name], one.resource_type) for one in reply.config_resources if one.resource_name in own
+        )
+        self.exchange.note(
+            self.steps.situation(f"resources of the kinds {kinds}"), version, [list(one) for one in known]
+        )
 
     def restore(self) -> None:
         """What is not of this seed alone becomes as it was."""
+        operations = [OpData(key, 0.0, remove=True) for key in WORKING_QUOTAS]
+        entities = [[EntityData("user", None), EntityData("client-id", self.exchange.name(one))] for one in CLIENTS]
+        self.exchange.call(AlterClientQuotasRequest([AlterEntryData(one, operations) for one in entities]), 1)
         changes = [IncrementalAlterableConfig(name, DELETE, None) for name in DYNAMIC_BROKER_SETTINGS]
         for name in ("", "1"):
             resource = IncrementalAlterConfigsResource(BROKER, name, changes)
@@ -436,7 +516,9 @@ class _Run:
     def some_entity(self) -> list[Entity]:
         user: Entity = ("user", self.exchange.name(self.random.choice(USERS)))
         client: Entity = ("client-id", self.exchange.name(self.random.choice(CLIENTS)))
+        address: Entity = ("ip", f"127.{self.address[0]}.{self.address[1]}.{self.random.choice((1, 2))}")
         entities: list[list[Entity]] = [[user], [client], [user, client], [user, ("client-id", None)]]
+        entities += [[("user", None), client], [address]]
         if self.steps.happens(0.05):
             entities = [[("user", "")], [user, ("user", "other")], [("planet", "earth")], []]
         return self.random.choice(entities)
@@ -451,9 +533,9 @@ class _Run:
         entries, words = [], []
         for _ in range(self.random.choice((1, 1, 2))):
             entity = self.some_entity()
-            keys = self.random.sample(
-                WORKING_QUOTAS if self.steps.happens(0.93) else QUOTAS, self.random.choice((1, 2))
-            )
+            working = QUOTAS_OF_ADDRESSES if entity and entity[0][0] == "ip" else WORKING_QUOTAS
+            choices = working if self.steps.happens(0.93) else QUOTAS
+            keys = self.random.sample(choices, self.random.choice((1, min(2, len(choices)))))
             operations = []
             for key in keys:
                 value = self.random.choice((1_000_000.0, 50.0, 7.5, 20.0, 0.0, -1.0))
@@ -468,11 +550,19 @@ class _Run:
 
     def describe_quotas(self) -> None:
         user = self.exchange.name(self.random.choice(USERS))
-        components = [("user", EXACT, user)]
-        if self.steps.happens(0.5):
-            client = self.exchange.name(self.random.choice(CLIENTS))
+        client = self.exchange.name(self.random.choice(CLIENTS))
+        address = f"127.{self.address[0]}.{self.address[1]}.{self.random.choice((1, 2))}"
+        components: list[tuple[str, int, str | None]] = [("user", EXACT, user)]
+        if self.steps.happens(0.2):
+            components = [self.random.choice((("client-id", EXACT, client), ("ip", EXACT, address)))]
+        elif self.steps.happens(0.2):
+            components = [
+                self.random.choice((("user", DEFAULT, None), ("user", ANY, None))),
+                ("client-id", EXACT, client),
+            ]
+        elif self.steps.happens(0.5):
             other: tuple[int, str | None] = self.random.choice(((EXACT, client), (DEFAULT, None), (ANY, None)))
-            components.append(("client-id", *other))  # type: ignore[arg-type]
+            components.append(("client-id", *other))
         strict = self.steps.happens(0.5)
         request = DescribeClientQuotasRequest([ComponentData(*one) for one in components], strict)
         version = self.steps.version(DescribeClientQuotasRequest)
@@ -495,10 +585,10 @@ class _Run:
         self.ask_change(f"credentials: {words if user else 'of an empty name'}", request, version)
 
     def describe_credentials(self) -> None:
-        base = self.random.choice(USERS)
-        request = DescribeUserScramCredentialsRequest([UserName(self.exchange.name(base))])
+        bases = [self.random.choice((*USERS, "nobody")) for _ in range(self.random.choice((1, 1, 2, 3)))]
+        request = DescribeUserScramCredentialsRequest([UserName(self.exchange.name(base)) for base in bases])
         version = self.steps.version(DescribeUserScramCredentialsRequest)
-        self.steps.ask(f"credentials of {base}", request, version)
+        self.steps.ask(f"credentials of {', '.join(bases)}", request, version)
 
     # Leaders and replicas
 
@@ -512,8 +602,13 @@ class _Run:
         partitions = self.some_partitions(base)
         kind = self.random.choice((0, 0, 1))
         version = self.steps.version(ElectLeadersRequest)
-        request = ElectLeadersRequest(kind, [TopicPartitions(self.exchange.name(base), partitions)])
-        self.steps.ask(f"elect leaders of {base}-{partitions}, type {kind}", request, version)
+        wanted = [TopicPartitions(self.exchange.name(base), partitions)]
+        words = f"{base}-{partitions}"
+        if self.steps.happens(0.3):
+            other = self.random.choice([one for one in BASES if one != base])
+            wanted.append(TopicPartitions(self.exchange.name(other), [0]))
+            words += f", {other}-0"
+        self.steps.ask(f"elect leaders of {words}, type {kind}", ElectLeadersRequest(kind, wanted), version)
 
     def reassign(self) -> None:
         base = self.some_base()
@@ -523,8 +618,15 @@ class _Run:
             wanted.append(ReassignablePartition(index, None if replicas is None else list(replicas)))
         request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(self.exchange.name(base), wanted)])
         version = self.steps.version(AlterPartitionReassignmentsRequest)
-        words = [(one.partition_index, one.replicas) for one in wanted]
-        self.ask_change(f"reassign {base}: {words}", request, version)
+        words = f"{base}: {[(one.partition_index, one.replicas) for one in wanted]}"
+        if version >= FIRST_REASSIGNMENT_WITH_FACTOR and self.steps.happens(0.3):
+            request.allow_replication_factor_change = False
+            words += ", as many replicas as before"
+        if self.steps.happens(0.2):
+            other = self.random.choice([one for one in BASES if one != base])
+            request.topics.append(ReassignableTopic(self.exchange.name(other), [ReassignablePartition(0, [1])]))
+            words += f"; {other}: 0"
+        self.ask_change(f"reassign {words}", request, version)
 
     def list_reassignments(self) -> None:
         base = self.some_base()

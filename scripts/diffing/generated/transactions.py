@@ -138,7 +138,7 @@ class _Run:
         settings = {"min_cleanable_dirty_ratio": "1"}  # nothing is compacted while the sequence runs
         settings |= {name: value for name, value in SETTINGS if self.steps.happens(0.2)}
         self.exchange.note(self.steps.situation(f"{base} is made"), 0, settings)
-        name = self.exchange.create_topic(base, partitions=PARTITIONS_COUNT, **settings)
+        name = self.exchange.create_topic(base, partitions=PARTITIONS_COUNT, version=None, **settings)
         self.exchange.settle()
         return Topic(base, name, self.exchange.topic_id(name))
 
