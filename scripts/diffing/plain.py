@@ -72,6 +72,7 @@ UNORDERED: dict[str, tuple[str, str]] = {
     "AlterShareGroupOffsetsResponse.responses": ("topic_name", HASHED),
     "AlterShareGroupOffsetsResponseTopic.partitions": ("partition_index", HASHED),
     "DeleteShareGroupOffsetsResponse.responses": ("topic_name", HASHED),
+    "DescribeLogDirsResult.topics": ("name", HASHED),
     "DescribeLogDirsTopic.partitions": ("partition_index", HASHED),
     "FetchResponse.responses": ("topic topic_id", APART),
     "FetchableTopicResponse.partitions": ("partition_index", APART),

@@ -432,7 +432,8 @@ class _Run:
         self.ask_change(f"{only} {'; '.join(words)}", request, version)
 
     def describe_several(self) -> None:
-        resources, words = [], []
+        resources: list[DescribeConfigsResource] = []
+        words = []
         for _ in range(self.random.choice((2, 3))):
             kind, name, called = self.some_resource()
             # One that is named twice is described once or twice, as its kind has it.

@@ -389,6 +389,17 @@ def test_after_an_internal_fence_the_producer_that_asked_gets_the_fenced_epoch_i
     assert init(driver, CURRENT) == ProducerReply(OK, 7, 6)
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_whom_a_new_session_has_fenced_is_not_taken_for_one_that_repeats_itself(committed: bool) -> None:
+    driver = driver_in(EMPTY)
+    successor = init(driver, None)
+    assert (successor.producer_id, successor.producer_epoch) == NEWER
+    assert add(driver, NEWER) is OK
+    assert end(driver, NEWER, committed=committed, version=V1).error is OK
+    driver.do(driver.shard.decide_completion(TRANSACTIONAL_ID, now_ms=NOW_MS))
+    assert end(driver, CURRENT, committed=committed, version=V2).error is FENCED
+
+
 def test_a_client_may_end_with_version_1_what_it_began_with_version_2() -> None:
     driver = driver_in(ONGOING)
     assert end(driver, CURRENT, committed=True, version=V1) == ProducerReply(OK, 7, 5)
