@@ -16,6 +16,7 @@ from protocol.record_batch import (
     CURRENT_MAGIC,
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
+    NO_PRODUCER_ID,
     PREFIX_BYTES,
     BatchHeader,
     RecordBatch,
@@ -66,6 +67,9 @@ def prepare_client_batch(batch: memoryview, rules: AppendRules, now_ms: int) -> 
         record_errors = tuple(RecordError(index, message) for index, message in refusal.record_errors)
         return AppendResult(refusal.error, record_errors=record_errors, message=refusal.message)
     if rules.codec is not None and header.attributes & CODEC_MASK != rules.codec:
+        if header.producer_id < NO_PRODUCER_ID:
+            # What is not compressed anew passes for a batch without producer; here Kafka says UNKNOWN_SERVER_ERROR.
+            return AppendResult(ErrorCode.INVALID_RECORD, message=f"{header.producer_id} is no producer id")
         batch = memoryview(recompress(RecordBatch(header, batch), rules.codec, rules.level))
         header = read_header(batch)
     if len(batch) > rules.largest_batch_bytes:

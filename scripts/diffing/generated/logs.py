@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from crc32c import crc32c
-
 from protocol.compression import Codec, decompress
 from protocol.messages.alter_configs import (
     IncrementalAlterableConfig,
@@ -32,20 +30,20 @@ from protocol.primitives import DecodeError
 from protocol.record_batch import (
     HEADER_BYTES,
     Record,
-    RecordBatch,
     build_batch,
     iterate_batches,
     read_header,
-    read_records,
 )
 from protocol.varints import read_varint, read_varlong
 from scripts.diffing.exchange import FIRST_TIMESTAMP_MS, SET, Exchange
+from scripts.diffing.generated.converted_logs import ConvertedLog, checksum_of
 from scripts.diffing.generated.steps import Steps
 from scripts.diffing.plain import A_DAY_MS
 from scripts.diffing.sequences.produce import changed, damaged_batches
 
 STEPS_COUNT: Final = 70
 BASES: Final = ("a", "b")
+CONVERTED: Final = "converted"
 BY_ID: Final = 13  # Produce and Fetch alike
 NO_SUCH_ID: Final = bytes(15) + b"\x63"
 FIRST_VERSION_WITH_SESSIONS: Final = 7
@@ -74,6 +72,8 @@ LEFT_OUT: Final = frozenset(
     }
 )
 DAMAGED: Final = [(what, records) for what, records in damaged_batches() if what not in LEFT_OUT]
+# Of such a one Kafka gives all records the time of the last when it compresses them anew, and leaves the times else.
+DAMAGED_TO_BE_CONVERTED: Final = [one for one in DAMAGED if one[0] != "append time by the client"]
 # What a broker compresses has other sizes on both, by which other batches fit into a fetch.
 SETTINGS: Final[dict[str, tuple[str, ...]]] = {
     "message.timestamp.type": ("CreateTime", "LogAppendTime"),
@@ -134,6 +134,7 @@ class _Run:
         self.random = random
         self.created = 0
         self.topics = [self.new_topic(base) for base in BASES]
+        self.converted = ConvertedLog(exchange, random, self.steps)
         self.producers: list[Producer] = []
         self.session: Session | None = None
 
@@ -150,9 +151,14 @@ class _Run:
             (3, self.describe_producers),
             (2, self.describe_directories),
             (1, self.replace_topic),
+            (10, self.write_to_be_converted),
+            (6, self.converted.read),
+            (3, self.converted.list_offsets),
+            (3, self.converted.alter),
         )
         for _ in range(STEPS_COUNT):
             self.steps.take(actions)
+        self.converted.read()
         for topic in self.topics:
             wanted = [FetchPartition(index, fetch_offset=0, partition_max_bytes=1 << 22) for index in topic.partitions]
             self.read(f"all of {topic.base}", [(topic, wanted)], 12)
@@ -324,6 +330,29 @@ class _Run:
         batch = bytes(build_batch(records, codec=codec, **options))
         when = f"{times} times from {first_ms}" if times == "steady" else f"{times} times"
         return batch, f"{count} {codec.name.lower()} with {keys} keys and {when}", count, times != "none"
+
+    def write_to_be_converted(self) -> None:
+        producer = self.random.choice(self.producers) if self.producers and self.steps.happens(0.4) else None
+        options: dict[str, Any] = {}
+        said = ""
+        if producer is not None:
+            place = (CONVERTED, 0, producer.epoch)
+            sequence = producer.next_sequences.get(place, 0)
+            if self.steps.happens(0.15):
+                sequence = max(0, sequence + self.random.choice((-2, -1, 1)))
+            options = {
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.epoch,
+                "base_sequence": sequence,
+            }
+            said = f"{producer.name} in epoch {producer.epoch} from {sequence}: "
+        records, what, count, has_times = self.plain_batch(**options)
+        if producer is None and self.steps.happens(0.15):
+            what, records = self.random.choice(DAMAGED_TO_BE_CONVERTED)
+            count = 3
+        if self.converted.write(records, said + what, count, has_times=has_times) and producer is not None:
+            following = options["base_sequence"] + count
+            producer.next_sequences[place] = max(following, producer.next_sequences.get(place, 0))
 
     # What is read
 
@@ -531,18 +560,9 @@ def contents_of(records: memoryview | None) -> Iterator[str]:
     """One text for each whole batch: what its records say, and when, but for times of the run itself."""
     for batch in iterate_batches(records or b""):
         try:
-            yield f"{batch.header.base_offset}: {_checksum_of(batch):08x}"
+            yield f"{batch.header.base_offset}: {checksum_of(batch):08x}"
         except DecodeError:
             yield f"{batch.header.base_offset}: not to be read"
-
-
-def _checksum_of(batch: RecordBatch) -> int:
-    checksum = 0
-    now_ms = time.time() * 1000
-    for record in read_records(batch):
-        is_now = abs(record.timestamp_ms - now_ms) < A_DAY_MS
-        checksum = crc32c(repr(record._replace(timestamp_ms=0) if is_now else record).encode(), checksum)
-    return checksum
 
 
 def run(exchange: Exchange, random: Random) -> None:

@@ -190,6 +190,15 @@ async def test_log_append_time_is_the_time_of_all_records(world: LogWorld) -> No
     assert [record.timestamp_ms for record in read_records(batch)] == [NOW_MS, NOW_MS]
 
 
+@pytest.mark.parametrize(("compression", "error"), [("gzip", ErrorCode.INVALID_RECORD), ("producer", ErrorCode.NONE)])
+async def test_a_negative_producer_id_is_no_producer_but_for_a_batch_to_be_compressed(
+    world: LogWorld, compression: str, error: ErrorCode
+) -> None:
+    log = world.create(LogConfig(compression_type=compression))
+    assert world.append(b"v", producer_id=-73).error is error
+    await log.flushed()
+
+
 async def test_a_topic_with_a_codec_of_its_own_stores_batches_in_it(world: LogWorld) -> None:
     log = world.create(LogConfig(compression_type="gzip"))
     world.append(b"a" * 1000)
