@@ -533,10 +533,12 @@ def differs_as_declared(batch: bytes) -> bool:
         content = bytes(decompress(header.codec, batch[HEADER_BYTES:]))
         for index in range(header.records_count):
             length, body = read_varint(content, position)
+            if length < 0:
+                return True
             distance_ms, cursor = read_varlong(content, body + 1)
             times_ms.append(header.base_timestamp_ms + distance_ms)
             offset, cursor = read_varint(content, cursor)
-            if offset != index and header.codec is not Codec.NONE:
+            if offset != index:
                 return True
             for _ in ("key", "value"):
                 size, cursor = read_varint(content, cursor)

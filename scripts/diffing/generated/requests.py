@@ -15,7 +15,7 @@ from protocol.declaration import SCHEMA_ATTRIBUTE, ArrayOf, Field, StructOf, Str
 from protocol.errors import ErrorCode
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.alter_configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
-from protocol.messages.client_quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
+from protocol.messages.client_quotas import AlterClientQuotasRequest, ComponentData, DescribeClientQuotasRequest
 from protocol.messages.cluster import DescribeClusterRequest, DescribeTopicPartitionsRequest, TopicRequest
 from protocol.messages.configs import DescribeConfigsRequest
 from protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
@@ -51,7 +51,11 @@ from protocol.messages.reassignments import (
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
-from protocol.messages.scram_credentials import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
+from protocol.messages.scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from protocol.messages.share_groups import ShareGroupDescribeRequest
 from protocol.messages.streams_groups import StreamsGroupDescribeRequest
 from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
@@ -162,6 +166,7 @@ NAMED_BY: Final = (
 )
 
 BROKER: Final = 4
+EXACT: Final = 0
 CHOICES: Final[dict[str, Sequence[Any]]] = {
     "value": ("1000", "compact", "delete", "-1", "x", ""),
     "config_operation": (0, 0, 1, 2, 3, 9, -1),
@@ -237,6 +242,11 @@ def _leave_what_is_comparable(request: Any, topic: str, producer_id: int) -> Non
             one.partitions = [partition for partition in one.partitions if partition.partition_index]
     elif isinstance(request, DescribeTopicPartitionsRequest):
         request.topics = [one for one in request.topics if one.name] or [TopicRequest(topic)]
+    elif isinstance(request, DescribeUserScramCredentialsRequest):
+        request.users = request.users or [UserName(topic)]
+    elif isinstance(request, DescribeClientQuotasRequest):
+        if not any(component.match_type == EXACT for component in request.components):
+            request.components = [ComponentData("user", EXACT, topic)]
     elif isinstance(request, ListTransactionsRequest):
         request.producer_id_filters = request.producer_id_filters or [producer_id]
 
@@ -405,7 +415,7 @@ class _Run:
             return f"{len(content)} bytes"
         if isinstance(content, str):
             return repr(self.exchange.plain_text(content))
-        if name.endswith("producer_id") and content >= 0:
+        if name.endswith(("producer_id", "producer_id_filters")) and content >= 0:
             return f"its own + {content - self.producer.producer_id}"
         if content in self.topic_ids:
             return ("its id", "an unknown id")[self.topic_ids.index(content)]
