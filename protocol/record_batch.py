@@ -227,7 +227,9 @@ def recompress(
     header = batch.header
     content = decompress(header.codec, batch.buffer[HEADER_BYTES:], maximum_bytes=maximum_bytes)
     section = compress(codec, content, level)
-    changed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
+    # Bits without a meaning are left behind, as Kafka builds the batch anew.
+    kept = header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
+    changed = header._replace(attributes=kept | codec)
     return bytearray().join((sealed_header(changed, section), section))
 
 

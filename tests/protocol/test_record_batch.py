@@ -13,6 +13,7 @@ from protocol.primitives import DecodeError
 from protocol.record_batch import (
     HEADER_BYTES,
     PREFIX_BYTES,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     EndTransactionMarker,
     Record,
@@ -241,6 +242,12 @@ def test_compressing_otherwise_changes_nothing_else(before: Codec, after: Codec)
     assert changed.header._replace(batch_length=0, crc=0, attributes=0) == batch.header._replace(
         batch_length=0, crc=0, attributes=0
     )
+
+
+def test_compressing_otherwise_leaves_bits_without_a_meaning_behind() -> None:
+    batch = one(build_batch(RECORDS, is_transactional=True))
+    odd = batch._replace(header=batch.header._replace(attributes=batch.header.attributes | 0x7F80))
+    assert one(recompress(odd, Codec.LZ4)).header.attributes == TRANSACTIONAL_BIT | Codec.LZ4
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])

@@ -191,7 +191,7 @@ CHOICES: Final[dict[str, Sequence[Any]]] = {
     "mechanism": (1, 2, 0, 9),
     "iterations": (4_096, 4_096, 4_095, 16_385, -1),
     "state_filters": ("Ongoing", "Empty", "CompleteCommit", "CompleteAbort", "PrepareCommit", "Nothing", ""),
-    "duration_filter": (-1, -1, 600_000, -7),
+    "duration_filter": (-1, -1, -1, -7),  # others would be answered differently, by declaration
     "transactional_id_pattern": (".*", "producer.*", "prod", "nobody.*", "[", ""),
     "resource_type_filter": (1, 2, 3, 4, 5, 6, 7),
     "pattern_type_filter": (1, 2, 3, 4),
