@@ -1,0 +1,126 @@
+"""Offsets that members of a group, and others, commit, fetch and delete, also in transactions."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from protocol.errors import ErrorCode
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from protocol.messages.transaction_admin import DescribeTransactionsRequest
+from protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from scripts.diffing.exchange import ATTEMPTS, PAUSE_S, TRANSACTION
+from scripts.diffing.generated.consumer_groups.classic_members import ClassicMember, ClassicMembers
+from scripts.diffing.generated.consumer_groups.members import STRANGER, Member, Members, who
+from scripts.diffing.generated.consumer_groups.surroundings import TIMEOUT_MS, Surroundings
+
+FIRST_COMMIT_WITH_EPOCHS: Final = 9
+FIRST_COMMIT_BY_ID: Final = 10
+BUSY: Final = (ErrorCode.CONCURRENT_TRANSACTIONS,)
+
+
+class Offsets:
+    """Those of one group."""
+
+    def __init__(self, around: Surroundings, members: Members, classic: ClassicMembers) -> None:
+        self.around = around
+        self.steps, self.exchange, self.random = around.steps, around.exchange, around.random
+        self._members = members
+        self._classic = classic
+        self._producer: tuple[int, int] | None = None
+
+    def committer(self) -> tuple[str, str, int, str | None]:
+        """Who commits: what to call it, its member id, its epoch and its instance id."""
+        known: list[Member | ClassicMember] = [member for member in self._members.members if member.epoch > 0]
+        known += [member for member in self._classic.members if member.generation > 0]
+        if not known or self.steps.happens(0.15):
+            if self.steps.happens(0.7):
+                return "nobody", "", -1, None
+            return "a stranger", STRANGER, 2, None
+        member = self.random.choice(known)
+        epoch = member.epoch if isinstance(member, Member) else member.generation
+        change = self.random.choice((0, 0, 0, 0, -1, -1, -2, 1))
+        name = who(member) if isinstance(member, Member) else member.name
+        return f"{name} in epoch {epoch + change}", member.member_id, epoch + change, member.instance
+
+    def commit(self) -> None:
+        committer, member_id, epoch, instance = self.committer()
+        lowest = 7 if self.steps.happens(0.1) else FIRST_COMMIT_WITH_EPOCHS
+        version = self.steps.version(OffsetCommitRequest, lowest=lowest)
+        base = self.random.choice(list(self.around.topics))
+        partitions = self.random.sample(range(self.around.topics[base]), self.random.choice((1, 1, 2)))
+        offset = self.random.randint(0, 99)
+        topic = OffsetCommitRequestTopic(
+            self.around.names[base] if version < FIRST_COMMIT_BY_ID else "",
+            self.around.ids[base],
+            [OffsetCommitRequestPartition(partition, offset) for partition in partitions],
+        )
+        request = OffsetCommitRequest(self.around.group, epoch, member_id, instance, topics=[topic])
+        self.steps.ask(f"{committer} commits {offset} of {partitions} of {base}", request, version)
+
+    def fetch_offsets(self) -> None:
+        committer, member_id, epoch, _ = self.committer()
+        version = self.steps.version(OffsetFetchRequest, lowest=9)
+        wanted = [
+            OffsetFetchRequestTopics(
+                self.around.names[base] if version < FIRST_COMMIT_BY_ID else "",
+                self.around.ids[base],
+                list(range(self.around.topics[base])),
+            )
+            for base in self.around.topics
+        ]
+        groups = [OffsetFetchRequestGroup(self.around.group, member_id or None, epoch, wanted)]
+        self.steps.ask(f"{committer} fetches the offsets", OffsetFetchRequest(groups=groups), version)
+
+    def delete_offsets(self) -> None:
+        deleted = [
+            OffsetDeleteRequestTopic(self.around.names[base], [OffsetDeleteRequestPartition(0)])
+            for base in self.around.topics
+        ]
+        self.steps.ask("delete offsets of all topics", OffsetDeleteRequest(self.around.group, deleted), 0)
+
+    def commit_in_transaction(self) -> None:
+        transactional_id = self.exchange.name("transaction")
+        if self._producer is None:
+            self.exchange.find_coordinator(transactional_id, TRANSACTION)
+            begun = self.exchange.call(InitProducerIdRequest(transactional_id, TIMEOUT_MS), 4, retry=BUSY)
+            self._producer = begun.producer_id, begun.producer_epoch
+        committer, member_id, epoch, instance = self.committer()
+        self.exchange.call(AddOffsetsToTxnRequest(transactional_id, *self._producer, self.around.group), 3, retry=BUSY)
+        base = self.random.choice(list(self.around.topics))
+        partition, offset = self.random.randrange(self.around.topics[base]), self.random.randint(0, 99)
+        committed = [TxnOffsetCommitRequestPartition(partition, offset)]
+        request = TxnOffsetCommitRequest(
+            transactional_id,
+            self.around.group,
+            *self._producer,
+            generation_id=epoch,
+            member_id=member_id,
+            group_instance_id=instance,
+            topics=[TxnOffsetCommitRequestTopic(self.around.names[base], committed)],
+        )
+        what = f"{committer} commits {offset} of {partition} of {base} in a transaction"
+        self.steps.ask(what, request, self.steps.version(TxnOffsetCommitRequest, lowest=3, highest=4), retry=BUSY)
+        self.exchange.call(EndTxnRequest(transactional_id, *self._producer, self.steps.happens(0.7)), 4, retry=BUSY)
+        for _ in range(ATTEMPTS):
+            state = self.exchange.call(DescribeTransactionsRequest([transactional_id]), 0).transaction_states[0]
+            if state.transaction_state.startswith(("Complete", "Empty")):
+                break
+            time.sleep(PAUSE_S)
