@@ -6,6 +6,7 @@ Joins and syncs wait for each other; what the members know of their generation i
 from __future__ import annotations
 
 import struct
+import time
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -29,11 +30,12 @@ from protocol.messages.group_offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
 )
-from scripts.diffing.exchange import GROUP, Exchange
+from protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
+from scripts.diffing.exchange import ATTEMPTS, GROUP, PAUSE_S, Exchange
+from scripts.diffing.generated.any_group import AnyGroup, Wanted
+from scripts.diffing.generated.hashes import BUCKETS_COUNT, bucket
 from scripts.diffing.generated.steps import Steps
 from scripts.diffing.generated.waiting import DEAD, JOINING, SYNCING, Waiting
 
@@ -41,10 +43,11 @@ STEPS_COUNT: Final = 60
 MAX_MEMBERS: Final = 4
 PARTITIONS_COUNT: Final = 2
 TIMEOUT_MS: Final = 600_000  # far longer than a run
+SHORT_TIMEOUT_MS: Final = 1_500
 PROTOCOLS: Final = ("range", "roundrobin", "sticky")
-"""All members prefer them in this order, so that no vote ends in a tie, which Kafka decides by hash."""
 INSTANCES: Final = ("i", "j")
 STRANGER: Final = "somebody"
+STABLE: Final = "Stable"
 LAST_PLAIN_JOIN: Final = 3  # later ones are told their member id first
 FIRST_STATIC_JOIN: Final = 5
 FIRST_STATIC: Final = 3  # of SyncGroup, Heartbeat and LeaveGroup
@@ -67,6 +70,7 @@ class Member:
     topics: tuple[str, ...] = ()
     user_data: int = 0
     roster: list[str] = field(default_factory=list)  # of the generation, as told to its leader
+    seat: int | None = None  # see _Run.take_a_seat
 
 
 class _Run:
@@ -75,13 +79,16 @@ class _Run:
         self.exchange = exchange
         self.random = random
         self.topics = [exchange.create_topic(base, partitions=PARTITIONS_COUNT) for base in ("data", "more")]
+        self.topic_ids = {topic: exchange.topic_id(topic) for topic in self.topics}
         self.group = exchange.name("group")
+        self.as_any = AnyGroup(self.steps, self.group)
         exchange.find_coordinator(self.group, GROUP)
         exchange.call(DescribeGroupsRequest([self.group]), 5)  # what is begun is not repeated until it is loaded
         self.waiting = Waiting(exchange, self.group)
         self.members: list[Member] = []
         self.leaders: set[str] = set()  # who may lead: only one does, but not all are told
         self.count = 0
+        self.rebalance_timeout_ms = TIMEOUT_MS
 
     def run(self) -> None:
         actions = (
@@ -95,8 +102,12 @@ class _Run:
             (7, self.commit),
             (3, self.fetch_offsets),
             (4, self.describe),
+            (2, self.commit_in_transaction),
             (2, self.delete_offsets),
             (1, self.delete_group),
+            (2, self.as_any.list_it),
+            (2, self.as_any.describe_as_any),
+            (1, lambda: self.as_any.pass_by(ShareGroupHeartbeatRequest, StreamsGroupHeartbeatRequest)),
         )
         self.establish()
         for _ in range(STEPS_COUNT):
@@ -106,6 +117,8 @@ class _Run:
         self.all_join()
         self.all_sync()
         self.describe()
+        if self.steps.happens(0.4):
+            self.run_out_of_time()
         self.leave_all()
         self.describe()
         self.fetch_offsets()
@@ -166,15 +179,38 @@ class _Run:
             if any(other.name in self.leaders for other in former):
                 self.leaders.add(member.name)
         self.members.append(member)
+        self.take_a_seat(member)
         self.join(member)
         if member.member_id and member.generation < 0 and self.steps.happens(0.8) and member in self.idle():
             self.join(member)
+
+    def take_a_seat(self, member: Member) -> None:
+        """Get an id whose hash lies where it is wanted: by that it is decided which of several members leads next.
+
+        Only who is told an id before it joins can give it back for another one.
+        """
+        free = sorted(set(range(MAX_MEMBERS)) - {other.seat for other in self.members})
+        if member.version <= LAST_PLAIN_JOIN or member.instance is not None or not free:
+            return
+        seat = self.random.choice(free)
+        for _ in range(ATTEMPTS):
+            reply = self.exchange.call(self.join_request(member, ""), member.version)
+            if reply.error_code != ErrorCode.MEMBER_ID_REQUIRED:
+                return
+            if bucket(reply.member_id) * MAX_MEMBERS // BUCKETS_COUNT == seat:
+                member.member_id, member.seat = reply.member_id, seat
+                self.exchange.remember(reply.member_id, f"the id of {member.name}")
+                return
+            given_back = MemberIdentity(reply.member_id)
+            self.exchange.call(LeaveGroupRequest(self.group, reply.member_id, [given_back]), FIRST_STATIC)
 
     def describe_itself(self, member: Member) -> None:
         # Most speak the second one, so that there is something in common while others come and go.
         spoken = {PROTOCOLS[1]} if self.steps.happens(0.9) else set()
         spoken.update(self.random.sample(PROTOCOLS, self.random.randint(1, len(PROTOCOLS))))
-        member.protocols = tuple(sorted(spoken, key=PROTOCOLS.index))
+        preferred = sorted(spoken)
+        self.random.shuffle(preferred)
+        member.protocols = tuple(preferred)
         member.topics = tuple(sorted(self.random.sample(self.topics, self.random.randint(0, len(self.topics)))))
         member.user_data = self.random.randint(0, 9)
 
@@ -204,15 +240,9 @@ class _Run:
     def join(self, member: Member, *, is_plain: bool = False) -> None:
         member_id = member.member_id if is_plain else self.member_id(member)
         is_odd_type = self.steps.happens(0.03) and not is_plain
-        request = JoinGroupRequest(
-            self.group,
-            session_timeout_ms=TIMEOUT_MS,
-            rebalance_timeout_ms=TIMEOUT_MS,
-            member_id=member_id,
-            group_instance_id=member.instance,
-            protocol_type="connect" if is_odd_type else "consumer",
-            protocols=[JoinGroupRequestProtocol(name, self.metadata(member)) for name in member.protocols],
-        )
+        request = self.join_request(member, member_id)
+        if is_odd_type:
+            request.protocol_type = "connect"
         words = self.words(member_id=member_id, generation=member.generation, instance=member.instance, member=member)
         who = "anew" if not member.member_id else "again"
         instance = "" if member.instance is None else f" as {member.instance}"
@@ -222,6 +252,17 @@ class _Run:
         situation = self.steps.situation(description)
         self.waiting.begin(
             member.name, situation, request, member.version, lambda reply: self.joined(member, member_id, reply)
+        )
+
+    def join_request(self, member: Member, member_id: str) -> JoinGroupRequest:
+        return JoinGroupRequest(
+            self.group,
+            session_timeout_ms=TIMEOUT_MS,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            member_id=member_id,
+            group_instance_id=member.instance,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name, self.metadata(member)) for name in member.protocols],
         )
 
     def joined(self, member: Member, member_id: str, reply: JoinGroupResponse | None) -> None:
@@ -245,13 +286,46 @@ class _Run:
     def gone(self, member: Member) -> None:
         if member in self.members and self.steps.happens(0.5):
             self.members.remove(member)
-        member.member_id, member.generation, member.roster = "", -1, []
+        member.member_id, member.generation, member.roster, member.seat = "", -1, [], None
 
     def metadata(self, member: Member) -> bytes:
         """A subscription as consumers write it, version 0: Kafka never answers when it cannot read one."""
         names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in member.topics)
         user_data = b"%d" % member.user_data
         return struct.pack(">hi", 0, len(member.topics)) + names + struct.pack(">i", len(user_data)) + user_data
+
+    def run_out_of_time(self) -> None:
+        """Some join again and others do not, for longer than they may."""
+        self.rebalance_timeout_ms = SHORT_TIMEOUT_MS
+        if self.waiting.state() != STABLE or len(self.idle()) < len(self.members):
+            return
+        for _ in range(2):  # who joined first may have been answered before the last one joined
+            for member in list(self.members):
+                if member.member_id and not self.waiting.has_begun(member.name):
+                    self.join(member, is_plain=True)
+        self.await_end_of(JOINING)
+        self.all_sync()
+        self.await_end_of(SYNCING)
+        self.describe()
+        punctual = [member for member in self.idle() if member.seat is not None and member.generation >= 0]
+        if self.waiting.state() != STABLE or not punctual:
+            return
+        for member in punctual[: self.random.choice((1, 1, 2))]:
+            self.join(member, is_plain=True)
+        self.await_end_of(JOINING)
+        self.describe()
+        if self.steps.happens(0.5):
+            self.all_sync()
+        self.await_end_of(SYNCING)
+        self.await_end_of(JOINING)
+        self.describe()
+
+    def await_end_of(self, state: str) -> None:
+        for _ in range(ATTEMPTS):
+            if self.waiting.state() != state:
+                break
+            time.sleep(PAUSE_S)
+        self.waiting.settle()
 
     # Syncing
 
@@ -322,9 +396,15 @@ class _Run:
             return  # Kafka would never answer its sync
         described = self.exchange.call(DescribeGroupsRequest([self.group]), 5).groups[0]
         if member.name in self.leaders and len(described.members) > 2:
-            # Which of the others leads from then on is a matter of hashes in Kafka; with one left there is no choice.
             ids = {one.member_id for one in described.members}
-            others = [other for other in self.idle() if other is not member and other.member_id in ids]
+            left = [other for other in self.members if other is not member and other.member_id in ids]
+            if len(left) == len(ids) - 1 and all(other.seat is not None for other in left):
+                self.leaders = {min(left, key=lambda other: other.seat or 0).name}
+                self.leave_together([member])
+                return
+            # Which of the others leads from then on is a matter of hashes that are made at random; with one left there
+            # is no choice.
+            others = [other for other in left if other in self.idle()]
             if len(others) == len(ids) - 1:
                 self.leave_together([*others[1:], member])
             return
@@ -352,7 +432,7 @@ class _Run:
         for member in members:
             if self.steps.happens(0.7) and member in self.members:
                 self.members.remove(member)
-                member.member_id, member.generation, member.roster = "", -1, []
+                member.member_id, member.generation, member.roster, member.seat = "", -1, [], None
         self.waiting.settle()
 
     # Offsets
@@ -380,10 +460,26 @@ class _Run:
         self.steps.ask(f"{who} commits {offset} of {partition}{words}", request, version)
 
     def fetch_offsets(self) -> None:
-        version = self.steps.version(OffsetFetchRequest, lowest=8, highest=9)
-        wanted = [OffsetFetchRequestTopics(topic, partition_indexes=[0, 1]) for topic in self.topics]
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self.group, topics=wanted)])
-        self.steps.ask("the offsets of the group", request, version)
+        wanted = [Wanted(topic, self.topic_ids[topic], list(range(PARTITIONS_COUNT))) for topic in self.topics]
+        member = self.member()
+        if member is None or self.steps.happens(0.5):
+            self.as_any.fetch_offsets("a stranger", wanted)
+        else:
+            member_id, generation = self.member_id(member), self.generation(member)
+            words = self.words(member_id=member_id, generation=generation, instance=member.instance, member=member)
+            self.as_any.fetch_offsets(f"{member.name}{words}", wanted, member_id, generation)
+
+    def commit_in_transaction(self) -> None:
+        member_id, generation, instance, who = "", -1, None, "a stranger"
+        member = self.member()
+        if member is not None and not self.steps.happens(0.2):
+            member_id, generation, instance = self.member_id(member), self.generation(member), self.instance(member)
+            who = member.name
+            who += self.words(member_id=member_id, generation=generation, instance=instance, member=member)
+        partition = self.random.randrange(PARTITIONS_COUNT)
+        self.as_any.commit_in_transaction(
+            who, self.random.choice(self.topics), partition, member_id, generation, instance
+        )
 
     def delete_offsets(self) -> None:
         deleted = [OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(0)]) for topic in self.topics]

@@ -6,7 +6,6 @@ Kafka creates the internal topics of a topology behind its answer; they are wait
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -18,16 +17,19 @@ from protocol.messages.alter_configs import (
     IncrementalAlterConfigsResource,
 )
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from protocol.messages.group_admin import DeleteGroupsRequest
+from protocol.messages.group_membership import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.share_groups import ShareGroupHeartbeatRequest
 from protocol.messages.streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
@@ -42,7 +44,8 @@ from protocol.streams_topology import (
     StreamsTopicInfo,
 )
 from scripts.diffing.exchange import ATTEMPTS, GROUP, PAUSE_S, Exchange
-from scripts.diffing.generated.member_ids import ordered_id
+from scripts.diffing.generated.any_group import AnyGroup, Wanted
+from scripts.diffing.generated.hashes import ids_apart
 from scripts.diffing.generated.steps import Steps
 
 STEPS_COUNT: Final = 60
@@ -84,16 +87,19 @@ class _Run:
         self.random = random
         self.partitions_count = random.randint(1, 3)
         self.topic = exchange.create_topic("words", partitions=self.partitions_count)
+        self.topic_id = exchange.topic_id(self.topic)
         self.group = exchange.name("group")
+        self.as_any = AnyGroup(self.steps, self.group)
         self.is_stateful = random.random() < 0.7
         self.has_repartition = random.random() < 0.5
         self.is_waiting = False
-        processes = [ordered_id(random, number) for number in range(MEMBERS_COUNT)]
+        processes = ids_apart(random, MEMBERS_COUNT)
+        member_ids = ids_apart(random, MEMBERS_COUNT)
         if self.steps.happens(0.4):
             processes[1] = processes[0]
         self.members = []
         for number in range(MEMBERS_COUNT):
-            member = Member(f"member {'abc'[number]}", ordered_id(random, number), processes[number])
+            member = Member(f"member {'abc'[number]}", member_ids[number], processes[number])
             exchange.remember(member.member_id, member.base)
             self.members.append(member)
 
@@ -113,6 +119,11 @@ class _Run:
             (8, self.describe),
             (5, self.commit_offsets),
             (3, self.fetch_offsets),
+            (2, self.commit_in_transaction),
+            (1, self.delete_offsets),
+            (2, self.as_any.list_it),
+            (2, self.as_any.describe_as_any),
+            (2, self.pass_by),
             (2, self.change_standby_replicas),
             (1, self.delete),
         )
@@ -304,7 +315,9 @@ class _Run:
 
     def commit_offsets(self) -> None:
         member = self.random.choice(self.members)
-        version = self.steps.version(OffsetCommitRequest, lowest=8, highest=COMMITS_BY_EPOCH)
+        version = self.steps.version(
+            OffsetCommitRequest, lowest=0 if self.steps.happens(0.15) else 8, highest=COMMITS_BY_EPOCH
+        )
         self.commit(member, member.epoch + self.random.choice((0, 0, 0, -1, 1)), version)
 
     def commit(self, member: Member, epoch: int, version: int = COMMITS_BY_EPOCH) -> None:
@@ -314,15 +327,40 @@ class _Run:
         self.steps.ask(f"{member.base} in epoch {epoch} commits {offset}", request, version)
 
     def fetch_offsets(self) -> None:
-        wanted: Sequence[OffsetFetchRequestTopics] = [OffsetFetchRequestTopics(self.topic, partition_indexes=[0])]
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self.group, topics=list(wanted))])
-        self.steps.ask("offsets", request, self.steps.version(OffsetFetchRequest, lowest=8, highest=9))
+        wanted = [Wanted(self.topic, self.topic_id, [0])]
+        if self.steps.happens(0.4):
+            self.as_any.fetch_offsets("a stranger", wanted)
+        else:
+            member = self.random.choice(self.members)
+            epoch = member.epoch + self.random.choice((0, 0, 0, -1, 1))
+            self.as_any.fetch_offsets(f"{member.base} in epoch {epoch}", wanted, member.member_id, epoch)
+
+    def commit_in_transaction(self) -> None:
+        member = self.random.choice(self.members)
+        epoch = member.epoch + self.random.choice((0, 0, 0, -1, 1))
+        who = f"{member.base} in epoch {epoch}"
+        self.as_any.commit_in_transaction(who, self.topic, 0, member.member_id, epoch)
+
+    def delete_offsets(self) -> None:
+        topics = [OffsetDeleteRequestTopic(self.topic, [OffsetDeleteRequestPartition(0)])]
+        self.steps.ask("delete the offset", OffsetDeleteRequest(self.group, topics), 0)
+
+    def pass_by(self) -> None:
+        if self.joined():
+            self.as_any.pass_by(
+                ConsumerGroupHeartbeatRequest,
+                HeartbeatRequest,
+                JoinGroupRequest,
+                LeaveGroupRequest,
+                ShareGroupHeartbeatRequest,
+                SyncGroupRequest,
+            )
 
     def delete(self) -> None:
         for member in self.joined():
             if self.steps.happens(0.9):
                 self.beat(member, LEAVE)
-        self.steps.ask("delete", DeleteGroupsRequest([self.group]), 2)
+        self.steps.ask("delete", DeleteGroupsRequest([self.group]), self.steps.version(DeleteGroupsRequest))
 
 
 def run(exchange: Exchange, random: Random) -> None:

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
 from scripts.diffing.exchange import Exchange
+from scripts.diffing.generated.any_group import AnyGroup
 from scripts.diffing.generated.consumer_groups.classic_members import ClassicMembers
 from scripts.diffing.generated.consumer_groups.members import Members
 from scripts.diffing.generated.consumer_groups.offsets import Offsets
@@ -26,6 +29,12 @@ def run(exchange: Exchange, random: Random) -> None:
     members = Members(around)
     classic = ClassicMembers(around)
     offsets = Offsets(around, members, classic)
+    as_any = AnyGroup(around.steps, around.group)
+
+    def pass_by() -> None:
+        if around.is_consumer_group():
+            as_any.pass_by(ShareGroupHeartbeatRequest, StreamsGroupHeartbeatRequest)
+
     actions: list[tuple[int, Callable[[], None]]] = [
         (8, members.join_new),
         (30, members.beat_any),
@@ -38,8 +47,11 @@ def run(exchange: Exchange, random: Random) -> None:
         (10, around.describe),
         (2, around.describe_as_classic),
         (1, around.delete_group),
+        (3, as_any.list_it),
+        (2, as_any.describe_as_any),
+        (1, pass_by),
         (3, around.grow),
-        (1, around.create),
+        (2, around.create),
         (1, around.delete),
         (10, members.settle),
     ]
@@ -50,6 +62,8 @@ def run(exchange: Exchange, random: Random) -> None:
         around.steps.take(actions)
         classic.await_migration()
         classic.waiting.settle()
+    if around.steps.happens(0.3):
+        members.run_out_of_time()
     members.settle()
     around.describe()
     offsets.fetch_offsets()

@@ -32,6 +32,7 @@ from scripts.diffing.generated.consumer_groups.surroundings import TIMEOUT_MS, S
 from scripts.diffing.generated.waiting import JOINING, SYNCING, Waiting
 
 CLASSIC_MEMBER_IDS: Final = "pqrstuvwxyz"
+MAX_CLASSIC_MEMBERS: Final = 3
 CLASSIC_INSTANCES: Final = ("k", "l")
 CLASSIC_MEMBER: Final = 0  # as a type in ConsumerGroupDescribe
 FIRST_STATIC_JOIN: Final = 5
@@ -76,7 +77,7 @@ class ClassicMembers:
             time.sleep(PAUSE_S)
 
     def join_classic(self) -> None:
-        if len(self.members) >= 2 or self._count >= len(CLASSIC_MEMBER_IDS):
+        if len(self.members) >= MAX_CLASSIC_MEMBERS or self._count >= len(CLASSIC_MEMBER_IDS):
             return
         name = CLASSIC_MEMBER_IDS[self._count]
         taken = {member.instance for member in self.members}
@@ -84,7 +85,8 @@ class ClassicMembers:
         # A member without an instance id gets an id that sorts at random, unless it joins with one of its own, which
         # is possible while others make it a group of the consumer protocol.
         is_static = not self.around.described(self.around.group).members or (bool(free) and self.steps.happens(0.5))
-        # Which of several leads once the group is classic is a matter of hashes, too, where the broker made an id.
+        # Which of several leads once the group is classic is a matter of the hashes of ids, also of those that the
+        # broker makes at random: of members that it gave one there is one at most.
         if self.members and (is_static or any(other.instance is not None for other in self.members)):
             return
         self._count += 1

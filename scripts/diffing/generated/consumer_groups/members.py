@@ -15,6 +15,7 @@ from scripts.diffing.exchange import ATTEMPTS, PAUSE_S
 from scripts.diffing.generated.consumer_groups.surroundings import DATA, JOIN, MORE, TIMEOUT_MS, UNIFORM, Surroundings
 
 MAX_MEMBERS: Final = 4
+SHORT_TIMEOUT_MS: Final = 500
 MEMBER_IDS: Final = "abcdefghijklmno"
 INSTANCES: Final = ("i", "j")
 STRANGER: Final = "somebody"
@@ -254,6 +255,32 @@ class Members:
         self.beat(member, member.epoch, "goes on with the pattern", owned=member.assigned, topic_partitions=partitions)
         # The one before is an epoch that only Kafka may have had.
         member.previous_epoch = NEVER
+
+    def run_out_of_time(self) -> None:
+        """Somebody is to give up partitions for a new member, and does not for longer than it may."""
+        self.settle()
+        staying = [member for member in self.members if member.epoch > 0 and not member.has_regex and member.assigned]
+        if not staying or self._count >= len(MEMBER_IDS):
+            return
+        slow = max(staying, key=lambda member: sum(map(len, member.assigned.values())))
+        fields = self.all_fields(slow) | {"rebalance_timeout_ms": SHORT_TIMEOUT_MS}
+        fields["topic_partitions"] = self.partitions(slow.assigned)
+        self.beat(slow, slow.epoch, "is in a hurry", owned=slow.assigned, **fields)
+        new = Member(MEMBER_IDS[self._count], slow.version, topics=slow.topics)
+        self._count += 1
+        self.members.append(new)
+        self.join(new)
+        reply = self.beat(slow, slow.epoch, "hears of it", topic_partitions=self.partitions(slow.owned))
+        if reply is None or reply.error_code or reply.assignment is None:
+            return
+        for _ in range(ATTEMPTS):
+            described = self.around.described(self.around.group)
+            if all(member.member_id != slow.member_id for member in described.members):
+                break
+            time.sleep(PAUSE_S)
+        self.around.describe()
+        self.beat(slow, slow.epoch, "comes too late")
+        self.settle()
 
     def leave(self) -> None:
         if not self.members:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 from protocol.errors import ErrorCode
@@ -13,23 +12,11 @@ from protocol.messages.group_offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
 )
-from protocol.messages.transaction_admin import DescribeTransactionsRequest
-from protocol.messages.transactions import (
-    AddOffsetsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
-from scripts.diffing.exchange import ATTEMPTS, PAUSE_S, TRANSACTION
+from scripts.diffing.generated.any_group import AnyGroup, Wanted
 from scripts.diffing.generated.consumer_groups.classic_members import ClassicMember, ClassicMembers
 from scripts.diffing.generated.consumer_groups.members import STRANGER, Member, Members, who
-from scripts.diffing.generated.consumer_groups.surroundings import TIMEOUT_MS, Surroundings
+from scripts.diffing.generated.consumer_groups.surroundings import Surroundings
 
 FIRST_COMMIT_WITH_EPOCHS: Final = 9
 FIRST_COMMIT_BY_ID: Final = 10
@@ -44,7 +31,7 @@ class Offsets:
         self.steps, self.exchange, self.random = around.steps, around.exchange, around.random
         self._members = members
         self._classic = classic
-        self._producer: tuple[int, int] | None = None
+        self._as_any = AnyGroup(self.steps, around.group)
 
     def committer(self) -> tuple[str, str, int, str | None]:
         """Who commits: what to call it, its member id, its epoch and its instance id."""
@@ -62,7 +49,7 @@ class Offsets:
 
     def commit(self) -> None:
         committer, member_id, epoch, instance = self.committer()
-        lowest = 7 if self.steps.happens(0.1) else FIRST_COMMIT_WITH_EPOCHS
+        lowest = 0 if self.steps.happens(0.15) else FIRST_COMMIT_WITH_EPOCHS
         version = self.steps.version(OffsetCommitRequest, lowest=lowest)
         base = self.random.choice(list(self.around.topics))
         partitions = self.random.sample(range(self.around.topics[base]), self.random.choice((1, 1, 2)))
@@ -77,17 +64,11 @@ class Offsets:
 
     def fetch_offsets(self) -> None:
         committer, member_id, epoch, _ = self.committer()
-        version = self.steps.version(OffsetFetchRequest, lowest=9)
+        around = self.around
         wanted = [
-            OffsetFetchRequestTopics(
-                self.around.names[base] if version < FIRST_COMMIT_BY_ID else "",
-                self.around.ids[base],
-                list(range(self.around.topics[base])),
-            )
-            for base in self.around.topics
+            Wanted(around.names[base], around.ids[base], list(range(count))) for base, count in around.topics.items()
         ]
-        groups = [OffsetFetchRequestGroup(self.around.group, member_id or None, epoch, wanted)]
-        self.steps.ask(f"{committer} fetches the offsets", OffsetFetchRequest(groups=groups), version)
+        self._as_any.fetch_offsets(committer, wanted, member_id or None, epoch)
 
     def delete_offsets(self) -> None:
         deleted = [
@@ -97,30 +78,7 @@ class Offsets:
         self.steps.ask("delete offsets of all topics", OffsetDeleteRequest(self.around.group, deleted), 0)
 
     def commit_in_transaction(self) -> None:
-        transactional_id = self.exchange.name("transaction")
-        if self._producer is None:
-            self.exchange.find_coordinator(transactional_id, TRANSACTION)
-            begun = self.exchange.call(InitProducerIdRequest(transactional_id, TIMEOUT_MS), 4, retry=BUSY)
-            self._producer = begun.producer_id, begun.producer_epoch
         committer, member_id, epoch, instance = self.committer()
-        self.exchange.call(AddOffsetsToTxnRequest(transactional_id, *self._producer, self.around.group), 3, retry=BUSY)
         base = self.random.choice(list(self.around.topics))
-        partition, offset = self.random.randrange(self.around.topics[base]), self.random.randint(0, 99)
-        committed = [TxnOffsetCommitRequestPartition(partition, offset)]
-        request = TxnOffsetCommitRequest(
-            transactional_id,
-            self.around.group,
-            *self._producer,
-            generation_id=epoch,
-            member_id=member_id,
-            group_instance_id=instance,
-            topics=[TxnOffsetCommitRequestTopic(self.around.names[base], committed)],
-        )
-        what = f"{committer} commits {offset} of {partition} of {base} in a transaction"
-        self.steps.ask(what, request, self.steps.version(TxnOffsetCommitRequest, lowest=3, highest=4), retry=BUSY)
-        self.exchange.call(EndTxnRequest(transactional_id, *self._producer, self.steps.happens(0.7)), 4, retry=BUSY)
-        for _ in range(ATTEMPTS):
-            state = self.exchange.call(DescribeTransactionsRequest([transactional_id]), 0).transaction_states[0]
-            if state.transaction_state.startswith(("Complete", "Empty")):
-                break
-            time.sleep(PAUSE_S)
+        partition = self.random.randrange(self.around.topics[base])
+        self._as_any.commit_in_transaction(committer, self.around.names[base], partition, member_id, epoch, instance)

@@ -21,6 +21,7 @@ from protocol.messages.topics import (
     DeleteTopicState,
 )
 from scripts.diffing.exchange import ATTEMPTS, GROUP, PAUSE_S, Exchange
+from scripts.diffing.generated.hashes import coordinator_partition
 from scripts.diffing.generated.steps import Steps
 
 MAX_PARTITIONS: Final = 6
@@ -31,7 +32,6 @@ DATA, MORE, LATE = "data", "more", "late"
 GROUP_CONFIG: Final = 32
 SETTINGS: Final = {"consumer.assignment.interval.ms": "0", "consumer.session.timeout.ms": "60000"}
 """Each change is assigned at once, however soon it follows another."""
-COORDINATOR_PARTITIONS_COUNT: Final = 5
 
 
 class Surroundings:
@@ -110,12 +110,15 @@ class Surroundings:
         self.see_topics()
 
     def create(self) -> None:
-        if LATE in self.ids:
+        """A third topic, or the second one again."""
+        missing = [base for base in (LATE, MORE) if base not in self.topics]
+        if not missing:
             return
-        self.topics[LATE] = 2
-        self.ids[LATE] = self.exchange.topic_id(self.exchange.create_topic(LATE, partitions=2))
-        self.bases[self.ids[LATE]] = LATE
-        self.exchange.note(self.steps.situation("there is a third topic"), 0, LATE)
+        base = self.random.choice(missing)
+        self.topics[base] = 2
+        self.ids[base] = self.exchange.topic_id(self.exchange.create_topic(base, partitions=2))
+        self.bases[self.ids[base]] = base
+        self.exchange.note(self.steps.situation(f"{base} is created"), 0, base)
         self.see_topics()
 
     def delete(self) -> None:
@@ -144,12 +147,4 @@ class Surroundings:
         self.steps.ask("describe the group as a classic one", DescribeGroupsRequest([self.group]), version)
 
     def delete_group(self) -> None:
-        self.steps.ask("delete the group", DeleteGroupsRequest([self.group]), 2)
-
-
-def coordinator_partition(group: str) -> int:
-    """Which partition of `__consumer_offsets` a group belongs to."""
-    hashed = 0
-    for character in group:
-        hashed = (hashed * 31 + ord(character)) & 0xFFFFFFFF
-    return (hashed & 0x7FFFFFFF if hashed < 1 << 31 else (1 << 32) - hashed) % COORDINATOR_PARTITIONS_COUNT
+        self.steps.ask("delete the group", DeleteGroupsRequest([self.group]), self.steps.version(DeleteGroupsRequest))
