@@ -10,6 +10,7 @@ logged.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -96,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._long_polls = dispatcher.long_polls
         self._receiver = Receiver(pool)
         self._transport: asyncio.Transport | None = None
+        self._descriptor = -1
         self._in_flight: deque[_InFlight] = deque()
         self._max_in_flight = limits.fencepost_connection_max_in_flight
         self._is_reading_paused = False
@@ -177,6 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         if peer:
             self.client_host, self.client_port = peer[0], peer[1]
+        self._descriptor = _descriptor_of(transport)
         self.last_activity_s = self._loop.time()
         transport.set_write_buffer_limits(high=self._limits.fencepost_connection_write_buffer_bytes)
         if not self._owner.connection_opened(self):
@@ -368,7 +371,7 @@ class Connection(asyncio.BufferedProtocol):
             only: Sequence[Any] | None = in_flight.popleft().reply
             if only is not None:
                 if len(only) == 1:
-                    transport.writelines(only)
+                    self._send_at_once(transport, only[0])
                 else:
                     self._send(transport, only)
             self.last_activity_s = self._loop.time()
@@ -385,6 +388,23 @@ class Connection(asyncio.BufferedProtocol):
             if chunks:
                 self._send(transport, chunks)
         self.last_activity_s = self._loop.time()
+
+    def _send_at_once(self, transport: asyncio.Transport, chunk: Any) -> None:
+        """Send a reply that has no other to go with, in this step.
+
+        uvloop's transports send at the end of the loop's turn: who waits for a record would get it only when its
+        producer is answered. Where something waits to be sent already, or replies are encrypted, it is for the
+        transport; so is what the socket does not take.
+        """
+        if self._descriptor >= 0 and not transport.get_write_buffer_size():
+            try:
+                sent_bytes = os.write(self._descriptor, chunk)
+            except OSError:
+                sent_bytes = 0
+            if sent_bytes == len(chunk):
+                return
+            chunk = memoryview(chunk)[sent_bytes:]
+        transport.writelines((chunk,))
 
     def _send(self, transport: asyncio.Transport, chunks: Sequence[Any]) -> None:
         """Hand chunks to the transport; where some lie in a file, no more than the client takes."""
@@ -456,3 +476,11 @@ class Connection(asyncio.BufferedProtocol):
         # What was answered before still goes out; Kafka closes in the same way.
         self._send_ready()
         self.close()
+
+
+def _descriptor_of(transport: asyncio.Transport) -> int:
+    """Of a socket that takes replies as they are; negative where there is none."""
+    connected = transport.get_extra_info("socket")
+    if connected is None or transport.get_extra_info("sslcontext") is not None:
+        return -1
+    return cast("int", connected.fileno())

@@ -20,6 +20,7 @@ from protocol.messages.alter_configs import (
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.coordinators import FindCoordinatorRequest
+from protocol.messages.group_admin import ListGroupsResponse
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -157,6 +158,8 @@ class Exchange:
             written = SILENCE if isinstance(failure, TimeoutError) else CLOSED
             self._write_down(situation, request.api_key, version, written)
             return None
+        if isinstance(reply, ListGroupsResponse):  # what other runs have left on the broker is not asked about
+            reply.groups = [group for group in reply.groups if self._token in group.group_id]
         self._write_down(situation, request.api_key, version, plain(reply, self._names, situation))
         return reply
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import contextlib
+import socket
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +34,7 @@ class PlayedTransport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.protocol: Connection | None = None
+        self.extra_info: dict[str, Any] = {}
         self.writes: list[bytes] = []
         self.accepts_input = True
         self.ended: str | None = None
@@ -41,7 +44,7 @@ class PlayedTransport(asyncio.Transport):
         self.has_ended = asyncio.Event()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("192.0.2.1", 50_000) if name == "peername" else default
+        return {"peername": ("192.0.2.1", 50_000), **self.extra_info}.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high is not None
@@ -120,9 +123,9 @@ class Client:
     refusals: list[str] = field(default_factory=list)
     is_gone: bool = False
     long_polls: LongPolls = field(default_factory=LongPolls)
+    transport: PlayedTransport = field(default_factory=PlayedTransport)
 
     def __post_init__(self) -> None:
-        self.transport = PlayedTransport()
         self.connection = Connection(
             1,
             dispatcher=self,  # type: ignore[arg-type]
@@ -317,6 +320,65 @@ async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
 
 
 PIECE = 1_001  # each is more than the write buffer of these tests
+
+
+# Replies that go straight to the socket
+
+
+@pytest.fixture
+def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        yield ours, theirs
+
+
+def on_socket(ours: socket.socket, **extra_info: Any) -> PlayedTransport:
+    transport = PlayedTransport()
+    transport.extra_info = {"socket": ours, **extra_info}
+    return transport
+
+
+async def test_a_single_reply_is_in_the_socket_at_once(sockets: tuple[socket.socket, socket.socket]) -> None:
+    client = Client(transport=on_socket(sockets[0]))
+    client.send(b"request1")
+    assert sockets[1].recv(100) == b"request1"
+    assert client.transport.writes == []
+
+
+async def test_a_reply_does_not_overtake_what_waits_to_be_sent(sockets: tuple[socket.socket, socket.socket]) -> None:
+    client = Client(transport=on_socket(sockets[0]))
+    client.transport.stuck_bytes = 1
+    client.send(b"request1")
+    assert client.transport.writes == [b"request1"]
+    with pytest.raises(BlockingIOError):
+        sockets[1].recv(100)
+
+
+async def test_what_is_encrypted_is_left_to_the_transport(sockets: tuple[socket.socket, socket.socket]) -> None:
+    client = Client(transport=on_socket(sockets[0], sslcontext=object()))
+    client.send(b"request1")
+    assert client.transport.writes == [b"request1"]
+    with pytest.raises(BlockingIOError):
+        sockets[1].recv(100)
+
+
+async def test_the_transport_sends_what_a_full_socket_does_not_take(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
+    reply = bytes(range(256)) * 10_000
+    client = Client(answer=lambda frame: [reply], transport=on_socket(sockets[0]))
+    client.send(b"request1")
+    (rest,) = client.transport.writes
+    assert 0 < len(rest) < len(reply)
+    client.send(b"request2")
+    assert client.transport.writes == [rest, reply]
+    received = bytearray()
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            received += sockets[1].recv(1_000_000)
+    assert bytes(received) + rest == reply
 
 
 @pytest.fixture

@@ -171,6 +171,49 @@ def test_small_replies_before_and_behind_keep_their_place(files: Files, run: Run
     run(test())
 
 
+def test_what_the_socket_does_not_take_at_once_follows(run: Run) -> None:
+    async def test() -> None:
+        replies = [
+            random.Random(number).randbytes(length) for number, length in enumerate((12_000_000, 10, 3_000_000, 7))
+        ]
+        server = Server([[reply] for reply in replies])
+        listening, address = await server.listen()
+        async with listening:
+            client = await ask(address, 1, receive_buffer_bytes=8_192)
+            await asyncio.get_running_loop().sock_sendall(client, REQUEST)  # finds the first reply on its way
+            for reply in replies[:2]:
+                assert await read_all(client, len(reply)) == reply
+            for reply in replies[2:]:
+                await asyncio.get_running_loop().sock_sendall(client, REQUEST)
+                assert await read_all(client, len(reply)) == reply
+            client.close()
+            await server.closed.wait()
+        assert server.refusals == []
+
+    run(test())
+
+
+def test_a_reply_to_a_client_that_has_gone_ends_the_connection(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        def gone(*_: object) -> int:
+            raise ConnectionResetError
+
+        server = Server([[b"reply"], [b"reply"]])
+        listening, address = await server.listen()
+        async with listening:
+            client = await ask(address, 1)
+            assert await read_all(client, 5) == b"reply"
+            with monkeypatch.context() as broken:
+                broken.setattr(os, "write", gone)
+                await asyncio.get_running_loop().sock_sendall(client, REQUEST)
+                assert await read_all(client, 5) == b"reply"  # the transport knows better
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            client.close()  # with a reset
+            await server.closed.wait()
+
+    run(test())
+
+
 def test_a_client_that_leaves_in_the_middle_is_no_error(files: Files, run: Run) -> None:
     async def test() -> None:
         server = Server([[b"head", files.slice(0, 9_000_000), b"tail"]] * 2)
