@@ -16,6 +16,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.descriptors import Descriptors, descriptor_limit
@@ -196,6 +197,8 @@ class LocalDisk:
         self._locks: dict[str, int] = {}
         self._sync_threads = SyncThreads()
         self._syncing_count = 0  # files that are kept open for it
+        self._syncs_count = 0  # that have not ended
+        self._removed: set[str] = set()  # names that are gone since the first of them began
 
     # Files
 
@@ -321,12 +324,14 @@ class LocalDisk:
             raise storage_error("make the directory", path, error) from error
 
     def rename(self, source: str, target: str) -> None:
+        self._note_removal(source)
         try:
             os.replace(source, target)
         except OSError as error:
             raise storage_error(f"rename to {target} the file", source, error) from error
 
     def delete(self, path: str) -> None:
+        self._note_removal(path)
         try:
             if stat.S_ISDIR(os.lstat(path).st_mode):
                 shutil.rmtree(path)
@@ -369,18 +374,33 @@ class LocalDisk:
             except StorageError as error:
                 errors.append(error)
                 continue
-            jobs.append(SyncJob(file.path, descriptor, file.is_closed))
+            jobs.append(SyncJob(file.path, descriptor, partial(self._is_gone, file)))
             if descriptor >= 0:
                 kept_open.append(file)
                 self._syncing_count += 1
         jobs.extend(SyncJob(directory, is_directory=True) for directory in directories)
 
+        self._syncs_count += 1
+
         def ended() -> None:
+            self._syncs_count -= 1
+            if not self._syncs_count:
+                self._removed.clear()
             self._syncing_count -= len(kept_open)
             for file in kept_open:
                 file.end_sync()
 
         return self._sync_threads.sync(jobs, errors, ended)
+
+    def _note_removal(self, path: str) -> None:
+        """Before a file gets another name or none: a sync that is about to open it will not find it."""
+        if self._syncs_count:
+            self._removed.add(path)
+
+    def _is_gone(self, file: LocalFile) -> bool:
+        """Whether a file need not be there any more; called on sync threads. Who deletes a file may not be who has it
+        open, as with the indexes of a segment that is removed while they are being synced."""
+        return file.is_closed() or file.path in self._removed
 
     def close(self) -> None:
         """End the sync threads, after what they were given, close all files and give the locks back."""

@@ -9,6 +9,7 @@ import mmap
 import os
 import random
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -251,6 +252,43 @@ async def test_a_file_that_is_deleted_while_it_waits_for_its_sync_needs_none(dis
         file.close()
         disk.delete(str(tmp_path / str(number)))
     await syncing
+
+
+@pytest.fixture
+def held_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Sync threads open no file before this is set."""
+    may_open = threading.Event()
+    open_file = os.open
+
+    def open_later(*arguments: Any, **keywords: Any) -> int:
+        if threading.current_thread() is not threading.main_thread():
+            assert may_open.wait(timeout=30)
+        return open_file(*arguments, **keywords)
+
+    monkeypatch.setattr(os, "open", open_later)
+    yield may_open
+    may_open.set()
+
+
+@pytest.mark.parametrize("is_renamed", [False, True], ids=["deleted", "renamed"])
+async def test_a_file_that_goes_under_another_handle_while_it_is_synced_needs_no_sync(
+    disk: LocalDisk, tmp_path: Path, held_back: threading.Event, is_renamed: bool
+) -> None:
+    path = tmp_path / "00.index"
+    path.write_bytes(b"index")
+    syncing = disk.sync([disk.open(str(path))])
+    if is_renamed:
+        disk.rename(str(path), str(tmp_path / "00.index.deleted"))
+    else:
+        disk.delete(str(path))
+    held_back.set()
+    await syncing
+    # It is forgotten with the sync: who asks for one of a file that has gone before has lost it.
+    path.write_bytes(b"another")
+    file = disk.open(str(path))
+    path.unlink()
+    with pytest.raises(StorageError, match="cannot sync"):
+        await disk.sync([file])
 
 
 async def test_a_missing_file_that_nobody_closed_fails_the_sync(disk: LocalDisk, tmp_path: Path) -> None:
