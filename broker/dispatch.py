@@ -95,7 +95,7 @@ class Dispatcher:
         if api_key == PRODUCE:
             self._remember(frame, body_position, request, api_version, connection)
         if meter is not None:
-            meter.begin(client_id, produced_bytes=len(frame) if api_key == ApiKey.PRODUCE else 0)
+            meter.begin(client_id, produced_bytes=len(frame) if api_key == PRODUCE else 0)
         try:
             response = api.handler(context, request)
             if isinstance(response, api.response):

@@ -221,6 +221,19 @@ def error_of_lost_log(topics: Topics, topic_partition: TopicPartition, log: Part
     return topics.absence(topic_partition) if log.is_deleted else ErrorCode.KAFKA_STORAGE_ERROR
 
 
+def resolve(topics: Topics, topic: TopicProduceData, version: int) -> tuple[str, ErrorCode]:
+    """The name of a request's topic, or why nothing may be written to it: UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION."""
+    name = topic.name
+    if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        metadata = topics.metadata.get_by_id(topic.topic_id)
+        if metadata is None:
+            return "", ErrorCode.UNKNOWN_TOPIC_ID
+        name = metadata.name
+    # What an internal topic says is the work of its coordinator alone, whose memory would not know of a client's
+    # records.
+    return name, ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE
+
+
 class _Write:
     """One partition's batch on its way into the log, and its answer, which says so once it is there, or refused."""
 
@@ -280,7 +293,7 @@ class _Production:
         for topic in self._request.topic_data:
             if not topic.partition_data:
                 continue
-            name, error = self._resolve(topic)
+            name, error = resolve(self._services.topics, topic, self._version)
             answers = [self._read_partition(name, error, partition) for partition in topic.partition_data]
             self._response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
         if self._first_error is not ErrorCode.NONE:
@@ -298,17 +311,6 @@ class _Production:
                 if header.producer_id != first.producer_id or header.producer_epoch != first.producer_epoch:
                     return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, SEVERAL_PRODUCERS)
         return None
-
-    def _resolve(self, topic: TopicProduceData) -> tuple[str, ErrorCode]:
-        name = topic.name
-        if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            metadata = self._services.topics.metadata.get_by_id(topic.topic_id)
-            if metadata is None:
-                return "", ErrorCode.UNKNOWN_TOPIC_ID
-            name = metadata.name
-        # What an internal topic says is the work of its coordinator alone, whose memory would not know of a client's
-        # records.
-        return name, ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE
 
     def _read_partition(
         self, topic: str, error: ErrorCode, partition: PartitionProduceData

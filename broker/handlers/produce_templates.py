@@ -21,14 +21,14 @@ from broker.disk import StorageError
 from broker.handlers.produce import (
     ACKS_ALL,
     ACKS_LEADER,
-    FIRST_VERSION_WITH_TOPIC_IDS,
     Refusal,
     error_of_lost_log,
     read_batch,
     refused,
+    resolve,
     tell_refusal,
 )
-from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
+from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.framing import LENGTH_BYTES, response_frame
 from protocol.headers import REQUEST_START_BYTES
@@ -36,7 +36,6 @@ from protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
     TopicProduceResponse,
 )
 from protocol.primitives import Buffer, MalformedError, read_unsigned_varint
@@ -120,9 +119,10 @@ class ProduceTemplates:
             return
         topic = topics[0]
         partition = topic.partition_data[0]
-        topic_partition = self._topic_partition(topic, partition.index, version)
-        log = None if topic_partition is None else self._services.topics.log(topic_partition)
-        if topic_partition is None or log is None or log.is_offline:
+        name, error = resolve(self._services.topics, topic, version)
+        topic_partition = TopicPartition(name, partition.index)
+        log = self._services.topics.log(topic_partition) if error is ErrorCode.NONE else None
+        if log is None or log.is_offline:
             return
         # Requests are read from left to right: where this frame is, up to its batch, what the request would be written
         # as, then in all frames that begin alike a batch follows at the same place.
@@ -207,12 +207,3 @@ class ProduceTemplates:
         code = error_of_lost_log(self._services.topics, template.topic_partition, template.log)
         answer = refused(template.topic_partition.partition, code, str(error))
         return template.reply(correlation_id, answer)
-
-    def _topic_partition(self, topic: TopicProduceData, partition: int, version: int) -> TopicPartition | None:
-        name = topic.name
-        if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            metadata = self._services.topics.metadata.get_by_id(topic.topic_id)
-            if metadata is None:
-                return None
-            name = metadata.name
-        return None if name in INTERNAL_TOPICS else TopicPartition(name, partition)

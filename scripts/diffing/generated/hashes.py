@@ -8,6 +8,7 @@ from typing import Final
 
 BUCKETS_COUNT: Final = 16
 """Of a hash table with up to twelve keys."""
+MANY_BUCKETS_COUNT: Final = 64
 COORDINATOR_PARTITIONS_COUNT: Final = 5
 
 
@@ -19,10 +20,10 @@ def java_hash(text: str) -> int:
     return hashed
 
 
-def bucket(text: str) -> int:
+def bucket(text: str, buckets_count: int = BUCKETS_COUNT) -> int:
     """Where a key is in a hash table."""
     hashed = java_hash(text)
-    return (hashed ^ hashed >> 16) % BUCKETS_COUNT
+    return (hashed ^ hashed >> 16) % buckets_count
 
 
 def coordinator_partition(group: str) -> int:
@@ -38,3 +39,11 @@ def ids_apart(random: Random, count: int) -> list[str]:
         made = urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=")
         found.setdefault(bucket(made), made)
     return list(found.values())
+
+
+def ordered_id(random: Random, number: int) -> str:
+    """An id of a member that comes behind those with lower numbers, up to 10: sorted, and in Kafka's hash tables."""
+    while True:
+        member_id = urlsafe_b64encode(bytes([4 * (number + 1)]) + random.randbytes(15)).decode().rstrip("=")
+        if bucket(member_id, MANY_BUCKETS_COUNT) == number:
+            return member_id

@@ -31,7 +31,7 @@ from protocol.messages.share_offsets import (
 )
 from scripts.diffing.connection import Connection
 from scripts.diffing.exchange import ATTEMPTS, GROUP, PAUSE_S
-from scripts.diffing.generated.member_ids import ordered_id
+from scripts.diffing.generated.hashes import ordered_id
 from scripts.diffing.generated.share_groups.topics import Place, SharedTopics
 from scripts.diffing.generated.steps import Steps
 
