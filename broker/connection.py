@@ -24,7 +24,7 @@ from protocol.primitives import Buffer, DecodeError
 
 if TYPE_CHECKING:
     from broker.dispatch import Dispatcher
-    from broker.handlers.produce_templates import ProduceTemplates
+    from broker.handlers.request_templates import RequestTemplates
     from broker.receive_buffer import BufferPool
 
 MINIMUM_FRAME_BYTES = 8  # api key, api version, correlation id
@@ -70,7 +70,7 @@ class _InFlight:
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one connection.
 
-    produce_templates:  what the dispatcher remembers of this client's Produce requests.
+    templates:          what the dispatcher remembers of this client's requests, by API key.
     in_flight_count:    requests that are not answered yet.
     last_activity_s:    loop time of the last byte that arrived or the last reply that left.
     """
@@ -89,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = ""
         self.client_port = 0
         self.last_activity_s = 0.0
-        self.produce_templates: ProduceTemplates | None = None
+        self.templates: dict[int, RequestTemplates] = {}
         self._dispatcher = dispatcher
         self._owner = owner
         self._limits = limits

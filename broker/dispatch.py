@@ -17,6 +17,7 @@ from broker.coordinator import CoordinatorRefusal
 from broker.disk import StorageError
 from broker.handlers import APIS, Api, CloseConnection, RequestContext, Services
 from broker.handlers.api_versions import unsupported_version_reply
+from broker.handlers.request_templates import TEMPLATES, RequestTemplates
 from broker.long_polls import LongPoll, PendingReply, Reply
 from broker.quotas.client_quotas import ClientQuotas, RequestMeter
 from protocol.api_keys import ApiKey
@@ -28,7 +29,6 @@ from protocol.schema import DecodeError, decode, schema_of
 
 if TYPE_CHECKING:
     from broker.connection import Connection
-    from broker.handlers.produce_templates import ProduceTemplates
 
 log = structlog.get_logger(__name__)
 
@@ -67,8 +67,9 @@ class Dispatcher:
             meter = RequestMeter(quotas, mute=connection.mute)
         try:
             api_key, api_version, correlation_id = read_request_start(frame)
-            if api_key == PRODUCE and meter is None and connection.produce_templates is not None:
-                known = self._dispatch_known(connection.produce_templates, frame, api_version, correlation_id)
+            templates = connection.templates.get(api_key)
+            if templates is not None and meter is None:
+                known = self._dispatch_known(templates, frame, api_key, api_version, correlation_id)
                 if known is not None:
                     return known
             route = self._routes.get((api_key, api_version))
@@ -92,7 +93,7 @@ class Dispatcher:
             meter,
             connection,
         )
-        if api_key == PRODUCE:
+        if api_key in TEMPLATES:
             self._remember(frame, body_position, request, api_version, connection)
         if meter is not None:
             meter.begin(client_id, produced_bytes=len(frame) if api_key == PRODUCE else 0)
@@ -122,23 +123,24 @@ class Dispatcher:
         return started
 
     def _dispatch_known(
-        self, templates: ProduceTemplates, frame: memoryview, version: int, correlation_id: int
+        self, templates: RequestTemplates, frame: memoryview, api_key: int, version: int, correlation_id: int
     ) -> Reply | asyncio.Future[Reply]:
-        """Start a Produce that is like an earlier one; None, and nothing is done, for any other."""
+        """Start a request that is like an earlier one; None, and nothing is done, for any other."""
         try:
             return templates.dispatch(frame, version, correlation_id)
         except Exception as error:
-            log.exception("request_failed", api="Produce", error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
-            raise CloseConnection("Produce failed and could not be answered") from error
+            name = APIS[api_key].name
+            log.exception("request_failed", api=name, error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
+            raise CloseConnection(f"{name} failed and could not be answered") from error
 
     def _remember(
         self, frame: memoryview, body_position: int, request: Any, version: int, connection: Connection
     ) -> None:
-        from broker.handlers.produce_templates import ProduceTemplates  # loaded as handlers are
-
-        if connection.produce_templates is None:
-            connection.produce_templates = ProduceTemplates(self._services, self._loop)
-        connection.produce_templates.learn(frame, body_position, request, version)
+        api_key = request.api_key
+        templates = connection.templates.get(api_key)
+        if templates is None:
+            templates = connection.templates[api_key] = TEMPLATES[api_key](self._services, self._loop)
+        templates.learn(frame, body_position, request, version)
 
     def _begin(self, api: Api, context: RequestContext, request: Any, waiting: LongPoll[Any]) -> PendingReply:
         def poll() -> Reply:

@@ -133,6 +133,15 @@ def offset_commit_failed(request: OffsetCommitRequest, error: ErrorCode, version
     )
 
 
+def committer_of(request: OffsetCommitRequest, version: int) -> Committer:
+    return Committer(
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        knows_member_epochs=version >= COMMIT_KNOWS_MEMBER_EPOCHS,
+    )
+
+
 @api(OffsetCommitRequest, OffsetCommitResponse, failed=offset_commit_failed)
 async def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit offsets; those of partitions that do not exist are refused alone."""
@@ -151,12 +160,7 @@ async def handle_offset_commit(context: RequestContext, request: OffsetCommitReq
         commit.answer(
             await services.groups.commit_offsets(
                 request.group_id,
-                Committer(
-                    request.generation_id_or_member_epoch,
-                    request.member_id,
-                    request.group_instance_id,
-                    knows_member_epochs=version >= COMMIT_KNOWS_MEMBER_EPOCHS,
-                ),
+                committer_of(request, version),
                 commit.offsets,
                 retention_time_ms=request.retention_time_ms,
             )

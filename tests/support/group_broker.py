@@ -99,14 +99,8 @@ class GroupBroker:
         assert topic is not None
         return topic.topic_id
 
-    # Requests
-
-    async def call(self, request: Any, version: int | None = None) -> Any:
-        """The response as the client decodes it, at the highest version unless told."""
-        api = APIS[request.api_key]
-        version = api.maximum_version if version is None else version
-        sent = memoryview(b"".join(encode_chunks(request, version)))
-        services = Services(
+    def services(self) -> Services:
+        return Services(
             settings=self.settings,
             clock=self.clock,
             topics=cast("Any", self.topics),
@@ -125,8 +119,16 @@ class GroupBroker:
             port=9092,
             cluster_id="cluster",
         )
+
+    # Requests
+
+    async def call(self, request: Any, version: int | None = None) -> Any:
+        """The response as the client decodes it, at the highest version unless told."""
+        api = APIS[request.api_key]
+        version = api.maximum_version if version is None else version
+        sent = memoryview(b"".join(encode_chunks(request, version)))
         context = RequestContext(
-            services=services,
+            services=self.services(),
             api_key=api.key,
             api_version=version,
             correlation_id=1,

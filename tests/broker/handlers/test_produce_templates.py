@@ -6,20 +6,18 @@ of its own, on which nothing can be known yet.
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from broker.disk import StorageError
-from broker.dispatch import Dispatcher
-from broker.handlers.api import CloseConnection
-from broker.handlers.produce_templates import MAXIMUM_COUNT, ProduceTemplates
+from broker.handlers.produce_templates import MAXIMUM_COUNT
 from broker.local_disk import LocalDisk, LocalFile
+from broker.quotas.client_quotas import ClientQuotas
 from broker.topic_partition import TopicPartition
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
@@ -28,6 +26,7 @@ from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.schema import decode
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, open_broker
+from tests.support.known_requests import FrameClient
 
 BY_NAME, BY_ID = 12, 13
 OWN_ID = b"the id of a topic"[:16]
@@ -36,56 +35,19 @@ TOPICS = ("orders", "returned-orders", "compacted", "stamped")
 STEPS_COUNT = 150
 
 
-class ClientConnection:
-    """As the dispatcher sees it."""
+class Served(FrameClient):
+    """A client, and the broker that it sends frames to."""
 
-    client_host = "192.0.2.1"
-    connection_id = 1
-
-    def __init__(self) -> None:
-        self.produce_templates: ProduceTemplates | None = None
-
-    def keep_frame_until(self, _: asyncio.Future[Any]) -> None:
-        raise AssertionError("nothing of a batch is needed after its append")
-
-
-class Served:
-    """A broker that is sent frames. known_count: how many of them did not have to be decoded."""
-
-    def __init__(self, broker: HandlerBroker) -> None:
+    def __init__(self, broker: HandlerBroker, *, quotas: ClientQuotas | None = None) -> None:
+        super().__init__(broker.services, quotas=quotas)
         self.broker = broker
-        self.dispatcher = Dispatcher(broker.services, loop=asyncio.get_running_loop())
-        self.connection = ClientConnection()
-        self.known_count = 0
 
-    @property
-    def remembered_count(self) -> int:
-        templates = self.connection.produce_templates
-        return 0 if templates is None else len(templates)
-
-    async def send(self, frame: bytes, topic: str = "orders") -> bytes | str | None:
-        """The reply, or why the connection is closed. The frame's memory is overwritten at once."""
+    async def produce(self, frame: bytes, topic: str = "orders") -> bytes | str | None:
+        """As `send`, with the id that this broker has given to the topic, which is taken out of the reply again."""
         metadata = self.broker.topics.metadata.get(topic)
         topic_id = OWN_ID if metadata is None else metadata.topic_id
-        arrived = bytearray(frame.replace(OWN_ID, topic_id)[LENGTH_BYTES:])
-        templates = self.connection.produce_templates
-        dispatch = ProduceTemplates.dispatch
-
-        def counted(*arguments: Any) -> Any:
-            reply = dispatch(*arguments)
-            self.known_count += reply is not None
-            return reply
-
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(ProduceTemplates, "dispatch", counted)
-            try:
-                outcome = self.dispatcher.dispatch(memoryview(arrived), cast("Any", self.connection))
-                arrived[:] = bytes(len(arrived))
-                chunks = await outcome if isinstance(outcome, asyncio.Future) else outcome
-            except CloseConnection as reason:
-                return str(reason)
-        assert templates is None or self.connection.produce_templates is templates
-        return None if chunks is None else b"".join(cast("Sequence[bytes]", chunks)).replace(topic_id, OWN_ID)
+        reply = await self.send(frame.replace(OWN_ID, topic_id))
+        return reply.replace(topic_id, OWN_ID) if isinstance(reply, bytes) else reply
 
     def stored(self) -> dict[TopicPartition, bytes]:
         """All that has been appended, and where the log starts."""
@@ -150,7 +112,7 @@ async def one(tmp_path: Path) -> AsyncIterator[Served]:
 async def test_only_the_first_request_for_a_partition_is_decoded(one: Served) -> None:
     offsets = [
         answer(
-            await one.send(produce_frame(batch(b"a", b"b"), partition=number % 2, correlation_id=number))
+            await one.produce(produce_frame(batch(b"a", b"b"), partition=number % 2, correlation_id=number))
         ).base_offset
         for number in range(10)
     ]
@@ -171,7 +133,7 @@ async def test_only_the_first_request_for_a_partition_is_decoded(one: Served) ->
 )
 async def test_other_requests_are_always_decoded(one: Served, frame: bytes) -> None:
     for _ in range(3):
-        await one.send(frame)
+        await one.produce(frame)
     assert one.remembered_count == one.known_count == 0
 
 
@@ -180,11 +142,11 @@ async def test_a_request_with_fields_that_are_not_known_is_always_decoded(one: S
     assert plain.endswith(bytes(3))
     tagged = plain[:-1] + b"\x01\x63\x02ab"  # field 99
     for _ in range(3):
-        assert answer(await one.send(tagged)).error_code == ErrorCode.NONE
+        assert answer(await one.produce(tagged)).error_code == ErrorCode.NONE
     assert one.known_count == 0
-    await one.send(plain)
+    await one.produce(plain)
     assert one.known_count == 1
-    assert answer(await one.send(tagged)).base_offset == 4
+    assert answer(await one.produce(tagged)).base_offset == 4
     assert one.known_count == 1
 
 
@@ -194,7 +156,7 @@ async def test_a_request_that_is_written_in_another_way_is_always_decoded(one: S
     longer = plain.replace(timeout_and_one_topic, timeout_and_one_topic[:-1] + b"\x82\x00")
     assert len(longer) == len(plain) + 1
     for offset in range(3):
-        assert answer(await one.send(longer)).base_offset == offset
+        assert answer(await one.produce(longer)).base_offset == offset
     assert one.remembered_count == one.known_count == 0
 
 
@@ -202,39 +164,34 @@ async def test_a_topic_that_was_created_again_is_not_mistaken_for_the_one_before
     frames = [produce_frame(batch(), version=version) for version in (BY_NAME, BY_ID)]
     old_id = one.broker.topic_id("orders")
     for frame in frames * 2:
-        await one.send(frame)
+        await one.produce(frame)
     await one.broker.topics.delete("orders")
     await one.broker.create_topic("orders", 3)
     by_old_id = frames[1].replace(OWN_ID, old_id)
-    assert answer(await one.send(by_old_id), BY_ID).error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    assert answer(await one.send(frames[0])).base_offset == 0
-    assert answer(await one.send(frames[0])).base_offset == 1
+    assert answer(await one.produce(by_old_id), BY_ID).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert answer(await one.produce(frames[0])).base_offset == 0
+    assert answer(await one.produce(frames[0])).base_offset == 1
 
 
 async def test_no_more_partitions_are_remembered_than_there_is_room_for(one: Served) -> None:
     await one.broker.create_topic("wide", MAXIMUM_COUNT + 2)
     frames = [produce_frame(batch(), topic="wide", partition=number) for number in range(MAXIMUM_COUNT + 2)]
     for frame in frames * 2:
-        assert answer(await one.send(frame)).error_code == ErrorCode.NONE
+        assert answer(await one.produce(frame)).error_code == ErrorCode.NONE
     assert one.known_count == MAXIMUM_COUNT
 
 
 async def test_quotas_count_requests_that_could_be_known(tmp_path: Path) -> None:
     async with open_broker(tmp_path) as broker:
         await broker.create_topic("orders", 1)
-        one = Served(broker)
-        one.dispatcher = Dispatcher(
-            broker.services, loop=asyncio.get_running_loop(), quotas=broker.services.client_quotas
-        )
-        muted_s: list[float] = []
-        cast("Any", one.connection).mute = muted_s.append
+        one = Served(broker, quotas=broker.services.client_quotas)
         for _ in range(2):
-            await one.send(produce_frame(batch()))
+            await one.produce(produce_frame(batch()))
         assert one.known_count == 1
         await broker.services.client_quotas.change((("client-id", "client"),), {"producer_byte_rate": 1.0})
-        await one.send(produce_frame(batch(bytes(100_000))))
+        await one.produce(produce_frame(batch(bytes(100_000))))
         assert one.known_count == 1
-        assert muted_s
+        assert one.connection.muted_s
 
 
 def fail(*_: object) -> None:
@@ -254,13 +211,13 @@ async def test_a_batch_that_cannot_be_stored_is_told_as_if_it_were_decoded(
         for one, kept in ((known, replies[0]), (decoded, replies[1])):
             for partition, patched in ((0, (LocalFile, "append", fail)), (1, (LocalDisk, "sync", fail_to_sync))):
                 frame = produce_frame(batch(), partition=partition, acks=acks)
-                kept.append(await one.send(frame))
+                kept.append(await one.produce(frame))
                 with monkeypatch.context() as broken:
                     broken.setattr(*patched)
                     if one is decoded:
-                        one.connection = ClientConnection()
-                    kept.append(await one.send(frame))
-                kept.append(await one.send(frame))
+                        one.connect_again()
+                    kept.append(await one.produce(frame))
+                kept.append(await one.produce(frame))
         assert replies[0] == replies[1]
         errors = [answer(reply).error_code for reply in replies[0]]
         assert errors == [0, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR] * 2
@@ -329,7 +286,7 @@ async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
             before_offset = choose.randrange(4)
             step = choose.randrange(20)
             frame = request_frame(4, "client", ApiVersionsRequest(), 3) if step == 5 else producer.frame(topic)
-            decoded.connection = ClientConnection()
+            decoded.connect_again()
             for one in both:
                 topics, clock = one.broker.topics, one.broker.clock
                 if step == 0 and topic in TOPICS:
@@ -341,7 +298,7 @@ async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
                     topics.delete_records({TopicPartition(topic, 0): before_offset})
                 elif step == 3:
                     clock.time_ms += before_offset
-            assert await known.send(frame, topic) == await decoded.send(frame, topic)
+            assert await known.produce(frame, topic) == await decoded.produce(frame, topic)
         assert known.stored() == decoded.stored()
         assert decoded.known_count == 0
         assert known.known_count >= STEPS_COUNT // 15

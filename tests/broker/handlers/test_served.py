@@ -18,9 +18,11 @@ NO_HANDLERS = {
     "api",
     "authorized_operations",
     "fetch_sessions",
+    "offset_commit_templates",
     "partition_lookup",
     "produce_templates",
     "produce_verification",
+    "request_templates",
     "served",
 }
 

@@ -1,0 +1,72 @@
+"""A client whose requests may be known by their bytes (`broker.handlers.request_templates`), without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+from broker.dispatch import Dispatcher
+from broker.handlers.api import CloseConnection, Services
+from broker.handlers.request_templates import RequestTemplates
+from broker.quotas.client_quotas import ClientQuotas
+from protocol.framing import LENGTH_BYTES
+
+
+class CountingDispatcher(Dispatcher):
+    """known_count: how many requests did not have to be decoded."""
+
+    known_count = 0
+
+    def _dispatch_known(self, *arguments: Any) -> Any:
+        reply = super()._dispatch_known(*arguments)
+        self.known_count += reply is not None
+        return reply
+
+
+class ClientConnection:
+    """As the dispatcher sees it."""
+
+    client_host = "192.0.2.1"
+    connection_id = 1
+
+    def __init__(self) -> None:
+        self.templates: dict[int, RequestTemplates] = {}
+        self.muted_s: list[float] = []
+
+    def mute(self, duration_s: float) -> None:
+        self.muted_s.append(duration_s)
+
+    def keep_frame_until(self, _: asyncio.Future[Any]) -> None:
+        raise AssertionError("nothing of a frame is needed after the first step")
+
+
+class FrameClient:
+    """Sends frames to a broker's dispatcher, on one connection until it connects again."""
+
+    def __init__(self, services: Services, *, quotas: ClientQuotas | None = None) -> None:
+        self._dispatcher = CountingDispatcher(services, loop=asyncio.get_running_loop(), quotas=quotas)
+        self.connection = ClientConnection()
+
+    @property
+    def known_count(self) -> int:
+        return self._dispatcher.known_count
+
+    @property
+    def remembered_count(self) -> int:
+        return sum(len(cast("Any", templates)) for templates in self.connection.templates.values())
+
+    def connect_again(self) -> None:
+        """From now on nothing is known of this client."""
+        self.connection = ClientConnection()
+
+    async def send(self, frame: bytes) -> bytes | str | None:
+        """The reply, or why the connection is closed. The frame's memory is overwritten at once."""
+        arrived = bytearray(frame[LENGTH_BYTES:])
+        try:
+            outcome = self._dispatcher.dispatch(memoryview(arrived), cast("Any", self.connection))
+            arrived[:] = bytes(len(arrived))
+            chunks = await outcome if isinstance(outcome, asyncio.Future) else outcome
+        except CloseConnection as reason:
+            return str(reason)
+        return None if chunks is None else b"".join(cast("Sequence[bytes]", chunks))
