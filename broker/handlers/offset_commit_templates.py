@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -51,6 +52,11 @@ _REPLY_START = Struct(">ii")
 log = structlog.get_logger(__name__)
 
 
+@lru_cache(maxsize=1_024)
+def _reply_struct(end_bytes: int) -> Struct:
+    return Struct(f"{_REPLY_START.format}{end_bytes}s")
+
+
 class _KnownPartition(NamedTuple):
     """What is the same in each commit of a partition."""
 
@@ -69,11 +75,13 @@ class _Template:
 
     __slots__ = (
         "committer",
+        "group_id",
         "metadata_version",
         "partitions",
         "reply_end",
         "reply_struct",
         "request",
+        "retention_time_ms",
         "topics",
         "version",
     )
@@ -85,7 +93,9 @@ class _Template:
         self.topics = topics
         self.metadata_version = metadata_version
         self.version = version
+        self.group_id = request.group_id
         self.committer = committer_of(request, version)
+        self.retention_time_ms = request.retention_time_ms
         self.partitions = [
             _KnownPartition(
                 TopicPartition(topic.name, partition.partition_index),
@@ -98,7 +108,7 @@ class _Template:
         ]
         reply = b"".join(self.reply(0, ErrorCode.NONE))
         self.reply_end = reply[_REPLY_START.size :]
-        self.reply_struct = Struct(f"{_REPLY_START.format}{len(self.reply_end)}s")
+        self.reply_struct = _reply_struct(len(self.reply_end))
 
     def reply(self, correlation_id: int, errors: ErrorCode | Sequence[ErrorCode]) -> list[Buffer]:
         """One error for all partitions, or one for each."""
@@ -117,20 +127,24 @@ class _Template:
         return response_frame(correlation_id, OffsetCommitResponse(topics=topics), self.version)
 
 
-class _Shape:
+@lru_cache(maxsize=1_024)
+def _around_and_offsets(size_bytes: int, *offset_positions: int) -> Struct:
+    """Takes a request of so many bytes apart, from its client id on: what is before an offset and the offset, in turns,
+    then what is behind the last one. Connections share it.
+    """
+    parts = [f">{REQUEST_START_BYTES}x"]
+    end = REQUEST_START_BYTES
+    for position in offset_positions:
+        parts.append(f"{position - end}sq")
+        end = position + _OFFSET_BYTES
+    return Struct(f"{''.join(parts)}{size_bytes - end}s")
+
+
+class _Shape(NamedTuple):
     """Where the offsets of requests of one size are, and the requests that are known, by the bytes around them."""
 
-    __slots__ = ("offset_positions", "struct", "templates")
-
-    def __init__(self, offset_positions: Sequence[int], size_bytes: int) -> None:
-        self.offset_positions = offset_positions
-        structure = f">{REQUEST_START_BYTES}x"
-        end = REQUEST_START_BYTES
-        for position in offset_positions:
-            structure += f"{position - end}sq"
-            end = position + _OFFSET_BYTES
-        self.struct = Struct(f"{structure}{size_bytes - end}s")
-        self.templates: dict[tuple[bytes, ...], _Template] = {}
+    struct: Struct
+    templates: dict[tuple[bytes, ...], _Template]
 
 
 class OffsetCommitTemplates:
@@ -164,12 +178,14 @@ class OffsetCommitTemplates:
             self._shapes.clear()
             if self._is_given_up:
                 return
-        if encode(request, version) != frame[body_position:]:
+        body = encode(request, version)
+        if body != frame[body_position:]:
             return
-        positions = [body_position + position for position in _offset_positions(request, version)]
-        shape = self._shapes.setdefault(len(frame), _Shape(positions, len(frame)))
-        if shape.offset_positions == positions:
-            around = shape.struct.unpack(frame)[::2]
+        positions = [body_position + position for position in _offset_positions(request, body, version)]
+        struct = _around_and_offsets(len(frame), *positions)
+        shape = self._shapes.setdefault(len(frame), _Shape(struct, {}))
+        if shape.struct is struct or shape.struct.format == struct.format:
+            around = struct.unpack(frame)[::2]
             shape.templates[around] = _Template(request, topics, self._services.topics.metadata.version, version)
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
@@ -177,13 +193,14 @@ class OffsetCommitTemplates:
         shape = self._shapes.get(len(frame))
         if shape is None or version != self._version:
             return None
-        parts = shape.struct.unpack(frame)
+        struct, templates = shape
+        parts = struct.unpack(frame)
         around = parts[::2]
-        template = shape.templates.get(around)
+        template = templates.get(around)
         if template is None:
             return None
         if template.metadata_version != self._services.topics.metadata.version and not self._is_current(template):
-            del shape.templates[around]
+            del templates[around]
             return None
         self._has_helped = True
         offsets = [
@@ -196,11 +213,10 @@ class OffsetCommitTemplates:
         return started.result if isinstance(started, eager.Finished) else started
 
     async def _commit(self, template: _Template, offsets: list[OffsetToCommit], correlation_id: int) -> Reply:
-        request = template.request
         errors: ErrorCode | Sequence[ErrorCode]
         try:
             errors = await self._services.groups.commit_offsets(
-                request.group_id, template.committer, offsets, retention_time_ms=request.retention_time_ms
+                template.group_id, template.committer, offsets, retention_time_ms=template.retention_time_ms
             )
         except Exception:
             errors = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -231,16 +247,15 @@ class OffsetCommitTemplates:
         return True
 
 
-def _offset_positions(request: OffsetCommitRequest, version: int) -> list[int]:
-    """Where the offsets of a request are in its body: where it differs when they do. The request stays as it is."""
+def _offset_positions(request: OffsetCommitRequest, body: bytearray, version: int) -> list[int]:
+    """Where the offsets of a request are in its body: where it differs when each bit of them does. The request stays
+    as it is.
+    """
     partitions = [partition for topic in request.topics for partition in topic.partitions]
-    offsets = [partition.committed_offset for partition in partitions]
-    bodies = []
-    for marked in (0, -1):  # no byte of the one is like that of the other
-        for partition in partitions:
-            partition.committed_offset = marked
-        bodies.append(encode(request, version))
-    for partition, offset in zip(partitions, offsets, strict=True):
-        partition.committed_offset = offset
-    differing = [position for position, (one, other) in enumerate(zip(*bodies, strict=True)) if one != other]
+    for partition in partitions:
+        partition.committed_offset = ~partition.committed_offset
+    other = encode(request, version)
+    for partition in partitions:
+        partition.committed_offset = ~partition.committed_offset
+    differing = [position for position, (one, another) in enumerate(zip(body, other, strict=True)) if one != another]
     return differing[::_OFFSET_BYTES]
