@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -147,4 +148,6 @@ def _started_kafka(stack: contextlib.ExitStack) -> Address:
 
 
 if __name__ == "__main__":
+    # SIGTERM unwinds like Ctrl-C, so that the brokers started here are ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())

@@ -9,9 +9,20 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from protocol.errors import ErrorCode
 from scripts.diffing.comparison import NOTHING, Deviation
 
 UNKNOWN_SERVER_ERROR = -1
+WHAT_IS_WRONG = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INVALID_RECORD_STATE,
+)
+"""Instead of UNKNOWN_SERVER_ERROR; a request that Kafka stumbles over is never said to have succeeded."""
 REFUSED_CHANGE = 42
 ANYTHING = ("anything",)
 
@@ -19,7 +30,8 @@ ANYTHING = ("anything",)
 class Declared(NamedTuple):
     """Where a difference shows: patterns with * for theme, situation and path; `name` is its heading in the page.
 
-    kafka: what Kafka says there, where only that is meant.
+    kafka:     what Kafka says there, where only that is meant.
+    fencepost: what Fencepost says instead, where it may be nothing else.
     """
 
     name: str
@@ -27,6 +39,7 @@ class Declared(NamedTuple):
     situation: str
     path: str = "*"
     kafka: tuple[Any, ...] = ANYTHING
+    fencepost: tuple[Any, ...] = ANYTHING
 
     def covers(self, deviation: Deviation) -> bool:
         return (
@@ -34,6 +47,7 @@ class Declared(NamedTuple):
             and fnmatchcase(deviation.situation, self.situation)
             and fnmatchcase(deviation.path, self.path)
             and (self.kafka is ANYTHING or deviation.kafka in self.kafka)
+            and (self.fencepost is ANYTHING or deviation.fencepost in self.fencepost)
         )
 
 
@@ -50,7 +64,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared("kinds-of-acls", "operations", "DescribeAcls: unknown kinds"),
     Declared("very-large-requests", "protocol", "300,000 topics"),
     Declared("reasons", "*", "*", "*error_message", (NOTHING, None)),
-    Declared("unknown-server-error", "*", "*", "*error_code", (UNKNOWN_SERVER_ERROR,)),
+    Declared("unknown-server-error", "*", "*", "*error_code", (UNKNOWN_SERVER_ERROR,), (NOTHING, *WHAT_IS_WRONG)),
     Declared("unknown-server-error", "fetch", "-1 bytes of a partition"),
     Declared("unknown-server-error", "fetch", "-1 bytes in all"),
     Declared("unknown-server-error", "fetch", "an isolation level that does not exist", "*aborted_transactions"),

@@ -8,6 +8,7 @@ python -m tests.compat --client franz-go --against kafka    the same program on 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from contextlib import nullcontext
@@ -94,4 +95,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # SIGTERM unwinds like Ctrl-C, so that brokers and programs started here are ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())

@@ -251,23 +251,26 @@ def run(
 
 @contextmanager
 def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """A program that does not outlive the block, nor does what it started."""
-    program = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield program
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(program.pid, signal.SIGKILL)
-        with suppress(BrokenPipeError):
-            program.communicate()
+    """A program that does not outlive the block, nor does what it started, nor their temporary files."""
+    with tempfile.TemporaryDirectory(prefix="fencepost-compat-", ignore_cleanup_errors=True) as scratch:
+        temporary_files = {"TMPDIR": scratch, "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={scratch}"}
+        program = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **temporary_files},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            yield program
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+            with suppress(BrokenPipeError):
+                program.communicate()
 
 
 def _pass_on(stream: Iterator[str], lines: queue.SimpleQueue[str | None]) -> None:
