@@ -36,6 +36,7 @@ _SMALLEST_RECORD_BYTES: Final = 7  # length, attributes, two deltas, two lengths
 _NULL: Final = 1  # the length -1, zig-zag
 _CONTINUED_BYTES: Final = bytes(range(0x80, 0x100))  # those after which a variable-length integer goes on
 _WORTH_TRYING_COUNT: Final = 6
+_KNOWN_TABLES_COUNT: Final = 256
 _DECOMPRESSED: Final = memoryview(mmap(-1, 4 * 1024 * 1024))
 """Where the records of the batch that is being checked are decompressed; what was never written to takes no memory."""
 _WRONG_OFFSET: Final = "a record's offset is not the one after the record before it"
@@ -223,6 +224,24 @@ def _check_record_headers(content: Buffer, position: int, end: int) -> None:
         raise DecodeError("a record is not as long as it says", position=end)
 
 
+class _Table(NamedTuple):
+    """How the records of a block lie that are equally long: like the rows of a table.
+
+    columns:    those whose bytes are known, by their place in a row.
+    timestamp:  the first column of the timestamps, which differ but take the same number of bytes.
+    offset:     the column behind them.
+    """
+
+    columns: tuple[tuple[int, bytes], ...]
+    timestamp: int
+    offset: int
+    misses_key: bool
+
+
+_known_tables: Final[dict[tuple[int, bytes, bytes], _Table]] = {}
+"""By the bytes of a row and the offsets: what the last such block was like, for the next is mostly like it."""
+
+
 def _check_uniform_block(
     content: Buffer, position: int, lowest_bytes: bytes, higher_bytes: bytes
 ) -> tuple[int | None, bool]:
@@ -239,32 +258,54 @@ def _check_uniform_block(
     end = position + row_bytes * count
     if length <= 0 or end > len(content) or content[position:end:row_bytes] != bytes((content[position],)) * count:
         return None, False
-    table = bytes(content[position:end])
-    first_row = table[:row_bytes]
-    timestamp = body - position + 1
+    rows = bytes(content[position:end])
+    kind = (row_bytes, lowest_bytes, higher_bytes)
+    table = _known_tables.get(kind)
+    if table is None or not _are_rows(rows, row_bytes, table):
+        table = _table(rows[:row_bytes], body - position, lowest_bytes, higher_bytes)
+        if table is None or not _are_rows(rows, row_bytes, table):
+            return None, False
+        if len(_known_tables) >= _KNOWN_TABLES_COUNT:
+            _known_tables.clear()
+        _known_tables[kind] = table
+    return end, table.misses_key
+
+
+def _are_rows(rows: bytes, row_bytes: int, table: _Table) -> bool:
+    """Whether all rows are as the table says, in every byte that has a meaning but those of the timestamps' values."""
+    columns, timestamp, offset, _ = table
+    for column, expected in columns:
+        if rows[column::row_bytes] != expected:
+            return False
+    while timestamp < offset - 1:
+        if rows[timestamp::row_bytes].translate(None, _CONTINUED_BYTES):
+            return False
+        timestamp += 1
+    return rows[timestamp::row_bytes].isascii()
+
+
+def _table(first_row: bytes, body: int, lowest_bytes: bytes, higher_bytes: bytes) -> _Table | None:
+    """The table that has such a first row, whose attributes are at `body`; None where the row has headers or does not
+    end where it says. Raises IndexError and DecodeError.
+    """
+    timestamp = body + 1
     offset = timestamp + 1 if first_row[timestamp] < 0x80 else read_varlong(first_row, timestamp)[1]
     key = offset + 1 + len(higher_bytes)
     key_length, key_end = read_varint(first_row, key)
     value = key_end + max(key_length, 0)
     value_length, value_end = read_varint(first_row, value)
     if key_length < -1 or value_length < -1:
-        raise DecodeError("a key or value has a negative length", position=position)
+        raise DecodeError("a key or value has a negative length")
     if (
         first_row[offset + 1 : key] != higher_bytes
-        or value_end + max(value_length, 0) != row_bytes - 1
+        or value_end + max(value_length, 0) != len(first_row) - 1
         or first_row[-1]
     ):
-        return None, False
-    if table[offset::row_bytes] != lowest_bytes or not table[offset - 1 :: row_bytes].isascii():
-        return None, False
-    # The timestamps differ, but must be as long as the first one for the offsets to be a column.
-    for column in range(timestamp, offset - 1):
-        if table[column::row_bytes].translate(None, _CONTINUED_BYTES):
-            return None, False
-    for column in (*range(1, timestamp - 1), *range(offset + 1, key_end), *range(value, value_end), row_bytes - 1):
-        if table[column::row_bytes] != first_row[column : column + 1] * count:
-            return None, False
-    return end, key_length < 0
+        return None
+    alike = (*range(1, body), *range(offset + 1, key_end), *range(value, value_end), len(first_row) - 1)
+    count = len(lowest_bytes)
+    columns = tuple((column, first_row[column : column + 1] * count) for column in alike)
+    return _Table(((offset, lowest_bytes), *columns), timestamp, offset, key_length < 0)
 
 
 def _times_are_within(header: BatchHeader, rules: RecordRules, now_ms: int) -> bool:

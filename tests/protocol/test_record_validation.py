@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol import record_validation
 from protocol.compression import Codec, compress
 from protocol.errors import ErrorCode
 from protocol.primitives import DecodeError
@@ -244,6 +245,30 @@ def test_what_is_accepted_can_be_read_by_every_consumer(count: int, uneven: bool
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     if is_accepted(bytes(content), count):
         assert reads(bytes(content), count)
+
+
+@given(
+    count=st.integers(6, 140),
+    keys=st.lists(st.sampled_from([None, b"", b"key", b"k" * 70]), min_size=2, max_size=2),
+    sizes=st.lists(st.sampled_from([0, 20, 23, 100]), min_size=2, max_size=2),
+    steps_ms=st.lists(st.sampled_from([0, 1, 70, 9_000]), min_size=2, max_size=2),
+    changes=st.lists(st.tuples(st.integers(0, 2**31), st.integers(0, 255)), max_size=3),
+)
+def test_what_earlier_batches_were_like_does_not_matter(
+    count: int, keys: list[bytes | None], sizes: list[int], steps_ms: list[int], changes: list[tuple[int, int]]
+) -> None:
+    earlier, content = (
+        bytearray(build_batch(records(count, key=key, size_bytes=size, step_ms=step_ms))[HEADER_BYTES:])
+        for key, size, step_ms in zip(keys, sizes, steps_ms, strict=True)
+    )
+    for position, byte in changes:
+        content[position % len(content)] = byte
+    record_validation._known_tables.clear()
+    alone = is_accepted(bytes(content), count)
+    record_validation._known_tables.clear()
+    assert is_accepted(bytes(earlier), count)
+    assert is_accepted(bytes(content), count) == alone
+    assert not alone or reads(bytes(content), count)
 
 
 @given(st.binary(max_size=300), st.integers(1, 30), st.sampled_from(Codec))
