@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import signal
 import sys
 import tempfile
@@ -81,11 +80,7 @@ def main() -> int:
     report.show(console)
     if options.json:
         print(json.dumps(report.as_object(), indent=2))
-    if not report.is_good:
-        return 1
-    if options.directory is None:
-        shutil.rmtree(directory)
-    return 0
+    return 0 if report.is_good else 1
 
 
 def _options() -> argparse.Namespace:
@@ -95,10 +90,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, required=True, metavar="M", help="for how long there are faults")
     parser.add_argument("--seed", type=int, default=int(time.time()), metavar="N", help="of what goes wrong, and when")
     parser.add_argument(
-        "--directory",
-        type=Path,
-        metavar="DIR",
-        help="must be empty or new; default: a new one in /tmp, which is removed if all is well",
+        "--directory", type=Path, metavar="DIR", help="must be empty or new; default: a new one in /tmp"
     )
     parser.add_argument(
         "--clients", type=_kinds, default=KINDS, metavar="KIND,…", help=f"of {', '.join(KINDS)}; default: all"
