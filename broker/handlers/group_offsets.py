@@ -69,7 +69,7 @@ class _RequestedOffset(Protocol):
     committed_metadata: str | None
 
 
-class _Commit:
+class Commit:
     """The offsets of one request that can be committed, each with the place that its answer goes to."""
 
     def __init__(self) -> None:
@@ -133,6 +133,20 @@ def offset_commit_failed(request: OffsetCommitRequest, error: ErrorCode, version
     )
 
 
+def commit_of(topics: Topics, request: OffsetCommitRequest, version: int) -> tuple[Commit, OffsetCommitResponse]:
+    """What of a request can be committed, and the response that the outcome is to be filled into."""
+    is_by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    commit = Commit()
+    answered = []
+    for requested in request.topics:
+        topic = find_topic(topics, requested.name, requested.topic_id, by_id=is_by_id)
+        if not requested.partitions and not isinstance(topic, ErrorCode):
+            continue
+        answers = commit.take_in(topic, requested.partitions, OffsetCommitResponsePartition)
+        answered.append(OffsetCommitResponseTopic(name=requested.name, topic_id=requested.topic_id, partitions=answers))
+    return commit, OffsetCommitResponse(topics=answered)
+
+
 def committer_of(request: OffsetCommitRequest, version: int) -> Committer:
     return Committer(
         request.generation_id_or_member_epoch,
@@ -147,15 +161,7 @@ async def handle_offset_commit(context: RequestContext, request: OffsetCommitReq
     """Commit offsets; those of partitions that do not exist are refused alone."""
     version = context.api_version
     services = context.services
-    is_by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-    commit = _Commit()
-    topics = []
-    for requested in request.topics:
-        topic = find_topic(services.topics, requested.name, requested.topic_id, by_id=is_by_id)
-        if not requested.partitions and not isinstance(topic, ErrorCode):
-            continue
-        answers = commit.take_in(topic, requested.partitions, OffsetCommitResponsePartition)
-        topics.append(OffsetCommitResponseTopic(name=requested.name, topic_id=requested.topic_id, partitions=answers))
+    commit, response = commit_of(services.topics, request, version)
     if commit.offsets:
         commit.answer(
             await services.groups.commit_offsets(
@@ -165,7 +171,7 @@ async def handle_offset_commit(context: RequestContext, request: OffsetCommitReq
                 retention_time_ms=request.retention_time_ms,
             )
         )
-    return OffsetCommitResponse(topics=topics)
+    return response
 
 
 # TxnOffsetCommit
@@ -218,7 +224,7 @@ async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCo
     """
     version = context.api_version
     services = context.services
-    commit = _Commit()
+    commit = Commit()
     topics = []
     for requested in request.topics:
         topic = find_topic(services.topics, requested.name, b"", by_id=False)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,24 +19,18 @@ import structlog
 
 from broker import eager
 from broker.group.offsets.commits import OffsetToCommit
-from broker.handlers.group_offsets import FIRST_VERSION_WITH_TOPIC_IDS, committer_of, find_topic
-from broker.metadata.image import TopicMetadata
-from broker.topic_partition import TopicPartition
+from broker.handlers.group_offsets import Commit, commit_of, committer_of
 from protocol.errors import ErrorCode
 from protocol.framing import LENGTH_BYTES, response_frame
 from protocol.headers import REQUEST_START_BYTES
-from protocol.messages.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
 from protocol.primitives import Buffer
 from protocol.schema import encode
 
 if TYPE_CHECKING:
     from broker.handlers.api import Services
     from broker.long_polls import Reply
+    from broker.metadata.image import MetadataImage
 
 MAXIMUM_COUNT = 64
 """Requests of one connection that are remembered; then it begins anew, as generations and members come and go."""
@@ -57,74 +50,48 @@ def _reply_struct(end_bytes: int) -> Struct:
     return Struct(f"{_REPLY_START.format}{end_bytes}s")
 
 
-class _KnownPartition(NamedTuple):
-    """What is the same in each commit of a partition."""
-
-    topic_partition: TopicPartition
-    topic_id: bytes
-    leader_epoch: int
-    metadata: str | None
-
-
 class _Template:
     """What all requests with the same bytes around their offsets have in common.
 
-    topics:           as they were in this version of the metadata.
-    partitions:       in the order of the request, as are its offsets.
+    request, commit: of the first of them; only its offsets are its own.
+    topics:          as they were in this version of the metadata.
     """
 
     __slots__ = (
+        "commit",
         "committer",
-        "group_id",
         "metadata_version",
-        "partitions",
         "reply_end",
         "reply_struct",
         "request",
-        "retention_time_ms",
+        "response",
         "topics",
         "version",
     )
 
     def __init__(
-        self, request: OffsetCommitRequest, topics: Sequence[TopicMetadata], metadata_version: int, version: int
+        self,
+        request: OffsetCommitRequest,
+        commit: Commit,
+        response: OffsetCommitResponse,
+        metadata: MetadataImage,
+        version: int,
     ) -> None:
         self.request = request
-        self.topics = topics
-        self.metadata_version = metadata_version
+        self.commit = commit
+        self.response = response
         self.version = version
-        self.group_id = request.group_id
         self.committer = committer_of(request, version)
-        self.retention_time_ms = request.retention_time_ms
-        self.partitions = [
-            _KnownPartition(
-                TopicPartition(topic.name, partition.partition_index),
-                topic.topic_id,
-                partition.committed_leader_epoch,
-                partition.committed_metadata,
-            )
-            for topic, requested in zip(topics, request.topics, strict=True)
-            for partition in requested.partitions
-        ]
+        self.metadata_version = metadata.version
+        self.topics = {name: metadata.get(name) for name in {offset.topic_partition.topic for offset in commit.offsets}}
         reply = b"".join(self.reply(0, ErrorCode.NONE))
         self.reply_end = reply[_REPLY_START.size :]
         self.reply_struct = _reply_struct(len(self.reply_end))
 
     def reply(self, correlation_id: int, errors: ErrorCode | Sequence[ErrorCode]) -> list[Buffer]:
         """One error for all partitions, or one for each."""
-        remaining = repeat(errors) if isinstance(errors, ErrorCode) else iter(errors)
-        topics = [
-            OffsetCommitResponseTopic(
-                name=requested.name,
-                topic_id=requested.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=next(remaining))
-                    for partition in requested.partitions
-                ],
-            )
-            for requested in self.request.topics
-        ]
-        return response_frame(correlation_id, OffsetCommitResponse(topics=topics), self.version)
+        self.commit.answer(errors)
+        return response_frame(correlation_id, self.response, self.version)
 
 
 @lru_cache(maxsize=1_024)
@@ -167,12 +134,15 @@ class OffsetCommitTemplates:
         """Remember a request that was decoded, if it is one that can be told by its bytes."""
         if self._is_given_up or len(frame) > MAXIMUM_SIZE_BYTES:
             return
-        topics = self._topics(request, version)
-        if not topics:
+        commit, response = commit_of(self._services.topics, request, version)
+        # Nothing but what can be committed: other partitions and topics have answers of their own.
+        partition_counts = [len(topic.partitions) for topic in request.topics]
+        if not all(partition_counts) or not 0 < sum(partition_counts) == len(commit.offsets):
             return
-        if version != self._version or len(self) >= MAXIMUM_COUNT:
+        is_full = len(self) >= MAXIMUM_COUNT
+        if version != self._version or is_full:
             # Who commits something else every time, say with the time in the metadata, is not to pay for this.
-            self._is_given_up = len(self) >= MAXIMUM_COUNT and not self._has_helped
+            self._is_given_up = is_full and not self._has_helped
             self._has_helped = False
             self._version = version
             self._shapes.clear()
@@ -184,9 +154,9 @@ class OffsetCommitTemplates:
         positions = [body_position + position for position in _offset_positions(request, body, version)]
         struct = _around_and_offsets(len(frame), *positions)
         shape = self._shapes.setdefault(len(frame), _Shape(struct, {}))
-        if shape.struct is struct or shape.struct.format == struct.format:
+        if shape.struct.format == struct.format:
             around = struct.unpack(frame)[::2]
-            shape.templates[around] = _Template(request, topics, self._services.topics.metadata.version, version)
+            shape.templates[around] = _Template(request, commit, response, self._services.topics.metadata, version)
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
@@ -205,18 +175,19 @@ class OffsetCommitTemplates:
         self._has_helped = True
         offsets = [
             OffsetToCommit(topic_partition, topic_id, offset, leader_epoch, metadata)
-            for (topic_partition, topic_id, leader_epoch, metadata), offset in zip(
-                template.partitions, parts[1::2], strict=True
+            for (topic_partition, topic_id, _, leader_epoch, metadata), offset in zip(
+                template.commit.offsets, parts[1::2], strict=True
             )
         ]
         started = eager.start(self._commit(template, offsets, correlation_id), self._loop)
         return started.result if isinstance(started, eager.Finished) else started
 
     async def _commit(self, template: _Template, offsets: list[OffsetToCommit], correlation_id: int) -> Reply:
+        request = template.request
         errors: ErrorCode | Sequence[ErrorCode]
         try:
             errors = await self._services.groups.commit_offsets(
-                template.group_id, template.committer, offsets, retention_time_ms=template.retention_time_ms
+                request.group_id, template.committer, offsets, retention_time_ms=request.retention_time_ms
             )
         except Exception:
             errors = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -226,22 +197,9 @@ class OffsetCommitTemplates:
         reply_struct = template.reply_struct
         return (reply_struct.pack(reply_struct.size - LENGTH_BYTES, correlation_id, template.reply_end),)
 
-    def _topics(self, request: OffsetCommitRequest, version: int) -> list[TopicMetadata]:
-        """The topics of a request; none of them unless all that it names is there."""
-        is_by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-        topics = []
-        for requested in request.topics:
-            topic = find_topic(self._services.topics, requested.name, requested.topic_id, by_id=is_by_id)
-            if isinstance(topic, ErrorCode) or not requested.partitions:
-                return []
-            if not all(0 <= partition.partition_index < topic.partition_count for partition in requested.partitions):
-                return []
-            topics.append(topic)
-        return topics
-
     def _is_current(self, template: _Template) -> bool:
         metadata = self._services.topics.metadata
-        if any(metadata.get(topic.name) is not topic for topic in template.topics):
+        if any(metadata.get(name) is not topic for name, topic in template.topics.items()):
             return False
         template.metadata_version = metadata.version
         return True

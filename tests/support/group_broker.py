@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import broker.handlers.consumer_groups
 import broker.handlers.group_admin
@@ -87,6 +87,13 @@ class GroupBroker:
         if create:
             await self.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
         await self.groups.ensure_loaded()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.groups.close()
 
     async def restart(self) -> None:
         await self.groups.close()

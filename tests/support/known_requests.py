@@ -63,10 +63,12 @@ class FrameClient:
     async def send(self, frame: bytes) -> bytes | str | None:
         """The reply, or why the connection is closed. The frame's memory is overwritten at once."""
         arrived = bytearray(frame[LENGTH_BYTES:])
+        remembered = dict(self.connection.templates)
         try:
             outcome = self._dispatcher.dispatch(memoryview(arrived), cast("Any", self.connection))
             arrived[:] = bytes(len(arrived))
             chunks = await outcome if isinstance(outcome, asyncio.Future) else outcome
         except CloseConnection as reason:
             return str(reason)
+        assert remembered.items() <= self.connection.templates.items(), "what was remembered is forgotten"
         return None if chunks is None else b"".join(cast("Sequence[bytes]", chunks))

@@ -32,10 +32,8 @@ PARTITION = partition_for_key("g", INTERNAL_PARTITION_COUNT)
 
 @pytest.fixture
 async def broker() -> AsyncIterator[GroupBroker]:
-    made = GroupBroker()
-    await made.start()
-    yield made
-    await made.groups.close()
+    async with GroupBroker() as made:
+        yield made
 
 
 async def commit(

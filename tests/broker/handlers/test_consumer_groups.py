@@ -22,10 +22,8 @@ NOT_ASKED_FOR = -(2**31)
 
 @pytest.fixture
 async def broker() -> AsyncIterator[GroupBroker]:
-    broker = GroupBroker()
-    await broker.start()
-    yield broker
-    await broker.groups.close()
+    async with GroupBroker() as broker:
+        yield broker
 
 
 def join_request(**fields: Any) -> ConsumerGroupHeartbeatRequest:

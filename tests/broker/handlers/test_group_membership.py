@@ -24,10 +24,8 @@ from tests.support.group_broker import GroupBroker
 
 @pytest.fixture
 async def broker() -> AsyncIterator[GroupBroker]:
-    made = GroupBroker()
-    await made.start()
-    yield made
-    await made.groups.close()
+    async with GroupBroker() as made:
+        yield made
 
 
 def join_request(**fields: object) -> JoinGroupRequest:

@@ -36,10 +36,8 @@ NO_OFFSET = (-1, -1, "")
 
 @pytest.fixture
 async def broker() -> AsyncIterator[GroupBroker]:
-    made = GroupBroker()
-    await made.start()
-    yield made
-    await made.groups.close()
+    async with GroupBroker() as made:
+        yield made
 
 
 def commit_request(

@@ -77,10 +77,8 @@ def errors(reply: bytes | str | None, version: int = BY_NAME) -> list[int]:
 
 @pytest.fixture
 async def broker() -> AsyncIterator[GroupBroker]:
-    made = GroupBroker()
-    await made.start()
-    yield made
-    await made.groups.close()
+    async with GroupBroker() as made:
+        yield made
 
 
 @pytest.fixture
