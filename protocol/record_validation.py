@@ -9,9 +9,11 @@ Source: Kafka's LogValidator and DefaultRecordBatch; KIP-467 for the record erro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from mmap import mmap
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, decompress
@@ -227,19 +229,22 @@ def _check_record_headers(content: Buffer, position: int, end: int) -> None:
 class _Table(NamedTuple):
     """How the records of a block lie that are equally long: like the rows of a table.
 
-    columns:    those whose bytes are known, by their place in a row.
+    columns:    takes those out of the rows whose bytes are known; `expected` is what it has to find.
     timestamp:  the first column of the timestamps, which differ but take the same number of bytes.
     offset:     the column behind them.
     """
 
-    columns: tuple[tuple[int, bytes], ...]
+    row_bytes: int
+    size_bytes: int
+    columns: Callable[[bytes], tuple[bytes, ...]]
+    expected: tuple[bytes, ...]
     timestamp: int
     offset: int
     misses_key: bool
 
 
-_known_tables: Final[dict[tuple[int, bytes, bytes], _Table]] = {}
-"""By the bytes of a row and the offsets: what the last such block was like, for the next is mostly like it."""
+_known_tables: Final[dict[tuple[int, int, bytes, bytes], _Table]] = {}
+"""By the first two bytes and the offsets: what the last such block was like, for the next is mostly like it."""
 
 
 def _check_uniform_block(
@@ -252,36 +257,38 @@ def _check_uniform_block(
     already.
     Raises IndexError and DecodeError.
     """
-    length, body = read_varint(content, position)
-    count = len(lowest_bytes)
-    row_bytes = body + length - position
-    end = position + row_bytes * count
-    if length <= 0 or end > len(content) or content[position:end:row_bytes] != bytes((content[position],)) * count:
-        return None, False
-    rows = bytes(content[position:end])
-    kind = (row_bytes, lowest_bytes, higher_bytes)
+    kind = (content[position], content[position + 1], lowest_bytes, higher_bytes)
     table = _known_tables.get(kind)
-    if table is None or not _are_rows(rows, row_bytes, table):
-        table = _table(rows[:row_bytes], body - position, lowest_bytes, higher_bytes)
-        if table is None or not _are_rows(rows, row_bytes, table):
+    if table is None or not _are_rows(content, position, table):
+        length, body = read_varint(content, position)
+        count = len(lowest_bytes)
+        row_bytes = body + length - position
+        end = position + row_bytes * count
+        if length <= 0 or end > len(content) or content[position:end:row_bytes] != bytes((content[position],)) * count:
+            return None, False
+        first_row = bytes(content[position : position + row_bytes])
+        table = _table(first_row, body - position, lowest_bytes, higher_bytes)
+        if table is None or not _are_rows(content, position, table):
             return None, False
         if len(_known_tables) >= _KNOWN_TABLES_COUNT:
             _known_tables.clear()
         _known_tables[kind] = table
-    return end, table.misses_key
+    return position + table.size_bytes, table.misses_key
 
 
-def _are_rows(rows: bytes, row_bytes: int, table: _Table) -> bool:
-    """Whether all rows are as the table says, in every byte that has a meaning but those of the timestamps' values."""
-    columns, timestamp, offset, _ = table
-    for column, expected in columns:
-        if rows[column::row_bytes] != expected:
-            return False
+def _are_rows(content: Buffer, position: int, table: _Table) -> bool:
+    """Whether the table's rows lie there: they are as it says in every byte that has a meaning, but those of the
+    timestamps' values.
+    """
+    row_bytes, size_bytes, columns, expected, timestamp, offset, _ = table
+    rows = bytes(content[position : position + size_bytes])
+    if columns(rows) != expected:
+        return False
     while timestamp < offset - 1:
         if rows[timestamp::row_bytes].translate(None, _CONTINUED_BYTES):
             return False
         timestamp += 1
-    return rows[timestamp::row_bytes].isascii()
+    return rows[timestamp::row_bytes].isascii() and len(rows) == size_bytes
 
 
 def _table(first_row: bytes, body: int, lowest_bytes: bytes, higher_bytes: bytes) -> _Table | None:
@@ -302,10 +309,12 @@ def _table(first_row: bytes, body: int, lowest_bytes: bytes, higher_bytes: bytes
         or first_row[-1]
     ):
         return None
-    alike = (*range(1, body), *range(offset + 1, key_end), *range(value, value_end), len(first_row) - 1)
+    row_bytes = len(first_row)
+    alike = (*range(body), *range(offset + 1, key_end), *range(value, value_end), row_bytes - 1)
     count = len(lowest_bytes)
-    columns = tuple((column, first_row[column : column + 1] * count) for column in alike)
-    return _Table(((offset, lowest_bytes), *columns), timestamp, offset, key_length < 0)
+    columns = itemgetter(*(slice(column, None, row_bytes) for column in (offset, *alike)))
+    expected = (lowest_bytes, *(first_row[column : column + 1] * count for column in alike))
+    return _Table(row_bytes, row_bytes * count, columns, expected, timestamp, offset, key_length < 0)
 
 
 def _times_are_within(header: BatchHeader, rules: RecordRules, now_ms: int) -> bool:
