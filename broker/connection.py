@@ -195,7 +195,8 @@ class Connection(asyncio.BufferedProtocol):
         self._consume()
 
     def eof_received(self) -> bool:
-        # The buffer that this end was read into: when thousands of clients leave at once, they need not have one each.
+        # A buffer of its own that this end was read into: when thousands of clients leave at once, they need not have
+        # one each.
         self._receiver.rest()
         # A half-closed client may still read; but Kafka clients close both ways, so nobody would take the replies.
         return False
@@ -210,7 +211,6 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._is_writing_paused = False
         self._weigh_holds()
-        self.last_activity_s = self._loop.time()
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
@@ -253,7 +253,8 @@ class Connection(asyncio.BufferedProtocol):
             # Others get their turn before the rest of a long pipeline.
             self._is_behind = True
             self._loop.call_soon(self._catch_up)
-        self._pause_or_resume_reading()
+        if self._in_flight or has_more or self._is_held or self._is_reading_paused:
+            self._pause_or_resume_reading()
 
     def _catch_up(self) -> None:
         self._is_behind = False
@@ -263,9 +264,11 @@ class Connection(asyncio.BufferedProtocol):
     def _start_frames(self) -> bool:
         """Start frames until there is no whole one (False) or a bound is reached (True). Raises CloseConnection."""
         receiver = self._receiver
+        in_flight = self._in_flight
+        max_in_flight = self._max_in_flight
         maximum_bytes = self._limits.socket_request_max_bytes
-        for _ in range(self._max_in_flight):
-            if not self._may_start():
+        for _ in range(max_in_flight):
+            if self._is_held or len(in_flight) >= max_in_flight:
                 return True
             try:
                 frame = receiver.take_frame(MINIMUM_FRAME_BYTES, maximum_bytes)
@@ -351,6 +354,7 @@ class Connection(asyncio.BufferedProtocol):
         """Replies became ready or there is room again: send, and start what was held back."""
         if self._is_consuming:
             return
+        self.last_activity_s = self._loop.time()
         self._send_ready()
         if self._is_closing or (self._is_draining and not self._in_flight):
             self.close()
@@ -374,7 +378,6 @@ class Connection(asyncio.BufferedProtocol):
                     self._send_at_once(transport, only[0])
                 else:
                     self._send(transport, only)
-            self.last_activity_s = self._loop.time()
             return
         limit_bytes = self._limits.fencepost_connection_write_buffer_bytes
         while in_flight and in_flight[0].is_done and not self._is_writing_paused and not transport.is_closing():
@@ -387,7 +390,6 @@ class Connection(asyncio.BufferedProtocol):
                     chunk_bytes += sum(map(len, reply))
             if chunks:
                 self._send(transport, chunks)
-        self.last_activity_s = self._loop.time()
 
     def _send_at_once(self, transport: asyncio.Transport, chunk: Any) -> None:
         """Send a reply that has no other to go with, in this step.
@@ -434,7 +436,6 @@ class Connection(asyncio.BufferedProtocol):
     def _unmute(self) -> None:
         self._unmute_timer = None
         self._weigh_holds()
-        self.last_activity_s = self._loop.time()
         self._advance()
 
     def _pause_or_resume_reading(self) -> None:

@@ -2,13 +2,14 @@
 
 A buffer is only ever written behind what has arrived, so a frame that a waiting handler still reads is never
 overwritten. When the end is reached, the incomplete rest moves: to the front of the same buffer when no frame in it is
-held, else to another one. A connection that waits for its client has no buffer: the one used last serves the next
-connection that has something to say, while it is still in the processor's cache.
+held, else to another one. A connection whose client has said all that it wanted to has no buffer: what a client says
+next is read into the one that all of them share, which is still in the processor's cache, and which becomes the
+connection's own only when something in it is to stay.
 """
 
 from __future__ import annotations
 
-from protocol.framing import LENGTH_BYTES, find_frame
+from protocol.framing import LENGTH_BYTES, read_frame_length
 
 SMALL_CAPACITY_BYTES = 128 * 1024
 LARGE_CAPACITY_BYTES = 4 * 1024 * 1024
@@ -30,41 +31,40 @@ class ReceiveBuffer:
 
 
 class BufferPool:
-    """Retired buffers of all connections of a server, up to a number of bytes; further ones are freed."""
+    """Retired buffers of all connections of a server, up to a number of bytes; further ones are freed.
 
-    __slots__ = ("_free", "_free_bytes", "_limit_bytes", "_spare")
+    shared: a small one that any connection may be read into, as long as nothing in it is needed when that step ends.
+    """
+
+    __slots__ = ("_free", "_limit_bytes", "free_bytes", "shared")
 
     def __init__(self, limit_bytes: int = 32 * 1024 * 1024) -> None:
-        self._spare: ReceiveBuffer | None = None  # a small one: nearly every request is read into it
         self._free: dict[int, list[ReceiveBuffer]] = {}
-        self._free_bytes = 0  # without the spare one, for which there always is room
-        self._limit_bytes = limit_bytes - SMALL_CAPACITY_BYTES
-
-    @property
-    def free_bytes(self) -> int:
-        return self._free_bytes + (0 if self._spare is None else self._spare.capacity_bytes)
+        self.free_bytes = 0
+        self._limit_bytes = limit_bytes
+        self.shared = ReceiveBuffer(SMALL_CAPACITY_BYTES)
 
     def take(self, wanted_bytes: int) -> ReceiveBuffer:
         """A buffer of at least so many bytes. Capacities are powers of two, so that they can be exchanged."""
-        spare = self._spare
-        if spare is not None and wanted_bytes <= SMALL_CAPACITY_BYTES:
-            self._spare = None
-            return spare
         capacity_bytes = max(SMALL_CAPACITY_BYTES, 1 << (wanted_bytes - 1).bit_length())
         free = self._free.get(capacity_bytes)
         if free:
-            self._free_bytes -= capacity_bytes
+            self.free_bytes -= capacity_bytes
             return free.pop()
         return ReceiveBuffer(capacity_bytes)
+
+    def take_shared(self) -> ReceiveBuffer:
+        """The shared buffer, with what has just been read into it; from now on another one is shared."""
+        buffer = self.shared
+        self.shared = self.take(SMALL_CAPACITY_BYTES)
+        return buffer
 
     def give_back(self, buffer: ReceiveBuffer) -> None:
         """Take a buffer that nobody reads or writes any more."""
         capacity_bytes = buffer.capacity_bytes
-        if self._spare is None and capacity_bytes == SMALL_CAPACITY_BYTES:
-            self._spare = buffer
-        elif capacity_bytes <= LARGE_CAPACITY_BYTES and self._free_bytes + capacity_bytes <= self._limit_bytes:
+        if capacity_bytes <= LARGE_CAPACITY_BYTES and self.free_bytes + capacity_bytes <= self._limit_bytes:
             self._free.setdefault(capacity_bytes, []).append(buffer)
-            self._free_bytes += capacity_bytes
+            self.free_bytes += capacity_bytes
 
     def retire(self, buffer: ReceiveBuffer) -> None:
         """A connection reads into this one no longer; it is free when the last frame in it is let go."""
@@ -84,7 +84,10 @@ class BufferPool:
 class Receiver:
     """The bytes of one connection that have arrived and are not consumed yet.
 
-    `writable` and `received` are the two halves of BufferedProtocol; the rest is the side of who reads frames.
+    `writable` and `received` are the two halves of BufferedProtocol; the rest is the side of who reads frames, and who
+    has to call `rest` in the step in which something was received.
+
+    buffer: its own; None while all that it has is in the pool's shared one, or it has nothing.
     """
 
     __slots__ = ("_capacity_bytes", "_end", "_pool", "_small_rounds", "_start", "_wanted_bytes", "buffer")
@@ -102,6 +105,8 @@ class Receiver:
         """Where to read to; never empty."""
         buffer = self.buffer
         if buffer is None:
+            if self._capacity_bytes <= SMALL_CAPACITY_BYTES:
+                return self._pool.shared.view
             self.buffer = buffer = self._pool.take(self._capacity_bytes)
             return buffer.view
         if buffer.capacity_bytes - self._end < self._needed_bytes():
@@ -117,18 +122,19 @@ class Receiver:
         The slice is good until the buffer it lies in is released and reused. What is missing will fit as it arrives.
         Raises DecodeError for a length outside the bounds, both inclusive.
         """
+        start = self._start + LENGTH_BYTES
+        arrived_end = self._end
+        if start > arrived_end:
+            return None
         buffer = self.buffer
-        if buffer is None:
+        view = self._pool.shared.view if buffer is None else buffer.view
+        frame_end = start + read_frame_length(view, self._start, maximum_bytes, minimum_bytes)
+        if frame_end > arrived_end:
+            self._wanted_bytes = frame_end - self._start
             return None
-        found = find_frame(buffer.view, self._start, self._end, maximum_bytes, minimum_bytes)
-        if found is None:
-            if self._end - self._start >= LENGTH_BYTES:
-                announced_bytes = int.from_bytes(buffer.view[self._start : self._start + LENGTH_BYTES], "big")
-                self._wanted_bytes = LENGTH_BYTES + announced_bytes
-            return None
-        start, self._start = found
+        self._start = frame_end
         self._wanted_bytes = 0
-        return buffer.view[start : self._start]
+        return view[start:frame_end]
 
     @property
     def is_empty(self) -> bool:
@@ -137,7 +143,8 @@ class Receiver:
 
     def hold(self) -> ReceiveBuffer:
         """Keep the frame that was taken last as it is until the returned buffer is given to `release`."""
-        assert self.buffer is not None
+        if self.buffer is None:
+            self.buffer = self._pool.take_shared()
         self.buffer.held_count += 1
         return self.buffer
 
@@ -147,9 +154,15 @@ class Receiver:
         self.rest()
 
     def rest(self) -> None:
-        """Let the memory go if it has no use now: everything is consumed and nothing held."""
+        """Let the memory go if it has no use now: everything is consumed and nothing held. Else keep it."""
         buffer = self.buffer
-        if buffer is None or self._start != self._end or buffer.held_count:
+        if buffer is None:
+            if self._start != self._end:
+                self.buffer = self._pool.take_shared()
+            else:
+                self._start = self._end = 0
+            return
+        if self._start != self._end or buffer.held_count:
             return
         if self._capacity_bytes > SMALL_CAPACITY_BYTES:
             self._small_rounds = self._small_rounds + 1 if self._end <= SMALL_CAPACITY_BYTES else 0

@@ -34,15 +34,24 @@ def find_frame(
     start = position + LENGTH_BYTES
     if start > end:
         return None
-    length: int = _LENGTH.unpack_from(buffer, position)[0]
+    frame_end = start + read_frame_length(buffer, position, maximum_bytes, minimum_bytes)
+    return None if frame_end > end else (start, frame_end)
+
+
+def read_frame_length(buffer: Buffer, position: int, maximum_bytes: int, minimum_bytes: int = 0) -> int:
+    """The length of the frame that begins at `position`, of whose contents nothing need have arrived yet.
+
+    Raises DecodeError as `find_frame` does.
+    """
+    length: int
+    (length,) = _LENGTH.unpack_from(buffer, position)
     if not minimum_bytes <= length <= maximum_bytes:
         raise DecodeError(
             f"a frame of {length} bytes, where {minimum_bytes} to {maximum_bytes} are allowed",
             position=position,
             expected="frame length",
         )
-    frame_end = start + length
-    return None if frame_end > end else (start, frame_end)
+    return length
 
 
 def response_frame(correlation_id: int, response: Any, version: int) -> list[Buffer]:

@@ -66,27 +66,73 @@ def test_frames_arrive_whole_and_held_ones_stay_as_they_are(
 
 def test_connections_that_have_nothing_to_say_share_one_buffer() -> None:
     pool = BufferPool()
+    shared = pool.shared
     receivers = [Receiver(pool) for _ in range(3)]
-    used = set()
     for index in range(100):
         for receiver in receivers:
             feed(receiver, frame(index, 10_000))
-            used.add(id(receiver.buffer))
-            assert len(read_frames(receiver)) == 1
+            assert read_frames(receiver) == [frame(index, 10_000)[4:]]
             receiver.rest()
-    assert len(used) == 1
-    assert pool.free_bytes == SMALL_CAPACITY_BYTES
-
-
-def test_a_buffer_is_kept_while_a_frame_is_incomplete() -> None:
-    pool = BufferPool()
-    receiver = Receiver(pool)
-    content = frame(1, 10_000)
-    feed(receiver, content[:5_000])
-    receiver.rest()
+            assert receiver.buffer is None
+    assert pool.shared is shared
     assert pool.free_bytes == 0
-    feed(receiver, content[5_000:])
-    assert len(read_frames(receiver)) == 1
+
+
+def test_what_is_incomplete_or_held_stays_while_others_use_the_shared_buffer() -> None:
+    pool = BufferPool()
+    incomplete, holding, other = (Receiver(pool) for _ in range(3))
+    content = frame(1, 10_000)
+    feed(incomplete, content[:5_000])
+    incomplete.rest()
+    feed(holding, frame(2, 10_000))
+    (held,) = read_frames(holding)
+    buffer = holding.hold()
+    holding.rest()
+    for index in range(3, 6):
+        feed(other, frame(index, 100_000))
+        assert len(read_frames(other)) == 1
+        other.rest()
+    feed(incomplete, content[5_000:])
+    assert read_frames(incomplete) == [content[4:]]
+    assert held == frame(2, 10_000)[4:]
+    incomplete.rest()
+    holding.release(buffer)
+    assert pool.free_bytes == 2 * SMALL_CAPACITY_BYTES, "both are free again"
+
+
+@given(
+    streams=st.lists(st.lists(st.integers(0, SMALL_CAPACITY_BYTES), min_size=1, max_size=6), min_size=2, max_size=4),
+    turns=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2 * SMALL_CAPACITY_BYTES), st.booleans()), max_size=30),
+)
+def test_connections_that_are_read_in_turns_do_not_see_each_others_bytes(
+    streams: list[list[int]], turns: list[tuple[int, int, bool]]
+) -> None:
+    pool = BufferPool()
+    receivers = [Receiver(pool) for _ in streams]
+    contents = [
+        b"".join(frame(index * 50 + at, length) for at, length in enumerate(s)) for index, s in enumerate(streams)
+    ]
+    positions = [0] * len(streams)
+    taken: list[list[bytes]] = [[] for _ in streams]
+    held: list[tuple[int, memoryview, bytes, ReceiveBuffer]] = []
+    everything = [(index, 2 * SMALL_CAPACITY_BYTES, False) for index in range(len(streams)) for _ in range(20)]
+    for turn, piece_bytes, is_held in (*turns, *everything):
+        index = turn % len(streams)
+        receiver, content, position = receivers[index], contents[index], positions[index]
+        if position == len(content):
+            continue
+        positions[index] += feed(receiver, content[position : position + piece_bytes])
+        for arrived in read_frames(receiver):
+            taken[index].append(bytes(arrived))
+            if is_held:
+                held.append((index, arrived, bytes(arrived), receiver.hold()))
+        receiver.rest()
+    for index, arrived, as_it_was, buffer in held:
+        assert arrived == as_it_was
+        receivers[index].release(buffer)
+    for index, lengths in enumerate(streams):
+        assert taken[index] == [frame(index * 50 + at, length)[4:] for at, length in enumerate(lengths)]
+        assert receivers[index].buffer is None
 
 
 def feed_all(receiver: Receiver, content: bytes) -> None:
