@@ -467,7 +467,7 @@ class _Production:
         now_ms = self._services.clock.now_ms()
         for write in self._writes:
             try:
-                result = write.log.append(write.records, now_ms=now_ms, guard=write.guard)
+                result = write.log.append(write.records, now_ms=now_ms, header=write.header, guard=write.guard)
             except StorageError as error:
                 self._answer_lost(write, error)
                 continue

@@ -39,7 +39,7 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.primitives import Buffer, MalformedError, read_unsigned_varint
-from protocol.record_batch import TRANSACTIONAL_BIT
+from protocol.record_batch import TRANSACTIONAL_BIT, BatchHeader
 from protocol.schema import encode
 
 if TYPE_CHECKING:
@@ -158,20 +158,20 @@ class ProduceTemplates:
         if frame[end:] != _REQUEST_END:
             return None
         records = frame[position:end]
-        log = template.log
-        if log.is_offline:  # it has failed, or has gone: with its topic, or to another node
+        if template.log.is_offline:  # it has failed, or has gone: with its topic, or to another node
             del templates[bytes(frame[REQUEST_START_BYTES:head_end])]
             return None
-        batch = read_batch(records, template.version)
-        if isinstance(batch, Refusal) or batch.attributes & TRANSACTIONAL_BIT:
+        header = read_batch(records, template.version)
+        if isinstance(header, Refusal) or header.attributes & TRANSACTIONAL_BIT:
             return None
-        return self._append(template, log, records, correlation_id)
+        return self._append(template, records, header, correlation_id)
 
     def _append(
-        self, template: _Template, log: PartitionLog, records: memoryview, correlation_id: int
+        self, template: _Template, records: memoryview, header: BatchHeader, correlation_id: int
     ) -> Reply | asyncio.Future[Reply]:
+        log = template.log
         try:
-            result = log.append(records, now_ms=self._services.clock.now_ms())
+            result = log.append(records, now_ms=self._services.clock.now_ms(), header=header)
         except StorageError as error:
             return self._lost(template, correlation_id, error)
         if result.error is not ErrorCode.NONE:

@@ -5,7 +5,7 @@ Source: Kafka's UnifiedLog.analyzeAndValidateRecords and LogValidator.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TypeAlias
 
 from broker.log.append_rules import AppendRules
 from broker.log.results import AppendResult, RecordError
@@ -27,34 +27,35 @@ from protocol.record_batch import (
 )
 from protocol.record_validation import validate_batch
 
-
-class PreparedBatch(NamedTuple):
-    """A batch that may be written as soon as it has its offset.
-
-    header: as it will be stored, but for base offset and leader epoch.
-    rest:   the bytes after the first 16, in one or two pieces.
-    """
-
-    header: BatchHeader
-    rest: tuple[bytes | bytearray | memoryview, ...]
+PreparedBatch: TypeAlias = tuple[BatchHeader, tuple[bytes | bytearray | memoryview, ...]]
+"""A batch that may be written as soon as it has its offset: its header as it will be stored, but for base offset and
+leader epoch, and the bytes after the first 16, in one or two pieces."""
 
 
-def prepare_client_batch(batch: memoryview, rules: AppendRules, now_ms: int) -> PreparedBatch | AppendResult:
-    """Check a producer's batch, in the order in which Kafka does, and give it the topic's time and compression.
-
-    Refuses: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
-    RECORD_LIST_TOO_LARGE.
-    """
+def read_client_batch(batch: memoryview) -> BatchHeader | AppendResult:
+    """The header of what must be exactly one batch of the current format. Refuses: CORRUPT_MESSAGE, INVALID_RECORD."""
     try:
         header = read_header(batch)
     except DecodeError as error:
         return AppendResult(ErrorCode.CORRUPT_MESSAGE, message=str(error))
-    size_bytes = len(batch)
     if header.magic != CURRENT_MAGIC:
         return AppendResult(ErrorCode.INVALID_RECORD, message=f"record format {header.magic} is not {CURRENT_MAGIC}")
-    if header.size_bytes != size_bytes:
-        message = f"{size_bytes} bytes are not one batch of {header.size_bytes}"
+    if header.size_bytes != len(batch):
+        message = f"{len(batch)} bytes are not one batch of {header.size_bytes}"
         return AppendResult(ErrorCode.INVALID_RECORD, message=message)
+    return header
+
+
+def prepare_client_batch(
+    batch: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int
+) -> PreparedBatch | AppendResult:
+    """Check a producer's batch, in the order in which Kafka does, and give it the topic's time and compression.
+
+    header: of the batch, which is one of the current format.
+    Refuses: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
+    RECORD_LIST_TOO_LARGE.
+    """
+    size_bytes = len(batch)
     if header.base_offset != 0:
         message = f"the base offset of a batch to be appended is 0, not {header.base_offset}"
         return AppendResult(ErrorCode.INVALID_RECORD, message=message)
@@ -74,7 +75,9 @@ def prepare_client_batch(batch: memoryview, rules: AppendRules, now_ms: int) -> 
         header = read_header(batch)
     if len(batch) > rules.largest_batch_bytes:
         return too_large(len(batch), rules)
-    return _with_topic_time(batch, header, rules, now_ms)
+    if rules.uses_log_append_time or header.attributes & LOG_APPEND_TIME_BIT:
+        return _with_topic_time(batch, header, rules, now_ms)
+    return header, (batch[PREFIX_BYTES:],)
 
 
 def too_large(size_bytes: int, rules: AppendRules) -> AppendResult:
@@ -87,8 +90,6 @@ def too_large(size_bytes: int, rules: AppendRules) -> AppendResult:
 
 
 def _with_topic_time(batch: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int) -> PreparedBatch:
-    if not (rules.uses_log_append_time or header.attributes & LOG_APPEND_TIME_BIT):
-        return PreparedBatch(header, (batch[PREFIX_BYTES:],))
     # Producers are refused the bit where it would count; elsewhere it is taken away, or consumers would see the batch's
     # time for all records.
     head = rewritten_header(
@@ -98,4 +99,4 @@ def _with_topic_time(batch: memoryview, header: BatchHeader, rules: AppendRules,
         max_timestamp_ms=now_ms if rules.uses_log_append_time else header.max_timestamp_ms,
         is_log_append_time=rules.uses_log_append_time,
     )
-    return PreparedBatch(read_header(head), (head[PREFIX_BYTES:], batch[HEADER_BYTES:]))
+    return read_header(head), (head[PREFIX_BYTES:], batch[HEADER_BYTES:])

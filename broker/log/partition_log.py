@@ -13,7 +13,7 @@ import structlog
 
 from broker.disk import StorageError
 from broker.log.append_rules import AppendRules
-from broker.log.batch_preparation import prepare_client_batch, too_large
+from broker.log.batch_preparation import prepare_client_batch, read_client_batch, too_large
 from broker.log.batch_scan import DamagedLogError
 from broker.log.producer_replay import usable_transaction_index
 from broker.log.producer_snapshot import ProducerSnapshot
@@ -74,11 +74,19 @@ class PartitionLog(SweptLog):
 
     # Append
 
-    def append(self, batch: memoryview, *, now_ms: int, guard: VerificationGuard | None = None) -> AppendResult:
+    def append(
+        self,
+        batch: memoryview,
+        *,
+        now_ms: int,
+        header: BatchHeader | None = None,
+        guard: VerificationGuard | None = None,
+    ) -> AppendResult:
         """Append a client's record batch at the end of the log and give its records their offsets.
 
-        batch: exactly one v2 batch, as sent; offset and leader epoch are overwritten, the rest is written as it is.
-        guard: from `begin_verification`, where the batch had to be verified.
+        batch:  exactly one v2 batch, as sent; offset and leader epoch are overwritten, the rest is written as it is.
+        header: of the batch, where it has been read already, and the batch is one of that size and of the v2 format.
+        guard:  from `begin_verification`, where the batch had to be verified.
         Returns the offsets given; for a retry among the producer's last five batches, those given before. Durable only
         after `flushed`.
         Refuses, as a value: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
@@ -88,7 +96,12 @@ class PartitionLog(SweptLog):
         Source: KIP-98; Kafka's UnifiedLog.append and LogValidator.
         """
         rules = self._append_rules()
-        prepared = prepare_client_batch(batch, rules, now_ms)
+        if header is None:
+            read = read_client_batch(batch)
+            if isinstance(read, AppendResult):
+                return read
+            header = read
+        prepared = prepare_client_batch(batch, header, rules, now_ms)
         if isinstance(prepared, AppendResult):
             return prepared
         header, rest = prepared

@@ -207,9 +207,14 @@ class SegmentFiles:
         self.next_offset = self.base_offset
 
     def _index_batch(self, last_offset: int, position: int) -> None:
-        self.offset_index.append(last_offset - self.base_offset, position)
+        offset_index, time_index = self._offset_index, self._time_index
+        if offset_index is None or time_index is None:
+            offset_index, time_index = self.offset_index, self.time_index
+        self.indexes_used = True
+        base_offset = self.base_offset
+        offset_index.append(last_offset - base_offset, position)
         assert self._max_timestamp_ms is not None
-        self.time_index.append(self._max_timestamp_ms, self._offset_of_max_timestamp - self.base_offset)
+        time_index.append(self._max_timestamp_ms, self._offset_of_max_timestamp - base_offset)
         self._bytes_since_index_entry = 0
 
     def index_scanned(self, position: int, last_offset: int, size_bytes: int, max_timestamp_ms: int) -> None:
