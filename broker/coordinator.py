@@ -154,7 +154,9 @@ class CoordinatorRuntime(Generic[S]):
         reply = decision.reply
         if not isinstance(reply, Parked):
             self._carry_out(partition, decision)
-            await self._delivery(partition, decision)
+            partition_log = partition.log
+            if decision.answers or partition_log.high_watermark < partition_log.log_end_offset:
+                await self._delivery(partition, decision)
             return reply
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         partition.parked[reply.token] = waiting
