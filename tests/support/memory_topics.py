@@ -49,7 +49,7 @@ class MemoryLog:
     log_end_offset: int = 0
     batches: list[bytearray] = field(default_factory=list)
     markers: list[WrittenMarker] = field(default_factory=list)
-    durable_offset: int = 0
+    high_watermark: int = 0
     flush_gate: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: ErrorCode = ErrorCode.NONE
     disk_failed: bool = False
@@ -120,13 +120,13 @@ class MemoryLog:
         return AppendResult(ErrorCode.NONE, base_offset, self.log_end_offset - 1)
 
     async def _flushed(self, offset: int) -> None:
-        if self.durable_offset >= offset:
+        if self.high_watermark >= offset:
             return
         await self.flush_gate.wait()
         await asyncio.sleep(0)
         if self.disk_failed:
             raise StorageError("the disk failed")
-        self.durable_offset = max(self.durable_offset, offset)
+        self.high_watermark = max(self.high_watermark, offset)
 
     def flushed(self, offset: int | None = None) -> Awaitable[None]:
         return self._flushed(self.log_end_offset if offset is None else offset)

@@ -171,7 +171,7 @@ async def test_a_transaction_ends_in_all_its_partitions(
     for partition in (OUT_0, OUT_1):
         assert broker.markers(partition) == [(marked, committed)]
         log = broker.topics.logs[partition]
-        assert log.durable_offset == log.log_end_offset
+        assert log.high_watermark == log.log_end_offset
     assert await broker.end(producer, committed=committed, version=version) == ended
 
 

@@ -48,6 +48,10 @@ class Clients:
         self._count += 1
         assignor = (None, "range", "uniform")[how % 3]
         topics = () if "regex" in options else TOPICS[which % 2 : 1 + which % 3]
+        if not topics and "regex" not in options and not isinstance(self.world.shard._groups.get("g"), ConsumerGroup):
+            # Who wants nothing takes a classic group along as it is, in Kafka too: members that have not been given
+            # their share yet get none until something else changes.
+            topics = TOPICS[:1]
         self._join(self.world.member(f"member-{self._count}", *topics, assignor=assignor, **options))
 
     def add_static(self, which: int, how: int) -> None:
