@@ -142,3 +142,11 @@ class Disk(Protocol):
         as durable.
         """
         ...
+
+    def write_back(self, path: str) -> Awaitable[None]:
+        """Have the system bring all that was written to the file system of a directory on its way to the disk, at once.
+
+        Syncs of thousands of files are many times as fast after it. Whether anything is durable only they say: this
+        raises nothing, and where the system cannot do it, does nothing.
+        """
+        ...

@@ -392,6 +392,9 @@ class LocalDisk:
 
         return self._sync_threads.sync(jobs, errors, ended)
 
+    def write_back(self, path: str) -> Awaitable[None]:
+        return self._sync_threads.sync([SyncJob(path, is_file_system=True)], [], _nothing_more)
+
     def _note_removal(self, path: str) -> None:
         """Before a file gets another name or none: a sync that is about to open it will not find it."""
         if self._syncs_count:
@@ -410,3 +413,7 @@ class LocalDisk:
         self._open_files.clear()
         for path in list(self._locks):
             self.unlock(path)
+
+
+def _nothing_more() -> None:
+    """Nothing was kept open."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import errno
 import os
 import threading
@@ -29,14 +31,16 @@ def _never() -> bool:
 class SyncJob(NamedTuple):
     """A file or a directory to sync.
 
-    descriptor: of the file; negative where it is not open, then it is opened for the sync.
-    is_deleted: whether it need not be there any more; asked on a sync thread.
+    descriptor:     of the file; negative where it is not open, then it is opened for the sync.
+    is_deleted:     whether it need not be there any more; asked on a sync thread.
+    is_file_system: all that was written to the file system of the directory, without a word on whether it arrived.
     """
 
     path: str
     descriptor: int = -1
     is_deleted: Callable[[], bool] = _never
     is_directory: bool = False
+    is_file_system: bool = False
 
 
 class SyncThreads:
@@ -83,6 +87,8 @@ class SyncThreads:
             try:
                 if job.descriptor >= 0:
                     os.fdatasync(job.descriptor)
+                elif job.is_file_system:
+                    _write_back(job.path)
                 else:
                     _sync_path(job.path, is_directory=job.is_directory)
             except FileNotFoundError as reason:
@@ -162,3 +168,18 @@ def sync_and_close(descriptor: int, *, is_directory: bool) -> None:
             os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _write_back(path: str) -> None:
+    """Write all that is in memory of the file system that a directory is on, in one pass and one commit of its journal.
+
+    What fails is not told: older systems do not say it, and it may have failed before this was called. The syncs of the
+    files will.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # AttributeError: only Linux has it
+        write_file_system = ctypes.CDLL(None).syncfs
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        try:
+            write_file_system(descriptor)
+        finally:
+            os.close(descriptor)

@@ -172,11 +172,10 @@ class DurableLog:
         self.sync_with_next(side_files, [self.files.directory], segment)
         self._flusher.request(self)
 
-    def prepare_close(self) -> None:
-        """Write what a clean start will want, and have it synced with everything else. Nothing may be appended any
-        more."""
+    def prepare_close(self) -> bool:
+        """Write what a clean start will want; nothing may be appended any more. Whether there is something to sync."""
         if self.is_offline or self.is_deleted:
-            return
+            return False
         self._is_closing = True
         end_offset = self.log_end_offset
         try:
@@ -189,10 +188,11 @@ class DurableLog:
             self.files.tidy_checksums([segment.base_offset for segment in self.segments])
         except StorageError as error:
             self.give_up(error)
-            return
-        if side_files or self._side_files or self.recovery_point < end_offset:
-            self.sync_with_next(side_files, [self.files.directory])
-            self._flusher.request(self)
+            return False
+        if not (side_files or self._side_files or self.recovery_point < end_offset):
+            return False
+        self.sync_with_next(side_files, [self.files.directory])
+        return True
 
     def close(self) -> None:
         """Close the files; what was not synced before stays in the page cache."""

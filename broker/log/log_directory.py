@@ -22,7 +22,7 @@ from broker.log.cleaner import Cleaner
 from broker.log.flusher import Flusher
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_config import LogConfig
-from broker.log.log_opening import LOADS_PER_TURN, OWN_LEADER_EPOCH, LogOpening
+from broker.log.log_opening import LOADS_PER_TURN, OWN_LEADER_EPOCH, WRITTEN_BACK_TOGETHER_COUNT, LogOpening
 from broker.log.log_segments import LogSegments
 from broker.log.offset_checkpoint import OffsetCheckpoint
 from broker.log.partition_files import PartitionFiles
@@ -412,10 +412,16 @@ class LogDirectory:
             if not self._is_open:
                 return  # opening failed half-way: what the checkpoints say stays true
             await self._cleaner.close()
+            unsynced = []
             for count, partition_log in enumerate(self._logs.values()):
                 if count % LOADS_PER_TURN == 0:
                     await asyncio.sleep(0)
-                partition_log.prepare_close()
+                if partition_log.prepare_close():
+                    unsynced.append(partition_log)
+            if len(unsynced) >= WRITTEN_BACK_TOGETHER_COUNT:
+                await self._disk.write_back(self._path)
+            for partition_log in unsynced:
+                self._flusher.request(partition_log)
             await self._flusher.drain()
             self._write_recovery_points(durable=True)
             self._write_log_starts()

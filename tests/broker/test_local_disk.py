@@ -4,6 +4,7 @@ tell who failed."""
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import mmap
 import os
@@ -200,6 +201,27 @@ async def test_a_sync_covers_files_and_directories(disk: LocalDisk, tmp_path: Pa
         file.append(b"x")
     await disk.sync(files, [str(tmp_path)])
     await disk.sync([])
+
+
+async def test_writing_back_is_a_hint_that_never_fails(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+
+    class Library:
+        def syncfs(self, descriptor: int) -> int:
+            written.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+            return -1
+
+    await disk.write_back(str(tmp_path))
+    await disk.write_back(str(tmp_path / "missing"))
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Library())
+    await disk.write_back(str(tmp_path))
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    await disk.write_back(str(tmp_path))
+    assert written == [str(tmp_path)]
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 async def test_a_file_closed_while_it_is_synced_gives_its_descriptor_back_afterwards(

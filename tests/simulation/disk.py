@@ -400,6 +400,10 @@ class SimulatedDisk:
             node.synced(change_count)
         self.end(operation)
 
+    async def write_back(self, path: str) -> None:
+        """What reaches the device before a sync is left to chance as it is."""
+        self.insist_on_life()
+
     # Paths
 
     def _find(self, path: str) -> _Node | None:

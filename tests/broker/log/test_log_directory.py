@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections.abc import Awaitable, Sequence
 
 import pytest
 import structlog
 
 from broker.descriptors import Descriptors
-from broker.disk import StorageError
+from broker.disk import LogFile, StorageError
 from broker.local_disk import LocalDisk
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import LogDirectory
 from broker.log.partition_log import PartitionLog
 from broker.topic_partition import TopicPartition
-from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld, replace
+from protocol.record_batch import Record, build_batch
+from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, replace
 
 
 async def test_a_directory_in_use_is_refused_with_a_reason(world: LogWorld) -> None:
@@ -51,6 +53,41 @@ async def test_a_new_log_has_the_files_of_kafka(world: LogWorld) -> None:
     assert world.disk.read_file(f"{world.path}/{ORDERS}/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
     assert world.disk.read_file(f"{world.path}/recovery-point-offset-checkpoint") == b"0\n1\norders 0 1\n"
     assert world.disk.exists(f"{world.path}/.kafka_cleanshutdown")
+
+
+@pytest.mark.parametrize(("crash", "many"), [(False, True), (False, False), (True, True)])
+async def test_what_many_logs_wrote_goes_to_the_disk_in_one_pass_before_each_file_is_synced(
+    crash: bool, many: bool, world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threshold = 2 if many else 3
+    monkeypatch.setattr("broker.log.log_directory.WRITTEN_BACK_TOGETHER_COUNT", threshold)
+    monkeypatch.setattr("broker.log.log_opening.WRITTEN_BACK_TOGETHER_COUNT", threshold)
+    batch = memoryview(build_batch([Record(0, NOW_MS, None, b"a")]))
+    partitions = [TopicPartition("orders", index) for index in range(2)]
+    for partition in partitions:
+        log = world.logs.create(partition, TOPIC_ID, LogConfig())
+        log.append(batch, now_ms=NOW_MS)
+        await log.flushed()
+    calls: list[str] = []
+    write_back, sync = LocalDisk.write_back, LocalDisk.sync
+
+    def writes_back(disk: LocalDisk, path: str) -> Awaitable[None]:
+        calls.append(f"write back {path}")
+        return write_back(disk, path)
+
+    def syncs(disk: LocalDisk, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
+        if any(file.path.endswith(".log") for file in files):
+            calls.append("sync")
+        return sync(disk, files, directories)
+
+    monkeypatch.setattr(LocalDisk, "write_back", writes_back)
+    monkeypatch.setattr(LocalDisk, "sync", syncs)
+    await world.restart(crash=crash)
+    assert calls[:2] == ([f"write back {world.path}", "sync"] if many else ["sync"])
+    for partition in partitions:
+        found = world.logs.get(partition)
+        assert found is not None
+        assert found.log_end_offset == 1
 
 
 async def test_topic_ids_are_known_after_a_restart(world: LogWorld) -> None:
