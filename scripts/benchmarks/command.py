@@ -75,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.fill_memory:
             options.cache.mkdir(parents=True, exist_ok=True)
             memory = at_the_end.enter_context(FilledMemory(options.cache))
+            runner.before_turn = memory.touch_free
         for figure in figures:
             if memory is not None:
                 filled_bytes = memory.fill()

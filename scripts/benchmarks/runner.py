@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,6 +21,7 @@ from scripts.benchmarks.warm_up import warm_up
 class Runner:
     """A context manager: some brokers stay up, warm, for all figures; they are stopped with it.
 
+    before_turn: called before each subject's turn in each round.
     passes: how many passes warming each of them took, by name.
     """
 
@@ -33,6 +34,7 @@ class Runner:
         self._cache = cache
         self.progress = progress
         self.passes: dict[str, int] = {}
+        self.before_turn: Callable[[], object] = lambda: None
         self._running: dict[str, Broker] = {}
 
     def run(self, figure: Figure) -> list[Result]:
@@ -43,6 +45,7 @@ class Runner:
         began_at_s = time.monotonic()
         for number in range(1, rounds_count + 1):
             for subject in subjects:
+                self.before_turn()
                 samples[subject.name].append(self._measure(figure, subject, number, rounds_count))
         self.progress.print(
             f"[dim]{figure.name}: {rounds_count} rounds in {time.monotonic() - began_at_s:.0f} s[/dim]",
