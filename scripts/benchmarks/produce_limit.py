@@ -116,6 +116,6 @@ FIGURES = (
         is_headline=True,
         targets=(Target("broker against limit", 0.8, is_lower_bound=True),),
         in_the_way="what the limit leaves out is checks of the request, the batch and its records, the producer's "
-        "state, the indexes, the order of replies: about 1,700 bytecode instructions for each batch, however small.",
+        "state, the indexes, the order of replies: about 1,500 bytecode instructions for each batch, however small.",
     ),
 )
