@@ -17,7 +17,7 @@ from broker.coordinator import CoordinatorRefusal
 from broker.disk import StorageError
 from broker.handlers import APIS, Api, CloseConnection, RequestContext, Services
 from broker.handlers.api_versions import unsupported_version_reply
-from broker.handlers.request_templates import TEMPLATES, RequestTemplates
+from broker.handlers.request_templates import TEMPLATES, RequestTemplates, new_templates
 from broker.long_polls import LongPoll, PendingReply, Reply
 from broker.quotas.client_quotas import ClientQuotas, RequestMeter
 from protocol.api_keys import ApiKey
@@ -124,7 +124,7 @@ class Dispatcher:
 
     def _dispatch_known(
         self, templates: RequestTemplates, frame: memoryview, api_key: int, version: int, correlation_id: int
-    ) -> Reply | asyncio.Future[Reply]:
+    ) -> Reply | asyncio.Future[Reply] | PendingReply:
         """Start a request that is like an earlier one; None, and nothing is done, for any other."""
         try:
             return templates.dispatch(frame, version, correlation_id)
@@ -139,7 +139,10 @@ class Dispatcher:
         api_key = request.api_key
         templates = connection.templates.get(api_key)
         if templates is None:
-            templates = connection.templates[api_key] = TEMPLATES[api_key](self._services, self._loop)
+            try:
+                templates = connection.templates[api_key] = new_templates(api_key, self._services, self._loop)
+            except (ImportError, OSError):
+                return  # another one will be remembered
         templates.learn(frame, body_position, request, version)
 
     def _begin(self, api: Api, context: RequestContext, request: Any, waiting: LongPoll[Any]) -> PendingReply:

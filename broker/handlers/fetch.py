@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from broker.handlers.api import RequestContext, api
+from broker.handlers.api import RequestContext, Services, api
 from broker.handlers.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
 from broker.handlers.partition_lookup import find_log
 from broker.log.partition_log import Isolation, PartitionLog
@@ -26,10 +26,13 @@ from protocol.messages.fetch import (
     PartitionData,
 )
 
+if TYPE_CHECKING:
+    from broker.quotas.client_quotas import RequestMeter
+
 FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
-_ISOLATIONS = {0: Isolation.READ_UNCOMMITTED, 1: Isolation.READ_COMMITTED}
+ISOLATIONS = {0: Isolation.READ_UNCOMMITTED, 1: Isolation.READ_COMMITTED}
 
 
 def fetch_failed(request: FetchRequest, error: ErrorCode, version: int) -> FetchResponse:
@@ -72,22 +75,31 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchRespons
     error.
     Refuses as a whole: INVALID_REQUEST (unknown isolation level), and what `FetchSessionCache.begin` refuses.
     """
-    isolation = _ISOLATIONS.get(request.isolation_level)
+    return begin_fetch(context.services, request, context.api_version, context.meter)
+
+
+def begin_fetch(
+    services: Services, request: FetchRequest, version: int, meter: RequestMeter | None = None
+) -> FetchResponse | LongPoll[FetchResponse]:
+    """As `handle_fetch` says."""
+    isolation = ISOLATIONS.get(request.isolation_level)
     if isolation is None:
-        return fetch_failed(request, ErrorCode.INVALID_REQUEST, context.api_version)
-    services = context.services
+        return fetch_failed(request, ErrorCode.INVALID_REQUEST, version)
     plan = services.fetch_sessions.begin(
-        request,
-        uses_topic_ids=context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS,
-        now_ms=services.clock.now_ms(),
+        request, uses_topic_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS, now_ms=services.clock.now_ms()
     )
     if isinstance(plan, ErrorCode):
         return FetchResponse(error_code=plan, session_id=NO_SESSION_ID, responses=[])
-    fetch = _Fetch(context, request, plan, isolation)
+    fetch = _Fetch(services, request, plan, isolation, meter)
     fetch.read_all()
     if request.max_wait_ms <= 0 or fetch.is_satisfied:
         return fetch.response()
     return _WaitingFetch(fetch, request.max_wait_ms)
+
+
+def most_bytes(services: Services, request: FetchRequest) -> int:
+    """Of records, that a request may be answered with as a whole."""
+    return max(0, min(request.max_bytes, services.settings.fetch_max_bytes))
 
 
 def _divergence(log: PartitionLog, wanted: FetchedPartition) -> PartitionData | None:
@@ -167,13 +179,20 @@ class _Fetch:
         "_services",
     )
 
-    def __init__(self, context: RequestContext, request: FetchRequest, plan: FetchPlan, isolation: Isolation) -> None:
-        self._services = services = context.services
-        self._meter = context.meter
+    def __init__(
+        self,
+        services: Services,
+        request: FetchRequest,
+        plan: FetchPlan,
+        isolation: Isolation,
+        meter: RequestMeter | None,
+    ) -> None:
+        self._services = services
+        self._meter = meter
         self._plan = plan
         self._isolation = isolation
         self._is_follower = max(request.replica_id, request.replica_state.replica_id) >= 0
-        self._maximum_bytes = max(0, min(request.max_bytes, services.settings.fetch_max_bytes))
+        self._maximum_bytes = most_bytes(services, request)
         quota_bytes = None if self._meter is None else self._meter.fetch_limit_bytes
         if quota_bytes is not None:
             self._maximum_bytes = min(self._maximum_bytes, int(quota_bytes))

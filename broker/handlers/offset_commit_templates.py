@@ -13,16 +13,16 @@ import asyncio
 from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 
 from broker import eager
 from broker.group.offsets.commits import OffsetToCommit
 from broker.handlers.group_offsets import Commit, commit_of, committer_of
+from broker.handlers.request_shapes import RequestShapes, VaryingField
 from protocol.errors import ErrorCode
 from protocol.framing import LENGTH_BYTES, response_frame
-from protocol.headers import REQUEST_START_BYTES
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
 from protocol.primitives import Buffer
 from protocol.schema import encode
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 MAXIMUM_COUNT = 64
 """Requests of one connection that are remembered; then it begins anew, as generations and members come and go."""
 
-MAXIMUM_SIZE_BYTES = 4096
-"""Larger requests are decoded: what is remembered of a connection is to stay small."""
-
+_OFFSET = "q"
 _OFFSET_BYTES = 8
 _REPLY_START = Struct(">ii")
 """Length and correlation id."""
@@ -94,89 +92,53 @@ class _Template:
         return response_frame(correlation_id, self.response, self.version)
 
 
-@lru_cache(maxsize=1_024)
-def _around_and_offsets(size_bytes: int, *offset_positions: int) -> Struct:
-    """Takes a request of so many bytes apart, from its client id on: what is before an offset and the offset, in turns,
-    then what is behind the last one. Connections share it.
-    """
-    parts = [f">{REQUEST_START_BYTES}x"]
-    end = REQUEST_START_BYTES
-    for position in offset_positions:
-        parts.append(f"{position - end}sq")
-        end = position + _OFFSET_BYTES
-    return Struct(f"{''.join(parts)}{size_bytes - end}s")
-
-
-class _Shape(NamedTuple):
-    """Where the offsets of requests of one size are, and the requests that are known, by the bytes around them."""
-
-    struct: Struct
-    templates: dict[tuple[bytes, ...], _Template]
-
-
 class OffsetCommitTemplates:
     """Those of one connection."""
 
-    __slots__ = ("_has_helped", "_is_given_up", "_loop", "_services", "_shapes", "_version")
+    __slots__ = ("_loop", "_services", "_shapes")
 
     def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
         self._services = services
         self._loop = loop
-        self._version = 0
-        self._shapes: dict[int, _Shape] = {}  # by the size of a request; one each
-        self._has_helped = False
-        self._is_given_up = False
+        self._shapes = RequestShapes[_Template](MAXIMUM_COUNT)
 
     def __len__(self) -> int:
-        return sum(len(shape.templates) for shape in self._shapes.values())
+        return len(self._shapes)
 
     def learn(self, frame: memoryview, body_position: int, request: OffsetCommitRequest, version: int) -> None:
         """Remember a request that was decoded, if it is one that can be told by its bytes."""
-        if self._is_given_up or len(frame) > MAXIMUM_SIZE_BYTES:
+        if not self._shapes.takes(frame):
             return
         commit, response = commit_of(self._services.topics, request, version)
         # Nothing but what can be committed: other partitions and topics have answers of their own.
         partition_counts = [len(topic.partitions) for topic in request.topics]
         if not all(partition_counts) or not 0 < sum(partition_counts) == len(commit.offsets):
             return
-        is_full = len(self) >= MAXIMUM_COUNT
-        if version != self._version or is_full:
-            # Who commits something else every time, say with the time in the metadata, is not to pay for this.
-            self._is_given_up = is_full and not self._has_helped
-            self._has_helped = False
-            self._version = version
-            self._shapes.clear()
-            if self._is_given_up:
-                return
+        if not self._shapes.make_room(version):
+            return
         body = encode(request, version)
         if body != frame[body_position:]:
             return
-        positions = [body_position + position for position in _offset_positions(request, body, version)]
-        struct = _around_and_offsets(len(frame), *positions)
-        shape = self._shapes.setdefault(len(frame), _Shape(struct, {}))
-        if shape.struct.format == struct.format:
-            around = struct.unpack(frame)[::2]
-            shape.templates[around] = _Template(request, commit, response, self._services.topics.metadata, version)
+        offsets = [
+            VaryingField(body_position + position, _OFFSET) for position in _offset_positions(request, body, version)
+        ]
+        self._shapes.remember(
+            frame, offsets, _Template(request, commit, response, self._services.topics.metadata, version)
+        )
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
-        shape = self._shapes.get(len(frame))
-        if shape is None or version != self._version:
+        known = self._shapes.find(frame, version)
+        if known is None:
             return None
-        struct, templates = shape
-        parts = struct.unpack(frame)
-        around = parts[::2]
-        template = templates.get(around)
-        if template is None:
-            return None
+        template, committed = known
         if template.metadata_version != self._services.topics.metadata.version and not self._is_current(template):
-            del templates[around]
+            self._shapes.forget(frame)
             return None
-        self._has_helped = True
         offsets = [
             OffsetToCommit(topic_partition, topic_id, offset, leader_epoch, metadata)
             for (topic_partition, topic_id, _, leader_epoch, metadata), offset in zip(
-                template.commit.offsets, parts[1::2], strict=True
+                template.commit.offsets, committed, strict=True
             )
         ]
         started = eager.start(self._commit(template, offsets, correlation_id), self._loop)

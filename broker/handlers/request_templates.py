@@ -7,16 +7,14 @@ handler, and what it answers is what that handler would have answered, byte by b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
-from broker.handlers.offset_commit_templates import OffsetCommitTemplates
-from broker.handlers.produce_templates import ProduceTemplates
 from protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from broker.handlers.api import Services
-    from broker.long_polls import Reply
+    from broker.long_polls import PendingReply, Reply
 
 
 class RequestTemplates(Protocol):
@@ -25,11 +23,27 @@ class RequestTemplates(Protocol):
     def learn(self, frame: memoryview, body_position: int, request: Any, version: int) -> None:
         """Remember a request that was decoded, if others like it can be told by their bytes."""
 
-    def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
+    def dispatch(
+        self, frame: memoryview, version: int, correlation_id: int
+    ) -> Reply | asyncio.Future[Reply] | PendingReply:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
 
 
-TEMPLATES: dict[int, Callable[[Services, asyncio.AbstractEventLoop], RequestTemplates]] = {
-    ApiKey.PRODUCE: ProduceTemplates,
-    ApiKey.OFFSET_COMMIT: OffsetCommitTemplates,
+class _Place(NamedTuple):
+    """Where an API's templates are: imported when they are first needed, as handlers are."""
+
+    module: str
+    name: str
+
+
+TEMPLATES: Final = {
+    ApiKey.PRODUCE: _Place("produce_templates", "ProduceTemplates"),
+    ApiKey.FETCH: _Place("fetch_templates", "FetchTemplates"),
+    ApiKey.OFFSET_COMMIT: _Place("offset_commit_templates", "OffsetCommitTemplates"),
 }
+
+
+def new_templates(api_key: int, services: Services, loop: asyncio.AbstractEventLoop) -> RequestTemplates:
+    """For a connection. Raises ImportError and OSError where they cannot be loaded: there may be no descriptor."""
+    module, name = TEMPLATES[ApiKey(api_key)]
+    return cast("RequestTemplates", getattr(import_module(f"{__package__}.{module}"), name)(services, loop))

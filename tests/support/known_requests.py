@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any, cast
 
 from broker.dispatch import Dispatcher
+from broker.file_slice import sendable
 from broker.handlers.api import CloseConnection, Services
 from broker.handlers.request_templates import RequestTemplates
+from broker.long_polls import PendingReply, Reply
 from broker.quotas.client_quotas import ClientQuotas
 from protocol.framing import LENGTH_BYTES
 
@@ -67,8 +68,24 @@ class FrameClient:
         try:
             outcome = self._dispatcher.dispatch(memoryview(arrived), cast("Any", self.connection))
             arrived[:] = bytes(len(arrived))
+            if isinstance(outcome, PendingReply):
+                outcome = self._told(outcome)
             chunks = await outcome if isinstance(outcome, asyncio.Future) else outcome
         except CloseConnection as reason:
             return str(reason)
         assert remembered.items() <= self.connection.templates.items(), "what was remembered is forgotten"
-        return None if chunks is None else b"".join(cast("Sequence[bytes]", chunks))
+        return None if chunks is None else b"".join(chunk for portion in sendable(chunks) for chunk in portion)
+
+    @staticmethod
+    def _told(pending: PendingReply) -> asyncio.Future[Reply]:
+        told: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def on_reply(reply: Reply, error: BaseException | None) -> None:
+            if error is None:
+                told.set_result(reply)
+            else:
+                told.set_exception(error)
+
+        pending.on_reply = on_reply
+        told.add_done_callback(lambda _: pending.cancel())
+        return told

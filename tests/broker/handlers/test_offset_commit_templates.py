@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.offset_commit_templates import MAXIMUM_COUNT, MAXIMUM_SIZE_BYTES
+from broker.handlers.offset_commit_templates import MAXIMUM_COUNT
+from broker.handlers.request_shapes import MAXIMUM_SIZE_BYTES
 from broker.metadata.image import TopicMetadata
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode

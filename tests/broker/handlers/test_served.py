@@ -18,10 +18,12 @@ NO_HANDLERS = {
     "api",
     "authorized_operations",
     "fetch_sessions",
+    "fetch_templates",
     "offset_commit_templates",
     "partition_lookup",
     "produce_templates",
     "produce_verification",
+    "request_shapes",
     "request_templates",
     "served",
 }
