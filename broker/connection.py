@@ -13,12 +13,12 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from broker.disk import StorageError
 from broker.file_slice import FileSlice, sendable
 from broker.handlers.api import CloseConnection
-from broker.long_polls import PendingReply, Reply
+from broker.long_polls import Frame, PendingReply, Reply
 from broker.receive_buffer import Receiver
 from protocol.primitives import Buffer, DecodeError
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from broker.receive_buffer import BufferPool
 
 MINIMUM_FRAME_BYTES = 8  # api key, api version, correlation id
+
+_LATER: Final = (PendingReply, asyncio.Future)
+"""What comes in place of a reply that is not there yet."""
 
 
 class ConnectionLimits(Protocol):
@@ -100,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._descriptor = -1
         self._in_flight: deque[_InFlight] = deque()
         self._max_in_flight = limits.fencepost_connection_max_in_flight
+        self._maximum_frame_bytes = limits.socket_request_max_bytes
         self._is_reading_paused = False
         self._is_writing_paused = False
         self._is_consuming = False  # inside _start_frames: replies are sent after it, together
@@ -190,8 +194,15 @@ class Connection(asyncio.BufferedProtocol):
         return self._receiver.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._receiver.received(nbytes)
         self.last_activity_s = self._loop.time()
+        receiver = self._receiver
+        if self._in_flight or self._is_held:
+            receiver.received(nbytes)
+        else:
+            frame = receiver.received_frame(nbytes, MINIMUM_FRAME_BYTES, self._maximum_frame_bytes)
+            if frame is not None:
+                self._answer_only(frame)
+                return
         self._consume()
 
     def eof_received(self) -> bool:
@@ -235,6 +246,36 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests
 
+    def _answer_only(self, frame: memoryview) -> None:
+        """Start a request while no other is in flight nor has arrived, and send its reply if that is there at once.
+
+        As `_consume` does, which is for everything else.
+        """
+        long_polls = self._long_polls
+        reply: Frame | None = None
+        self._is_consuming = True
+        try:
+            outcome = self._dispatcher.dispatch(frame, self)
+            if isinstance(outcome, _LATER):
+                self._wait_for(outcome)
+            else:
+                reply = outcome
+            if long_polls.to_ask:
+                long_polls.ask_first()
+        except CloseConnection as reason:
+            self._refuse(str(reason))
+        finally:
+            self._is_consuming = False
+        self._receiver.rest()
+        if reply is None:
+            self._send_ready()
+        else:
+            transport = self._transport
+            if transport is not None and not transport.is_closing():
+                self._send_at_once(transport, reply)
+        if self._in_flight or self._is_held or self._is_reading_paused:
+            self._pause_or_resume_reading()
+
     def _consume(self) -> None:
         """Start the whole frames that have arrived, as far as the bounds allow; then send what is ready, in one
         write."""
@@ -242,7 +283,8 @@ class Connection(asyncio.BufferedProtocol):
         has_more = False
         try:
             has_more = self._start_frames()
-            self._long_polls.ask_first()
+            if self._long_polls.to_ask:
+                self._long_polls.ask_first()
         except CloseConnection as reason:
             self._refuse(str(reason))
         finally:
@@ -266,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
         receiver = self._receiver
         in_flight = self._in_flight
         max_in_flight = self._max_in_flight
-        maximum_bytes = self._limits.socket_request_max_bytes
+        maximum_bytes = self._maximum_frame_bytes
         for _ in range(max_in_flight):
             if self._is_held or len(in_flight) >= max_in_flight:
                 return True
@@ -301,10 +343,7 @@ class Connection(asyncio.BufferedProtocol):
         outcome = self._dispatcher.dispatch(frame, self)
         if outcome is None:
             return
-        if isinstance(outcome, asyncio.Future):
-            self._wait_for_task(outcome)
-            return
-        if isinstance(outcome, PendingReply):
+        if isinstance(outcome, _LATER):
             self._wait_for(outcome)
             return
         self._in_flight.append(_InFlight(outcome, is_done=True))
@@ -312,10 +351,13 @@ class Connection(asyncio.BufferedProtocol):
         if sum(map(len, outcome)) >= self._limits.fencepost_connection_write_buffer_bytes:
             self._send_ready()
 
-    def _wait_for_task(self, task: asyncio.Future[Reply]) -> None:
+    def _wait_for(self, outcome: PendingReply | asyncio.Future[Reply]) -> None:
         in_flight = _InFlight()
         self._in_flight.append(in_flight)
-        task.add_done_callback(lambda task: self._finished(in_flight, task))
+        if isinstance(outcome, PendingReply):
+            self._be_told(in_flight, outcome)
+        else:
+            outcome.add_done_callback(lambda task: self._finished(in_flight, task))
 
     def _finished(self, in_flight: _InFlight, task: asyncio.Future[Reply]) -> None:
         """A request that had to wait is finished."""
@@ -325,10 +367,7 @@ class Connection(asyncio.BufferedProtocol):
             error = task.exception()
         self._replied(in_flight, task.result() if error is None else None, error)
 
-    def _wait_for(self, pending: PendingReply) -> None:
-        in_flight = _InFlight()
-        self._in_flight.append(in_flight)
-
+    def _be_told(self, in_flight: _InFlight, pending: PendingReply) -> None:
         def replied(reply: Reply, error: BaseException | None) -> None:
             self.remove_close_callback(pending.cancel)
             self._replied(in_flight, reply, error)
@@ -372,12 +411,9 @@ class Connection(asyncio.BufferedProtocol):
         if not in_flight or not in_flight[0].is_done:
             return
         if len(in_flight) == 1 and not self._is_writing_paused:
-            only: Sequence[Any] | None = in_flight.popleft().reply
+            only = in_flight.popleft().reply
             if only is not None:
-                if len(only) == 1:
-                    self._send_at_once(transport, only[0])
-                else:
-                    self._send(transport, only)
+                self._send_at_once(transport, only)
             return
         limit_bytes = self._limits.fencepost_connection_write_buffer_bytes
         while in_flight and in_flight[0].is_done and not self._is_writing_paused and not transport.is_closing():
@@ -391,22 +427,23 @@ class Connection(asyncio.BufferedProtocol):
             if chunks:
                 self._send(transport, chunks)
 
-    def _send_at_once(self, transport: asyncio.Transport, chunk: Any) -> None:
-        """Send a reply that has no other to go with, in this step.
+    def _send_at_once(self, transport: asyncio.Transport, reply: Frame) -> None:
+        """Send a reply that has no other to go with, if it is one chunk: in this step.
 
         uvloop's transports send at the end of the loop's turn: who waits for a record would get it only when its
         producer is answered. Where something waits to be sent already, or replies are encrypted, it is for the
         transport; so is what the socket does not take.
         """
-        if self._descriptor >= 0 and not transport.get_write_buffer_size():
+        if len(reply) == 1 and self._descriptor >= 0 and not transport.get_write_buffer_size():
+            chunk = cast("Buffer", reply[0])
             try:
                 sent_bytes = os.write(self._descriptor, chunk)
             except OSError:
                 sent_bytes = 0
             if sent_bytes == len(chunk):
                 return
-            chunk = memoryview(chunk)[sent_bytes:]
-        transport.writelines((chunk,))
+            reply = (memoryview(chunk)[sent_bytes:],)
+        self._send(transport, reply)
 
     def _send(self, transport: asyncio.Transport, chunks: Sequence[Any]) -> None:
         """Hand chunks to the transport; where some lie in a file, no more than the client takes."""

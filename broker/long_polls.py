@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from broker.file_slice import FileSlice
 from protocol.primitives import Buffer
@@ -110,31 +110,34 @@ class PendingReply:
 
 
 class LongPolls:
-    """Those that were woken and are to be asked again, one after another; one for all connections of a node."""
+    """Those that were woken and are to be asked again, one after another; one for all connections of a node.
 
-    __slots__ = ("_is_scheduled", "_woken")
+    to_ask: they are, in order.
+    """
+
+    __slots__ = ("_is_scheduled", "to_ask")
 
     def __init__(self) -> None:
-        self._woken: deque[PendingReply] = deque()
+        self.to_ask: Final[deque[PendingReply]] = deque()
         self._is_scheduled = False
 
     def woken(self, pending: PendingReply) -> None:
         """Ask this one soon."""
-        self._woken.append(pending)
+        self.to_ask.append(pending)
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._ask_all)
 
     def ask_first(self) -> None:
         """Ask a few at once: to be called by who has let things happen, before it answers."""
-        woken = self._woken
+        to_ask = self.to_ask
         for _ in range(DELIVERED_FIRST_COUNT):
-            if not woken:
+            if not to_ask:
                 return
-            woken.popleft().ask()
+            to_ask.popleft().ask()
 
     def _ask_all(self) -> None:
         self._is_scheduled = False
-        woken, self._woken = self._woken, deque()
-        for pending in woken:
-            pending.ask()
+        to_ask = self.to_ask
+        for _ in range(len(to_ask)):  # those that are woken by these come in the turn after it
+            to_ask.popleft().ask()

@@ -84,8 +84,8 @@ class BufferPool:
 class Receiver:
     """The bytes of one connection that have arrived and are not consumed yet.
 
-    `writable` and `received` are the two halves of BufferedProtocol; the rest is the side of who reads frames, and who
-    has to call `rest` in the step in which something was received.
+    `writable` and `received` or `received_frame` are the two halves of BufferedProtocol; the rest is the side of who
+    reads frames, and who has to call `rest` in the step in which something was received.
 
     buffer: its own; None while all that it has is in the pool's shared one, or it has nothing.
     """
@@ -115,6 +115,19 @@ class Receiver:
 
     def received(self, byte_count: int) -> None:
         self._end += byte_count
+
+    def received_frame(self, byte_count: int, minimum_bytes: int, maximum_bytes: int) -> memoryview | None:
+        """As `received`, and, if there was nothing before and one whole frame has come, as `take_frame`: that is what
+        most clients send at a time. None, and nothing is consumed, for anything else.
+        """
+        if self.buffer is None:
+            view = self._pool.shared.view
+            length = int.from_bytes(view[:LENGTH_BYTES], "big")
+            if length + LENGTH_BYTES == byte_count and minimum_bytes <= length <= maximum_bytes:
+                self._start = self._end = byte_count
+                return view[LENGTH_BYTES:byte_count]
+        self._end += byte_count
+        return None
 
     def take_frame(self, minimum_bytes: int, maximum_bytes: int) -> memoryview | None:
         """Consume the next frame, without the length before it; None while it has not arrived as a whole.

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.receive_buffer import LARGE_CAPACITY_BYTES, SMALL_CAPACITY_BYTES, BufferPool, ReceiveBuffer, Receiver
 
 
-def feed(receiver: Receiver, content: bytes) -> int:
+def fill(receiver: Receiver, content: bytes) -> int:
     """What a socket does: fill as much as there is room for."""
     room = receiver.writable()
     byte_count = min(len(room), len(content))
     assert byte_count > 0
     room[:byte_count] = content[:byte_count]
+    return byte_count
+
+
+def feed(receiver: Receiver, content: bytes) -> int:
+    byte_count = fill(receiver, content)
     receiver.received(byte_count)
     return byte_count
 
@@ -37,9 +43,10 @@ def frame(index: int, length: int) -> bytes:
     ),
     piece_bytes=st.integers(1, 2 * SMALL_CAPACITY_BYTES),
     held=st.sets(st.integers(0, 11)),
+    takes_single_frames=st.booleans(),
 )
 def test_frames_arrive_whole_and_held_ones_stay_as_they_are(
-    lengths: list[int], piece_bytes: int, held: set[int]
+    lengths: list[int], piece_bytes: int, held: set[int], takes_single_frames: bool
 ) -> None:
     piece_bytes = max(piece_bytes, sum(lengths) // 200)
     pool = BufferPool()
@@ -49,8 +56,15 @@ def test_frames_arrive_whole_and_held_ones_stay_as_they_are(
     received = 0
     kept: list[tuple[int, memoryview, ReceiveBuffer]] = []
     while position < len(stream):
-        position += feed(receiver, stream[position : position + piece_bytes])
-        for content in read_frames(receiver):
+        byte_count = fill(receiver, stream[position : position + piece_bytes])
+        position += byte_count
+        contents: list[memoryview] = []
+        if not takes_single_frames:
+            receiver.received(byte_count)
+        elif (single := receiver.received_frame(byte_count, 0, 2**31 - 1)) is not None:
+            contents.append(single)
+        contents += read_frames(receiver)
+        for content in contents:
             assert content == frame(received, lengths[received])[4:]
             if received in held:
                 kept.append((received, content, receiver.hold()))
@@ -62,6 +76,30 @@ def test_frames_arrive_whole_and_held_ones_stay_as_they_are(
     for _, _, buffer in kept:
         receiver.release(buffer)
     assert receiver.buffer is None, "nothing is held or missing: no memory is needed"
+
+
+@pytest.mark.parametrize(
+    ("content", "length"),
+    [
+        (frame(1, 100), 100),
+        (frame(1, 100)[:-1], None),
+        (frame(1, 100) + frame(2, 1), None),
+        (frame(1, 7), None),
+        (frame(1, 101), None),
+        (b"\0\0", None),
+        (b"\xff\xff\xff\xff", None),
+    ],
+    ids=["one", "a part of one", "several", "too short", "too long", "a part of a length", "a negative length"],
+)
+def test_one_whole_frame_is_taken_as_it_is_received_and_nothing_else(content: bytes, length: int | None) -> None:
+    receiver = Receiver(BufferPool())
+    taken = receiver.received_frame(fill(receiver, content), 8, 100)
+    if length is None:
+        assert taken is None
+        assert not receiver.is_empty
+    else:
+        assert bytes(taken or b"") == content[4:]
+        assert receiver.is_empty
 
 
 def test_connections_that_have_nothing_to_say_share_one_buffer() -> None:

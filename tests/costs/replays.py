@@ -127,10 +127,14 @@ class Transport(asyncio.Transport):
 class Client:
     """One connection to the broker."""
 
-    def __init__(self, connection: asyncio.BufferedProtocol) -> None:
-        self._connection = connection
-        self._transport = Transport(connection)
-        connection.connection_made(self._transport)
+    def __init__(self, connect: Callable[[], asyncio.BufferedProtocol]) -> None:
+        self._connect = connect
+        self._connection = connect()
+        self._transport = Transport(self._connection)
+        self._connection.connection_made(self._transport)
+
+    def another(self) -> Client:
+        return Client(self._connect)
 
     async def call(self, request: Any, version: int, counts: Counts | None = None) -> Any:
         """The reply, decoded; what the broker does from the arrival of the frame until it is idle again is counted."""
@@ -148,21 +152,23 @@ class Client:
         assert len(reply) == 4 + int.from_bytes(reply[:4], "big"), "there is no reply"
         return reply_to(request, version, reply)
 
-    async def call_after(
-        self, waiting: Any, request: Any, version: int, counts: Counts | None = None
+    async def call_while_waiting(
+        self, other: Client, waiting: Any, request: Any, version: int, counts: Counts | None = None
     ) -> tuple[Any, Any]:
-        """The replies to a request that waits for what another one does; both together are counted."""
+        """The reply to a request that waits for what another client's does, and to that; both together are counted."""
         frames = [request_frame(1, "costs", one, version) for one in (waiting, request)]
         self._transport.written.clear()
+        other._transport.written.clear()
         with nullcontext() if counts is None else counting(counts):
             self._receive(frames[0])
             assert not self._transport.written, "it does not wait"
-            self._receive(frames[1])
+            other._receive(frames[1])
             for _ in range(IDLE_TURNS_COUNT):
                 await asyncio.sleep(0)
-        replies = bytes(self._transport.written)
-        end = 4 + int.from_bytes(replies[:4], "big")
-        return reply_to(waiting, version, replies[:end]), reply_to(request, version, replies[end:])
+        return (
+            reply_to(waiting, version, bytes(self._transport.written)),
+            reply_to(request, version, bytes(other._transport.written)),
+        )
 
     def close(self) -> None:
         self._transport.close()
@@ -203,7 +209,7 @@ async def broker_with_a_client(directory: str) -> AsyncIterator[Client]:
     try:
         await node.ensure_loaded()
         assert networks[0].new_connection is not None
-        client = Client(networks[0].new_connection())
+        client = Client(networks[0].new_connection)
         topic = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS_COUNT, replication_factor=1)
         created = await client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
         assert created.topics[0].error_code == 0
@@ -252,17 +258,21 @@ async def fetch(client: Client) -> Counts:
 async def fetch_that_waits(client: Client) -> Counts:
     """A consumer that waits at the end of the log, and the produce of a batch that ends its wait."""
     offset = 0
+    producer = client.another()
 
     async def once(counts: Counts | None) -> None:
         nonlocal offset
         partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=2**20)
         waiting = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic=TOPIC, partitions=[partition])])
-        fetched, produced = await client.call_after(waiting, produce_request({0: batch()}), 12, counts)
+        producing = produce_request({0: batch()})
+        fetched, produced = await client.call_while_waiting(producer, waiting, producing, 12, counts)
         insist(produced)
         assert len(fetched.responses[0].partitions[0].records) > RECORDS_PER_BATCH * RECORD_BYTES
         offset += RECORDS_PER_BATCH
 
-    return await repeated(once)
+    counted = await repeated(once)
+    producer.close()
+    return counted
 
 
 async def add_partitions_to_txn(client: Client) -> Counts:
