@@ -266,7 +266,8 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(str(reason))
         finally:
             self._is_consuming = False
-        self._receiver.rest()
+        if self._receiver.buffer is not None:
+            self._receiver.rest()
         if reply is None:
             self._send_ready()
         else:

@@ -118,13 +118,13 @@ class Receiver:
 
     def received_frame(self, byte_count: int, minimum_bytes: int, maximum_bytes: int) -> memoryview | None:
         """As `received`, and, if there was nothing before and one whole frame has come, as `take_frame`: that is what
-        most clients send at a time. None, and nothing is consumed, for anything else.
+        most clients send at a time. None, and nothing is consumed, for anything else. Without a `buffer` afterwards
+        there is nothing to let go.
         """
         if self.buffer is None:
             view = self._pool.shared.view
             length = int.from_bytes(view[:LENGTH_BYTES], "big")
             if length + LENGTH_BYTES == byte_count and minimum_bytes <= length <= maximum_bytes:
-                self._start = self._end = byte_count
                 return view[LENGTH_BYTES:byte_count]
         self._end += byte_count
         return None
@@ -158,6 +158,8 @@ class Receiver:
         """Keep the frame that was taken last as it is until the returned buffer is given to `release`."""
         if self.buffer is None:
             self.buffer = self._pool.take_shared()
+            if not self._end:  # a frame received alone is not counted
+                self._start = self._end = self.buffer.capacity_bytes
         self.buffer.held_count += 1
         return self.buffer
 

@@ -65,6 +65,7 @@ class _Template:
     request:       to be answered at once, in the ordinary way, with the offset of whichever needs that.
     limit_bytes:   of records; the first batch may exceed it.
     minimum_bytes: of records, at least, else it waits.
+    waits:         where there is nothing.
     aborted_transactions: as it is told that there are none.
     """
 
@@ -83,6 +84,7 @@ class _Template:
         "request",
         "services",
         "version",
+        "waits",
     )
 
     def __init__(self, services: Services, request: FetchRequest, log: PartitionLog, version: int) -> None:
@@ -96,6 +98,7 @@ class _Template:
         self.limit_bytes = max(0, min(maximum_bytes, requested.partition_max_bytes))
         self.minimum_bytes = min(request.min_bytes, maximum_bytes)
         self.max_wait_ms = request.max_wait_ms
+        self.waits = self.max_wait_ms > 0 and self.minimum_bytes > 0
         request.max_wait_ms = 0
         self.request = request
         self.aborted_transactions: list[Any] | None = [] if self.isolation is Isolation.READ_COMMITTED else None
@@ -119,11 +122,20 @@ class _Template:
         responses = [FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[answer])]
         return b"".join(response_frame(0, FetchResponse(responses=responses), self.version))
 
+    @property
+    def _is_in_order(self) -> bool:
+        log = self.log
+        return log.offline_reason is None and self.leader_epoch in (log.leader_epoch, NO_LEADER_EPOCH)
+
+    def is_to_wait(self, offset: int) -> bool:
+        """Whether that can be said without reading, as for who has read all that there is."""
+        return self.waits and offset == self.log.bound(self.isolation) and self._is_in_order
+
     def read(self, offset: int) -> LogRead | None:
         """What there is; None where there is more to say than records."""
-        log = self.log
-        if log.is_offline or (self.leader_epoch != log.leader_epoch and self.leader_epoch != NO_LEADER_EPOCH):
+        if not self._is_in_order:
             return None
+        log = self.log
         found = log.read(offset, self.limit_bytes, isolation=self.isolation, is_lazy=True)
         if found.error is not ErrorCode.NONE or found.aborted_transactions != self.aborted_transactions:
             return None
@@ -266,13 +278,14 @@ class FetchTemplates:
         if known is None:
             return None
         template, (offset,) = known
-        found = template.read(offset)
-        if found is None:
-            if template.log.is_offline:  # it has failed, or has gone: with its topic, or to another node
-                self._shapes.forget(frame)
-            return None
-        if template.max_wait_ms <= 0 or template.is_enough(found):
-            return template.reply(correlation_id, found)
+        if not template.is_to_wait(offset):
+            found = template.read(offset)
+            if found is None:
+                if template.log.is_offline:  # it has failed, or has gone: with its topic, or to another node
+                    self._shapes.forget(frame)
+                return None
+            if template.max_wait_ms <= 0 or template.is_enough(found):
+                return template.reply(correlation_id, found)
         waiting = _WaitingFetch(template, offset, correlation_id)
         pending = PendingReply(self._services.long_polls, waiting, waiting.poll)
         pending.begin()

@@ -110,6 +110,10 @@ class Segment(SegmentFiles):
         Raises DamagedLogError where the file holds something that cannot be the next batch. Checksums are not looked
         at: that is for the reader.
         """
+        if self._last_batch_offset <= offset < self.next_offset <= bound_offset:
+            found = self._read_last_batch(max_bytes, minimum_one_batch=minimum_one_batch)
+            if found is not None:
+                return found
         try:
             return self._read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy)
         except DamagedLogError as error:
@@ -123,10 +127,6 @@ class Segment(SegmentFiles):
     def _read(
         self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool, is_lazy: bool
     ) -> SegmentRead | None:
-        if self._last_batch_offset <= offset < self.next_offset <= bound_offset:
-            found = self._read_last_batch(max_bytes, minimum_one_batch=minimum_one_batch)
-            if found is not None:
-                return found
         index = self.offset_index
         size_bytes = self.log.size_bytes
         first_position = chunk_position = index.position_before(offset - self.base_offset)
