@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from broker import eager
 from broker.disk import StorageError
 from broker.handlers.api import CloseConnection, RequestContext, api
-from broker.handlers.produce_verification import FIRST_VERSION_OF_TRANSACTION_VERSION_2, verify
+from broker.handlers.produce_verification import (
+    FIRST_VERSION_OF_TRANSACTION_VERSION_2,
+    NOT_CONFIRMED,
+    begin_turn,
+    verify,
+)
 from broker.log.partition_log import AppendResult, PartitionLog
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 from protocol.compression import Codec
@@ -407,24 +412,13 @@ class _Production:
         task, which goes on when the connection is gone, as an append that needs no verification would have happened
         too.
         """
-        waiting = self._services.produce_verifications
         producer_id = unverified[0].header.producer_id
-        loop = asyncio.get_running_loop()
-        started = eager.start(self._verify_and_append(unverified, waiting.get(producer_id)), loop)
+        predecessor = self._services.produce_verifications.get(producer_id)
+        started = eager.start(self._verify_and_append(unverified, predecessor), asyncio.get_running_loop())
         if isinstance(started, eager.Finished):
             return started.result
         if not self._is_appended:
-            turn: asyncio.Future[None] = loop.create_future()
-            waiting[producer_id] = turn
-
-            def end_turn(_: object = None) -> None:
-                if not turn.done():
-                    turn.set_result(None)
-                if waiting.get(producer_id) is turn:
-                    del waiting[producer_id]
-
-            self._end_turn = end_turn
-            started.add_done_callback(end_turn)
+            self._end_turn = begin_turn(self._services, producer_id, started)
         return started
 
     async def _verify_and_append(
@@ -450,7 +444,7 @@ class _Production:
                 if error is ErrorCode.NONE:
                     self._writes.append(write)
                 else:
-                    self._answer_refused(write, error, "The transaction coordinator did not confirm the partition.")
+                    self._answer_refused(write, error, NOT_CONFIRMED)
         self.append()
         self._is_appended = True
         if self._end_turn is not None:

@@ -6,15 +6,18 @@ decoded again, nor the reply be encoded field by field: that is a third of what 
 checks at an append it checks here too. All other requests, and whatever is out of the ordinary in one of these, go the
 way of `produce.py`, which answers the same, byte by byte.
 
-Only requests without a transactional id, for one partition, acknowledged, of the versions with tagged fields (9 and
-later). Who adds authorization has to ask for it here as well.
+A batch that opens a transaction on its partition is verified first. Only requests for one partition, acknowledged, of
+the versions with tagged fields (9 and later). Who adds authorization has to ask for it here as well.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
+
+import structlog
 
 from broker import eager
 from broker.disk import StorageError
@@ -27,6 +30,12 @@ from broker.handlers.produce import (
     refused,
     resolve,
     tell_refusal,
+)
+from broker.handlers.produce_verification import (
+    FIRST_VERSION_OF_TRANSACTION_VERSION_2,
+    NOT_CONFIRMED,
+    begin_turn,
+    verify,
 )
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
@@ -45,6 +54,7 @@ from protocol.schema import encode
 if TYPE_CHECKING:
     from broker.handlers.api import Services
     from broker.log.partition_log import PartitionLog
+    from broker.log.verification import VerificationGuard
     from broker.long_polls import Reply
 
 FIRST_FLEXIBLE_VERSION = 9
@@ -59,6 +69,9 @@ _ANSWER = Struct(">hqqq")
 _MARKED_ANSWER = (0x0123, 0x456789ABCDEF0123, 0x456789ABCDEF0124, 0x456789ABCDEF0125)
 
 
+log = structlog.get_logger(__name__)
+
+
 class _Template:
     """What all requests with the same bytes before the batch have in common."""
 
@@ -70,12 +83,19 @@ class _Template:
         "reply_struct",
         "topic_partition",
         "topic_response",
+        "transactional_id",
         "version",
     )
 
     def __init__(
-        self, topic_partition: TopicPartition, log: PartitionLog, topic_response: TopicProduceResponse, version: int
+        self,
+        transactional_id: str | None,
+        topic_partition: TopicPartition,
+        log: PartitionLog,
+        topic_response: TopicProduceResponse,
+        version: int,
     ) -> None:
+        self.transactional_id = transactional_id
         self.topic_partition = topic_partition
         self.log = log
         self.topic_response = topic_response
@@ -89,6 +109,19 @@ class _Template:
     def reply(self, correlation_id: int, answer: PartitionProduceResponse) -> list[Buffer]:
         topic = TopicProduceResponse(self.topic_response.name, self.topic_response.topic_id, [answer])
         return response_frame(correlation_id, ProduceResponse(responses=[topic]), self.version)
+
+
+class _UnverifiedBatch:
+    """A batch that is being verified, and then appended."""
+
+    __slots__ = ("end_turn", "guard", "header", "is_appended", "records")
+
+    def __init__(self, records: memoryview, header: BatchHeader, guard: VerificationGuard) -> None:
+        self.records = records
+        self.header = header
+        self.guard = guard
+        self.is_appended = False
+        self.end_turn: Callable[[], None] | None = None  # lets the producer's next request be verified
 
 
 class ProduceTemplates:
@@ -109,8 +142,7 @@ class ProduceTemplates:
         """Remember a request that was decoded, if it is one that can be told by its bytes."""
         topics = request.topic_data
         if (
-            request.transactional_id is not None
-            or len(topics) != 1
+            len(topics) != 1
             or len(topics[0].partition_data) != 1
             or request.acks not in (ACKS_LEADER, ACKS_ALL)
             or version < FIRST_FLEXIBLE_VERSION
@@ -137,7 +169,7 @@ class ProduceTemplates:
             self._templates.clear()
         of_this_length = self._templates.setdefault(head_end, {})
         of_this_length[bytes(frame[REQUEST_START_BYTES:head_end])] = _Template(
-            topic_partition, log, TopicProduceResponse(topic.name, topic.topic_id), version
+            request.transactional_id, topic_partition, log, TopicProduceResponse(topic.name, topic.topic_id), version
         )
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
@@ -162,22 +194,48 @@ class ProduceTemplates:
             del templates[bytes(frame[REQUEST_START_BYTES:head_end])]
             return None
         header = read_batch(records, template.version)
-        if isinstance(header, Refusal) or header.attributes & TRANSACTIONAL_BIT:
+        if isinstance(header, Refusal):
             return None
-        return self._append(template, records, header, correlation_id)
+        is_transactional = bool(header.attributes & TRANSACTIONAL_BIT)
+        if is_transactional is (template.transactional_id is None):
+            return None
+        if is_transactional:
+            if header.producer_id in self._services.produce_verifications:
+                return None  # its turn comes later
+            guard = template.log.begin_verification(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                transaction_version_2=version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2,
+            )
+            if isinstance(guard, ErrorCode):
+                return None
+            if guard is not None:
+                return self._verify(template, _UnverifiedBatch(records, header, guard), correlation_id)
+        reply, durable_offset = self._append(template, records, header, correlation_id)
+        if durable_offset <= template.log.high_watermark:
+            return reply
+        started = eager.start(self._when_durable(template, durable_offset, reply, correlation_id), self._loop)
+        return started.result if isinstance(started, eager.Finished) else started
 
     def _append(
-        self, template: _Template, records: memoryview, header: BatchHeader, correlation_id: int
-    ) -> Reply | asyncio.Future[Reply]:
+        self,
+        template: _Template,
+        records: memoryview,
+        header: BatchHeader,
+        correlation_id: int,
+        guard: VerificationGuard | None = None,
+    ) -> tuple[Reply, int]:
+        """The reply, and up to where the log is to be durable (exclusive) when it leaves."""
         log = template.log
         try:
-            result = log.append(records, now_ms=self._services.clock.now_ms(), header=header)
+            result = log.append(records, now_ms=self._services.clock.now_ms(), header=header, guard=guard)
         except StorageError as error:
-            return self._lost(template, correlation_id, error)
+            return self._lost(template, correlation_id, error), 0
         if result.error is not ErrorCode.NONE:
             answer = PartitionProduceResponse(template.topic_partition.partition, result.error)
             tell_refusal(answer, result, log)
-            return template.reply(correlation_id, answer)
+            return template.reply(correlation_id, answer), 0
         reply = (
             template.reply_struct.pack(
                 template.reply_size_bytes,
@@ -190,11 +248,46 @@ class ProduceTemplates:
                 template.reply_end,
             ),
         )
-        if result.last_offset < log.high_watermark:
+        return reply, result.last_offset + 1
+
+    def _verify(
+        self, template: _Template, batch: _UnverifiedBatch, correlation_id: int
+    ) -> Reply | asyncio.Future[Reply]:
+        started = eager.start(self._verify_and_append(template, batch, correlation_id), self._loop)
+        if isinstance(started, eager.Finished):
+            return started.result
+        if not batch.is_appended:
+            batch.records = memoryview(bytes(batch.records))  # the frame's memory is for the next one
+            batch.end_turn = begin_turn(self._services, batch.header.producer_id, started)
+        return started
+
+    async def _verify_and_append(self, template: _Template, batch: _UnverifiedBatch, correlation_id: int) -> Reply:
+        header = batch.header
+        topic_partition = template.topic_partition
+        try:
+            errors = await verify(
+                self._services,
+                (topic_partition,),
+                transactional_id=template.transactional_id or "",
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                version=template.version,
+            )
+            error = errors[topic_partition]
+            if error is not ErrorCode.NONE:
+                answer = refused(topic_partition.partition, error, NOT_CONFIRMED)
+                return template.reply(correlation_id, answer)
+            reply, durable_offset = self._append(template, batch.records, header, correlation_id, batch.guard)
+        except Exception:
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
+            log.exception("request_failed", api="Produce", version=template.version, error=error.name)
+            return template.reply(correlation_id, refused(topic_partition.partition, error))
+        batch.is_appended = True
+        if batch.end_turn is not None:
+            batch.end_turn()
+        if durable_offset <= template.log.high_watermark:
             return reply
-        durable_offset = result.last_offset + 1
-        started = eager.start(self._when_durable(template, durable_offset, reply, correlation_id), self._loop)
-        return started.result if isinstance(started, eager.Finished) else started
+        return await self._when_durable(template, durable_offset, reply, correlation_id)
 
     async def _when_durable(self, template: _Template, durable_offset: int, reply: Reply, correlation_id: int) -> Reply:
         try:

@@ -1,5 +1,5 @@
 """Before a batch may open a transaction on a partition, the transaction coordinator must know of it: how Produce asks,
-and what it makes of the answer.
+what it makes of the answer, and how the requests of a producer keep their order meanwhile.
 
 Source: KIP-890; Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordinator and AddPartitionsToTxnManager.
 """
@@ -7,7 +7,8 @@ Source: KIP-890; Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordina
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from broker.handlers.api import Services
 from broker.topic_partition import TopicPartition
@@ -15,6 +16,8 @@ from protocol.errors import ErrorCode
 
 FIRST_VERSION_WITH_ABORTABLE_ERROR = 11
 FIRST_VERSION_OF_TRANSACTION_VERSION_2 = 12
+
+NOT_CONFIRMED = "The transaction coordinator did not confirm the partition."
 
 _RETRIED_BY_EVERY_CLIENT = ErrorCode.NOT_ENOUGH_REPLICAS  # at once and without asking for metadata first
 _PRODUCE_ERRORS = {
@@ -78,3 +81,21 @@ async def verify(
             break
         await asyncio.sleep(backoff_s)
     return {name: produce_error(errors[name], version) for name in topic_partitions}
+
+
+def begin_turn(services: Services, producer_id: int, started: asyncio.Future[Any]) -> Callable[[], None]:
+    """Let the later requests of a producer wait behind one that is being verified, until what is returned is called or
+    `started`, which verifies and appends, is done.
+    """
+    waiting = services.produce_verifications
+    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting[producer_id] = turn
+
+    def end_turn(_: object = None) -> None:
+        if not turn.done():
+            turn.set_result(None)
+        if waiting.get(producer_id) is turn:
+            del waiting[producer_id]
+
+    started.add_done_callback(end_turn)
+    return end_turn

@@ -16,7 +16,7 @@ from broker.log.results import ActiveProducer, AppendOrigin
 from broker.log.verification import VerificationGuard, VerificationTable
 from protocol.errors import ErrorCode
 from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
-from protocol.sequence import advance_sequence
+from protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
 
 NO_OFFSET: Final = -1
 NO_COORDINATOR_EPOCH: Final = -1
@@ -84,10 +84,13 @@ class ProducerEntry:
 
     def find_duplicate(self, header: BatchHeader) -> Duplicate | None:
         """The original of a batch that has the same epoch, first and last sequence."""
-        if header.producer_epoch != self.producer_epoch:
+        recent = self.recent_batches
+        if header.producer_epoch != self.producer_epoch or not recent:
             return None
+        if header.base_sequence == (recent[-1].last_sequence + 1) & MAXIMUM_SEQUENCE:
+            return None  # it follows them
         last_sequence = header.last_sequence
-        for batch in self.recent_batches:
+        for batch in recent:
             if batch.last_sequence == last_sequence and batch.offset_delta == header.last_offset_delta:
                 return Duplicate(batch.base_offset, batch.last_offset, batch.max_timestamp_ms)
         return None

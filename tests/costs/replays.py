@@ -285,12 +285,17 @@ async def produce_in_transaction(client: Client) -> Counts:
     return await transactions(client, "produce")
 
 
+async def produce_in_transaction_one_by_one(client: Client) -> Counts:
+    """A batch to each of the three, in a request each, as librdkafka sends them."""
+    return await transactions(client, "produce", partitions_per_request=1)
+
+
 async def end_txn(client: Client) -> Counts:
     """The commit, with its markers in three partitions and all that completes it."""
     return await transactions(client, "end_txn")
 
 
-async def transactions(client: Client, counted: str) -> Counts:
+async def transactions(client: Client, counted: str, *, partitions_per_request: int = PARTITIONS_COUNT) -> Counts:
     producer_id, producer_epoch = producer = await init_producer(client, TRANSACTIONAL_ID)
     sequences = iter(range(0, 2**31, RECORDS_PER_BATCH))
     adding = AddPartitionsToTxnRequest(
@@ -311,8 +316,10 @@ async def transactions(client: Client, counted: str) -> Counts:
         (topic,) = reply.results_by_topic_v3_and_below
         assert {partition.partition_error_code for partition in topic.results_by_partition} == {0}
         sequence = next(sequences)
-        batches = {partition: batch(producer, sequence, True) for partition in range(PARTITIONS_COUNT)}
-        insist(await client.call(produce_request(batches, TRANSACTIONAL_ID), 11, if_counted("produce")))
+        for first in range(0, PARTITIONS_COUNT, partitions_per_request):
+            partitions = range(first, first + partitions_per_request)
+            batches = {partition: batch(producer, sequence, True) for partition in partitions}
+            insist(await client.call(produce_request(batches, TRANSACTIONAL_ID), 11, if_counted("produce")))
         assert (await client.call(ending, 4, if_counted("end_txn"))).error_code == 0
 
     return await repeated(once)
@@ -413,6 +420,7 @@ REPLAYS: dict[str, Replay] = {
     "fetch that waits for a produce": fetch_that_waits,
     "add_partitions_to_txn": add_partitions_to_txn,
     "produce to 3 partitions in a transaction": produce_in_transaction,
+    "produce to 3 partitions in a transaction, one by one": produce_in_transaction_one_by_one,
     "end_txn of 3 partitions": end_txn,
     "offset_commit": offset_commit,
 }

@@ -6,8 +6,9 @@ of its own, on which nothing can be known yet.
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -125,16 +126,145 @@ async def test_only_the_first_request_for_a_partition_is_decoded(one: Served) ->
     [
         produce_frame(batch(), acks=0),
         produce_frame(batch(), version=8),
-        produce_frame(batch(), transactional_id="application"),
+        produce_frame(batch(), version=8, transactional_id="application"),
         produce_frame(batch(), topic="__consumer_offsets"),
         produce_frame(batch(), topic="missing"),
     ],
-    ids=["acks=0", "without tagged fields", "with a transactional id", "internal topic", "no such topic"],
+    ids=["acks=0", "without tagged fields", "transactional, without tagged fields", "internal topic", "no such topic"],
 )
 async def test_other_requests_are_always_decoded(one: Served, frame: bytes) -> None:
     for _ in range(3):
         await one.produce(frame)
     assert one.remembered_count == one.known_count == 0
+
+
+def transactional(*values: bytes, sequence: int = 0, producer_id: int = 9, producer_epoch: int = 0) -> bytes:
+    return batch(
+        *values or (b"v",),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+
+
+def transactional_frame(sequence: int = 0, *, version: int = BY_NAME, producer_epoch: int = 0) -> bytes:
+    records = transactional(sequence=sequence, producer_epoch=producer_epoch)
+    return produce_frame(records, version=version, transactional_id="application")
+
+
+def end_transaction(broker: HandlerBroker, topic: str = "orders", partition: int = 0, producer_epoch: int = 0) -> None:
+    broker.log(topic, partition).append_marker(
+        producer_id=9,
+        producer_epoch=producer_epoch,
+        committed=True,
+        coordinator_epoch=0,
+        transaction_version=0,
+        now_ms=NOW_MS,
+    )
+
+
+@pytest.mark.parametrize("version", [9, 10, 11, 12, 13])
+async def test_only_the_first_request_of_a_transactional_producer_is_decoded(one: Served, version: int) -> None:
+    for number in range(6):
+        reply = await one.produce(transactional_frame(number, version=version))
+        assert answer(reply, version).base_offset == number + number // 2
+        if number % 2:
+            end_transaction(one.broker)
+    assert one.known_count == 5
+    verified = one.broker.verifier.calls
+    assert [call["transactional_id"] for call in verified] == ["application"] * 3
+    assert [call["add"] for call in verified] == [version >= 12] * 3
+
+
+async def test_what_is_sent_with_and_without_a_transactional_id_is_not_mixed_up(one: Served) -> None:
+    for number in range(2):
+        await one.produce(transactional_frame(number))
+        await one.produce(produce_frame(batch()))
+    known_count = one.known_count
+    plain_in_transaction = await one.produce(produce_frame(batch(), transactional_id="application"))
+    assert answer(plain_in_transaction).error_code == ErrorCode.NONE
+    outside = await one.produce(produce_frame(transactional(sequence=2)))
+    assert answer(outside).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert one.known_count == known_count == 2
+
+
+@pytest.mark.parametrize("version", [11, 12])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+async def test_known_transactional_requests_are_answered_like_decoded_ones(
+    tmp_path: Path, version: int, is_elsewhere: bool
+) -> None:
+    replies: list[list[bytes | str | None]] = [[], []]
+    async with served(tmp_path / "a") as known, served(tmp_path / "b") as decoded:
+        for one, kept in ((known, replies[0]), (decoded, replies[1])):
+            kept.append(await one.produce(transactional_frame(0, version=version)))
+            end_transaction(one.broker)
+            verifier = one.broker.verifier
+            verifier.is_elsewhere = is_elsewhere
+            verifier.answers = [
+                ErrorCode.TRANSACTION_ABORTABLE,
+                ErrorCode.PRODUCER_FENCED,
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+            ]
+            for sequence, producer_epoch in ((1, 0), (1, 0), (1, 0), (1, 0), (2, 0), (2, 0), (7, 0), (0, 1), (3, 0)):
+                if one is decoded:
+                    one.connect_again()
+                frame = transactional_frame(sequence, version=version, producer_epoch=producer_epoch)
+                kept.append(await one.produce(frame))
+            assert one.broker.services.produce_verifications == {}
+        assert replies[0] == replies[1]
+        assert known.stored() == decoded.stored()
+        assert known.known_count >= 8
+
+
+async def test_pipelined_known_requests_keep_their_order_while_the_first_is_verified(one: Served) -> None:
+    await one.produce(transactional_frame(0, version=12))
+    end_transaction(one.broker)
+    one.broker.verifier.is_elsewhere = True
+    one.broker.verifier.answers = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE]
+    frames = [transactional_frame(sequence, version=12) for sequence in (1, 2, 3)]
+    replies = await asyncio.gather(*(one.produce(frame) for frame in frames))
+    assert [answer(reply).base_offset for reply in replies] == [2, 3, 4]
+    assert one.known_count == 1, "those behind it wait for their turn in the ordinary way"
+    assert one.broker.services.produce_verifications == {}
+
+
+async def test_a_marker_between_verification_and_append_refuses_a_known_batch(
+    one: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await one.produce(transactional_frame(0, version=11))
+    end_transaction(one.broker)
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def verify(*, topic_partitions: Sequence[TopicPartition], **_: Any) -> dict[TopicPartition, ErrorCode]:
+        asked.set()
+        await may_answer.wait()
+        return dict.fromkeys(topic_partitions, ErrorCode.NONE)
+
+    monkeypatch.setattr(one.broker.verifier, "verify", verify)
+    waiting = asyncio.ensure_future(one.produce(transactional_frame(1, version=11)))
+    await asked.wait()
+    end_transaction(one.broker)
+    may_answer.set()
+    assert answer(await waiting, 11).error_code == ErrorCode.INVALID_TXN_STATE
+    assert one.known_count == 1
+
+
+async def test_a_verification_that_fails_in_a_way_that_nobody_thought_of_is_told_as_if_it_were_decoded(
+    one: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await one.produce(transactional_frame(0))
+    end_transaction(one.broker)
+
+    async def fail_to_verify(*_: object, **__: object) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(one.broker.verifier, "verify", fail_to_verify)
+    known = await one.produce(transactional_frame(1))
+    assert one.known_count == 1
+    one.connect_again()
+    assert await one.produce(transactional_frame(1)) == known
+    assert answer(known).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def test_a_request_with_fields_that_are_not_known_is_always_decoded(one: Served) -> None:
@@ -236,6 +366,17 @@ class Producer:
         choose = self._random
         partition = choose.choice((0, 0, 0, 1, 2, 7))
         version = self._version if choose.randrange(20) else choose.randrange(9, 14)
+        if not choose.randrange(3):
+            key = (topic, -1 - partition)
+            sequence = max(0, self._sequences.get(key, 0) + choose.choice((0, 0, 0, 0, 0, -1, 1)))
+            self._sequences[key] = sequence + 1
+            return produce_frame(
+                transactional(choose.randbytes(50), sequence=sequence),
+                topic=topic,
+                partition=partition,
+                version=version,
+                transactional_id="application",
+            )
         return produce_frame(
             self._records(topic, partition),
             topic=topic,
@@ -285,10 +426,14 @@ async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
             config = choose.choice(configs)
             before_offset = choose.randrange(4)
             step = choose.randrange(20)
+            verified = choose.choice((ErrorCode.NONE,) * 5 + (ErrorCode.TRANSACTION_ABORTABLE,))
+            is_elsewhere = choose.choice((False, True))
             frame = request_frame(4, "client", ApiVersionsRequest(), 3) if step == 5 else producer.frame(topic)
             decoded.connect_again()
             for one in both:
                 topics, clock = one.broker.topics, one.broker.clock
+                one.broker.verifier.answers = [verified]
+                one.broker.verifier.is_elsewhere = is_elsewhere
                 if step == 0 and topic in TOPICS:
                     await topics.delete(topic)
                     await one.broker.create_topic(topic, 3)
@@ -298,6 +443,8 @@ async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
                     topics.delete_records({TopicPartition(topic, 0): before_offset})
                 elif step == 3:
                     clock.time_ms += before_offset
+                elif step in (6, 7, 8) and topic in TOPICS:
+                    end_transaction(one.broker, topic, 0)
             assert await known.produce(frame, topic) == await decoded.produce(frame, topic)
         assert known.stored() == decoded.stored()
         assert decoded.known_count == 0
