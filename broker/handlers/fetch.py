@@ -129,15 +129,15 @@ def _divergence(log: PartitionLog, wanted: FetchedPartition) -> PartitionData | 
 class _PartitionFetch:
     """The part of one fetch that concerns one partition: what is wanted, where it is read, and what was last found.
 
+    answer: None as long as there is nothing to read, nor to tell.
     It does not know its fetch: a cycle of references would keep the records in memory until the garbage collector runs.
     """
 
     __slots__ = ("answer", "counted_bytes", "has_moved", "log", "wake", "wanted")
 
-    answer: PartitionData  # set by the first read
-
     def __init__(self, wanted: FetchedPartition) -> None:
         self.wanted = wanted
+        self.answer: PartitionData | None = None
         self.log: PartitionLog | None = None
         self.counted_bytes = 0
         self.has_moved = False
@@ -150,10 +150,13 @@ class _PartitionFetch:
             self.wake()
 
     def has_moved_since_read(self, log: PartitionLog) -> bool:
+        answer = self.answer
+        if answer is None:
+            return self.has_moved
         return (
             self.has_moved
-            or log.high_watermark != self.answer.high_watermark
-            or log.last_stable_offset != self.answer.last_stable_offset
+            or log.high_watermark != answer.high_watermark
+            or log.last_stable_offset != answer.last_stable_offset
             or log.is_offline
             or log.is_deleted
         )
@@ -208,9 +211,14 @@ class _Fetch:
     # Reading
 
     def read_all(self) -> None:
+        may_be_quiet = self._plan.session is not None and not self._is_follower
         for wanted in self._plan.partitions:
             partition = _PartitionFetch(wanted)
-            self._read(partition)
+            log = wanted.log
+            if may_be_quiet and log is not None and wanted.is_told_all(log, log.bound(self._isolation)):
+                partition.log = log
+            else:
+                self._read(partition)
             self._partitions.append(partition)
 
     def _read(self, partition: _PartitionFetch) -> None:
@@ -221,7 +229,7 @@ class _Fetch:
             self._has_error = True
             partition.answer = _failed_partition(wanted.partition, log)
             return
-        partition.log = log
+        partition.log = wanted.log = log
         diverged = _divergence(log, wanted)
         if diverged is not None:
             self._has_error = True
@@ -297,30 +305,26 @@ class _Fetch:
         """The partitions that have a log here, by now."""
         return [(partition, partition.log) for partition in self._partitions if partition.log is not None]
 
-    def _records_bytes(self) -> int:
-        return sum(len(partition.answer.records or b"") for partition in self._partitions)
-
-    def _put_last_what_is_not_there(self) -> None:
-        """Source: Kafka's KafkaApis.handleFetchRequest, which looks for topics first, then for partitions."""
-        self._partitions.sort(key=lambda partition: NOT_FOUND.get(partition.answer.error_code, 0))
-        self._plan.partitions = [partition.wanted for partition in self._partitions]
-
     def response(self) -> FetchResponse:
-        if self._meter is not None and not self._meter.charge_fetch(self._records_bytes()):
+        answered = [(one.wanted, one.answer) for one in self._partitions if one.answer is not None]
+        if self._meter is not None and not self._meter.charge_fetch(_records_bytes(answered)):
             # Over its quota, the client gets nothing, and the session has not told it anything either.
             session = self._plan.session
             session_id = NO_SESSION_ID if session is None else session.session_id
             return FetchResponse(error_code=ErrorCode.NONE, session_id=session_id, responses=[])
         if self._has_error:
-            self._put_last_what_is_not_there()
-        selection = self._services.fetch_sessions.complete(
-            self._plan, [partition.answer for partition in self._partitions], now_ms=self._services.clock.now_ms()
-        )
+            # Source: Kafka's KafkaApis.handleFetchRequest, which looks for topics first, then for partitions.
+            answered.sort(key=lambda pair: NOT_FOUND.get(pair[1].error_code, 0))
+        selection = self._services.fetch_sessions.complete(self._plan, answered, now_ms=self._services.clock.now_ms())
         return FetchResponse(
             error_code=selection.error,
             session_id=selection.session_id,
             responses=_by_topic(selection.included, uses_topic_ids=self._plan.uses_topic_ids),
         )
+
+
+def _records_bytes(answered: Sequence[tuple[FetchedPartition, PartitionData]]) -> int:
+    return sum(len(answer.records or b"") for _, answer in answered)
 
 
 class _WaitingFetch(LongPoll[FetchResponse]):

@@ -11,9 +11,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from broker.handlers.partition_lookup import NO_LEADER_EPOCH
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchTopic, PartitionData
+
+if TYPE_CHECKING:
+    from broker.log.partition_log import PartitionLog
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
@@ -32,6 +37,7 @@ class FetchedPartition:
     topic:     its name; "" while only an unknown topic id is known.
     max_bytes: the most that one response may carry of it, the first batch of the response excepted.
     last_fetched_epoch: that of the record before `fetch_offset`, as far as the reader knows; -1 for no check.
+    log:       that was read last.
     """
 
     topic: str
@@ -44,6 +50,19 @@ class FetchedPartition:
     told_high_watermark: int = -1
     told_last_stable_offset: int = -1
     told_log_start_offset: int = -1
+    log: PartitionLog | None = None
+
+    def is_told_all(self, log: PartitionLog, bound: int) -> bool:
+        """Whether the client of a session has read the log that was read last up to `bound`, and knows all else."""
+        return (
+            self.fetch_offset == bound
+            and self.told_high_watermark == log.high_watermark
+            and self.told_last_stable_offset == log.last_stable_offset
+            and self.told_log_start_offset == log.log_start_offset
+            and self.current_leader_epoch in (NO_LEADER_EPOCH, log.leader_epoch)
+            and self.last_fetched_epoch < 0
+            and log.offline_reason is None
+        )
 
     def tell(self, answer: PartitionData) -> bool:
         """Remember what the client is told; False when it knows all of it already.
@@ -154,10 +173,12 @@ class FetchSessionCache:
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         return FetchPlan(list(session.partitions.values()), uses_topic_ids, session, session.epoch)
 
-    def complete(self, plan: FetchPlan, answers: Sequence[PartitionData], *, now_ms: int) -> FetchSelection:
-        """Choose what goes into the response of a fetch. `answers` holds one answer per planned partition, in the same
-        order."""
-        pairs = list(zip(plan.partitions, answers, strict=True))
+    def complete(
+        self, plan: FetchPlan, pairs: Sequence[tuple[FetchedPartition, PartitionData]], *, now_ms: int
+    ) -> FetchSelection:
+        """Choose what goes into the response of a fetch. `pairs` holds the answers for the planned partitions, but for
+        those of a session whose client knows all of them already.
+        """
         session = plan.session
         if session is not None:
             if session.epoch != plan.expected_epoch:

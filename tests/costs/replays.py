@@ -44,6 +44,8 @@ GROUP = "consumers"
 MEMBER_ID = "6a1ff5e0-7f0c-4b83-a9b8-3f2c3e3f4f00"
 GROUP_COORDINATOR, TRANSACTION_COORDINATOR = 0, 1
 PARTITIONS_COUNT = 3
+WIDE_TOPIC = "wide"
+WIDE_PARTITIONS_COUNT = 100
 RECORDS_PER_BATCH = 16
 RECORD_BYTES = 1_000
 NOW_MS = 1_800_000_000_000
@@ -275,6 +277,24 @@ async def fetch_that_waits(client: Client) -> Counts:
     return counted
 
 
+async def fetch_without_news(client: Client) -> Counts:
+    """A session of many partitions whose consumer has read all there is."""
+    topic = CreatableTopic(name=WIDE_TOPIC, num_partitions=WIDE_PARTITIONS_COUNT, replication_factor=1)
+    created = await client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+    assert created.topics[0].error_code == 0
+    partitions = [FetchPartition(partition=index, partition_max_bytes=2**20) for index in range(WIDE_PARTITIONS_COUNT)]
+    opening = FetchRequest(session_epoch=0, min_bytes=1, topics=[FetchTopic(topic=WIDE_TOPIC, partitions=partitions)])
+    session_id = (await client.call(opening, 12)).session_id
+    epochs = iter(range(1, 2**31))
+
+    async def once(counts: Counts | None) -> None:
+        request = FetchRequest(session_id=session_id, session_epoch=next(epochs), min_bytes=1)
+        reply = await client.call(request, 12, counts)
+        assert (reply.error_code, reply.session_id, reply.responses) == (0, session_id, [])
+
+    return await repeated(once)
+
+
 async def add_partitions_to_txn(client: Client) -> Counts:
     """Three partitions into a new transaction of version 1."""
     return await transactions(client, "add_partitions_to_txn")
@@ -418,6 +438,7 @@ REPLAYS: dict[str, Replay] = {
     "produce, idempotent": produce_idempotent,
     "fetch": fetch,
     "fetch that waits for a produce": fetch_that_waits,
+    "fetch without news in a session of 100 partitions": fetch_without_news,
     "add_partitions_to_txn": add_partitions_to_txn,
     "produce to 3 partitions in a transaction": produce_in_transaction,
     "produce to 3 partitions in a transaction, one by one": produce_in_transaction_one_by_one,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from broker.handlers.fetch_sessions import EVICTION_AFTER_MS, FetchPlan, FetchSessionCache
+from broker.handlers.fetch_sessions import EVICTION_AFTER_MS, FetchPlan, FetchSelection, FetchSessionCache
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     EpochEndOffset,
@@ -62,14 +64,21 @@ def begin(cache: FetchSessionCache, wanted: FetchRequest, now_ms: int = NOW_MS) 
     return plan
 
 
+def complete(
+    cache: FetchSessionCache, plan: FetchPlan, answers: Sequence[PartitionData], now_ms: int = NOW_MS
+) -> FetchSelection:
+    """`answers` are those for the planned partitions, in order."""
+    return cache.complete(plan, list(zip(plan.partitions, answers, strict=True)), now_ms=now_ms)
+
+
 def open_session(cache: FetchSessionCache, *partitions: int, now_ms: int = NOW_MS) -> int:
     plan = begin(cache, request(*partitions), now_ms)
-    return cache.complete(plan, [answer(partition) for partition in partitions], now_ms=now_ms).session_id
+    return complete(cache, plan, [answer(partition) for partition in partitions], now_ms).session_id
 
 
 def fetch(cache: FetchSessionCache, wanted: FetchRequest, *answers: PartitionData) -> list[int]:
     """The partitions that one incremental response holds."""
-    selection = cache.complete(begin(cache, wanted), answers, now_ms=NOW_MS)
+    selection = complete(cache, begin(cache, wanted), answers)
     assert selection.error is ErrorCode.NONE
     return [included.partition_index for _, included in selection.included]
 
@@ -77,7 +86,7 @@ def fetch(cache: FetchSessionCache, wanted: FetchRequest, *answers: PartitionDat
 def test_full_fetch_opens_a_session_and_answers_every_partition() -> None:
     cache = FetchSessionCache(10)
     plan = begin(cache, request(0, 1))
-    selection = cache.complete(plan, [answer(0), answer(1)], now_ms=NOW_MS)
+    selection = complete(cache, plan, [answer(0), answer(1)])
     assert selection.session_id != 0
     assert [partition.partition for partition, _ in selection.included] == [0, 1]
     assert len(cache) == 1
@@ -86,7 +95,7 @@ def test_full_fetch_opens_a_session_and_answers_every_partition() -> None:
 def test_sessionless_fetch_answers_every_partition_and_opens_nothing() -> None:
     cache = FetchSessionCache(10)
     plan = begin(cache, request(0, epoch=-1))
-    selection = cache.complete(plan, [answer(0)], now_ms=NOW_MS)
+    selection = complete(cache, plan, [answer(0)])
     assert (selection.session_id, len(selection.included), len(cache)) == (0, 1, 0)
 
 
@@ -183,7 +192,7 @@ def test_session_that_forgets_its_last_partition_is_closed() -> None:
     cache = FetchSessionCache(10)
     session_id = open_session(cache, 0)
     plan = begin(cache, request(session_id=session_id, epoch=1, forgotten=(0,)))
-    assert cache.complete(plan, [], now_ms=NOW_MS).session_id == 0
+    assert complete(cache, plan, []).session_id == 0
     assert len(cache) == 0
 
 
@@ -191,7 +200,7 @@ def test_session_that_forgets_all_that_a_request_lists_answers_it_and_is_closed(
     cache = FetchSessionCache(10)
     session_id = open_session(cache, 0, 1)
     plan = begin(cache, request(1, session_id=session_id, epoch=1, forgotten=(0, 1)))
-    selection = cache.complete(plan, [answer(1)], now_ms=NOW_MS)
+    selection = complete(cache, plan, [answer(1)])
     assert [included.partition_index for _, included in selection.included] == [1]
     assert (selection.session_id, len(cache)) == (0, 0)
 
@@ -207,7 +216,7 @@ def test_full_fetch_with_a_session_replaces_it() -> None:
     cache = FetchSessionCache(10)
     session_id = open_session(cache, 0)
     plan = begin(cache, request(0, session_id=session_id))
-    assert cache.complete(plan, [answer(0)], now_ms=NOW_MS).session_id not in (0, session_id)
+    assert complete(cache, plan, [answer(0)]).session_id not in (0, session_id)
     assert len(cache) == 1
 
 
@@ -237,7 +246,7 @@ def test_response_is_refused_when_another_request_used_the_session_meanwhile() -
     session_id = open_session(cache, 0)
     first = begin(cache, request(session_id=session_id, epoch=1))
     begin(cache, request(session_id=session_id, epoch=2))
-    selection = cache.complete(first, [answer(0)], now_ms=NOW_MS)
+    selection = complete(cache, first, [answer(0)])
     assert (selection.error, selection.session_id) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0)
 
 
