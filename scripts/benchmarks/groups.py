@@ -187,7 +187,7 @@ FIGURES = (
         small_sizes={"groups": 20, "seconds": 2},
         targets=(Target("cores in use", 0.15),),
         subjects=COMPARED_WITH_LIMIT,
-        in_the_way="each commit finds the broker asleep. Its Python, 1,700 bytecode instructions, takes twice the time "
+        in_the_way="each commit finds the broker asleep. Its Python, 1,500 bytecode instructions, takes twice the time "
         "of a busy broker; the system takes 60 µs for waking and sockets. Then one of 50 files is synced, which takes "
         "more than all that together with its thread, and wakes the broker again: for the limit, too.",
     ),
