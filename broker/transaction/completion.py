@@ -171,6 +171,8 @@ class Completion:
                 partitions=partitions,
             )
         )
+        if len(outcome) == len(partitions) and _DONE.issuperset(outcome.values()):
+            return frozenset()
         return frozenset(
             topic_partition
             for topic_partition in partitions

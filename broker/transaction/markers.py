@@ -7,8 +7,7 @@ between the two, where a network fits in when a partition lives elsewhere.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -22,8 +21,7 @@ from protocol.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionMarker:
+class TransactionMarker(NamedTuple):
     """The end of one transaction in some partitions.
 
     producer_epoch:      in transaction version 2 one above that of the data, so that late writes and late markers are
@@ -42,7 +40,7 @@ class TransactionMarker:
 
     def limited_to(self, partitions: Collection[TopicPartition]) -> TransactionMarker:
         """The same end of the same transaction, in some of its partitions."""
-        return replace(self, partitions=partitions)
+        return self._replace(partitions=partitions)
 
 
 class MarkerChannel(Protocol):
@@ -133,6 +131,8 @@ async def _flush(logs: dict[TopicPartition, PartitionLog]) -> dict[TopicPartitio
     failed: dict[TopicPartition, ErrorCode] = {}
     waits: list[tuple[PartitionLog, Awaitable[None]]] = []
     for topic_partition, partition_log in logs.items():
+        if partition_log.high_watermark >= partition_log.log_end_offset:
+            continue
         try:
             waits.append((partition_log, partition_log.flushed()))
         except StorageError as error:

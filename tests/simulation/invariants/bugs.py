@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -184,7 +183,7 @@ def one_partition_gets_the_opposite_marker() -> AbstractContextManager[Any]:
 
     def append(partition_log: PartitionLog, marker: markers.TransactionMarker, now_ms: int) -> ErrorCode:
         if partition_log.topic_partition == OUT_1:
-            marker = replace(marker, committed=not marker.committed)
+            marker = marker._replace(committed=not marker.committed)
         return original(partition_log, marker, now_ms)
 
     return patch.object(markers, "_append", append)
