@@ -55,6 +55,7 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 S = TypeVar("S", bound=Shard)
+Answer = TypeVar("Answer")
 LOAD_PATIENCE_S = 1.0
 REFUSED_DEADLINE_PAUSE_S = 1.0
 
@@ -148,8 +149,7 @@ class CoordinatorRuntime(Generic[S]):
         """
         partition = self._partitions.get(index)
         if partition is None or partition.state is not PartitionState.ACTIVE:
-            await self._wait_for_load(index)
-            partition = self.partition(index)
+            partition = await self._loaded(index)
         decision = decide(partition.shard)
         reply = decision.reply
         if not isinstance(reply, Parked):
@@ -172,10 +172,25 @@ class CoordinatorRuntime(Generic[S]):
             else:
                 waiting.cancel()
 
-    async def _wait_for_load(self, index: int) -> None:
+    async def ask(self, index: int, question: Callable[[S], Answer]) -> Answer:
+        """What a partition's shard answers to a question that changes nothing, once what it was answered from is
+        durable. Waits for a partition that is being loaded, and raises, as `execute`.
+        """
+        partition = self._partitions.get(index)
+        if partition is None or partition.state is not PartitionState.ACTIVE:
+            partition = await self._loaded(index)
+        answer = question(partition.shard)
+        partition_log = partition.log
+        if partition_log.high_watermark < partition_log.log_end_offset:
+            await self._durable(partition)
+        return answer
+
+    async def _loaded(self, index: int) -> CoordinatorPartition[S]:
+        """The active partition, after some patience with one that is being loaded. Raises CoordinatorRefusal."""
         partition = self._partitions.get(index)
         if partition is not None and partition.is_loading and partition.load is not None:
             await asyncio.wait((partition.load,), timeout=LOAD_PATIENCE_S)
+        return self.partition(index)
 
     def submit(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
         """Decide, append and apply in this very step, for callers to whom it does not matter when the records become
@@ -339,9 +354,7 @@ class CoordinatorRuntime(Generic[S]):
     def _stop(self, partition: CoordinatorPartition[S]) -> None:
         partition.state = PartitionState.OFFLINE
         partition.log.observer = None
-        if partition.timer is not None:
-            partition.timer.cancel()
-            partition.timer = None
+        _disarm(partition)
         _refuse_parked(partition)
 
     # Time
@@ -350,19 +363,17 @@ class CoordinatorRuntime(Generic[S]):
         if partition.is_due:
             return
         deadline_ms = partition.shard.next_deadline_ms()
-        if deadline_ms == partition.timer_deadline_ms and partition.timer is not None:
-            return
-        if partition.timer is not None:
-            partition.timer.cancel()
-            partition.timer = None
-        partition.timer_deadline_ms = deadline_ms
-        if deadline_ms is not None and partition.state is PartitionState.ACTIVE:
+        armed_ms = partition.timer_deadline_ms
+        if deadline_ms is None or (armed_ms is not None and armed_ms <= deadline_ms):
+            return  # a timer that comes too early finds nothing due, and is set anew: cheaper than to move it each time
+        _disarm(partition)
+        if partition.state is PartitionState.ACTIVE:
+            partition.timer_deadline_ms = deadline_ms
             delay_s = max(minimum_delay_s, (deadline_ms - self._clock.now_ms()) / 1000)
             partition.timer = asyncio.get_running_loop().call_later(delay_s, self._deadline_reached, partition)
 
     def _deadline_reached(self, partition: CoordinatorPartition[S]) -> None:
-        partition.timer = None
-        partition.timer_deadline_ms = None
+        _disarm(partition)
         if partition.state is not PartitionState.ACTIVE:
             return
         partition.is_due = True
@@ -386,6 +397,13 @@ class CoordinatorRuntime(Generic[S]):
                 error=refusal.error.name,
             )
             self._schedule(partition, minimum_delay_s=REFUSED_DEADLINE_PAUSE_S)
+
+
+def _disarm(partition: CoordinatorPartition[Any]) -> None:
+    if partition.timer is not None:
+        partition.timer.cancel()
+        partition.timer = None
+        partition.timer_deadline_ms = None
 
 
 def _refuse_parked(partition: CoordinatorPartition[Any]) -> None:

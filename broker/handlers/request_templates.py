@@ -40,6 +40,8 @@ TEMPLATES: Final = {
     ApiKey.PRODUCE: _Place("produce_templates", "ProduceTemplates"),
     ApiKey.FETCH: _Place("fetch_templates", "FetchTemplates"),
     ApiKey.OFFSET_COMMIT: _Place("offset_commit_templates", "OffsetCommitTemplates"),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _Place("transaction_templates", "AddPartitionsToTxnTemplates"),
+    ApiKey.END_TXN: _Place("transaction_templates", "EndTxnTemplates"),
 }
 
 

@@ -100,19 +100,13 @@ async def handle_add_partitions_to_txn(
         return AddPartitionsToTxnResponse(results_by_transaction=list(results))
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     topics = request.v3_and_below_topics
-    partitions = _partitions(topics)
-    errors = _missing_partitions(services.topics, topics)
-    for topic in topics:
-        if topic.name in INTERNAL_TOPICS:
-            # Clients never write to internal topics; their own offsets join a transaction through AddOffsetsToTxn.
-            errors |= dict.fromkeys(_partitions([topic]), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    errors = unwritable_partitions(services.topics, topics)
     if errors:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_not_attempted(topics, errors))
     error = await services.transactions.add_partitions(
-        request.v3_and_below_transactional_id, producer, partitions, version=TransactionVersion.V1
+        request.v3_and_below_transactional_id, producer, partitions_of(topics), version=TransactionVersion.V1
     )
-    error = _known_to_client(error, context.api_version, knows_producer_fenced=OTHERS_KNOW_PRODUCER_FENCED)
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(topics, lambda _: error))
+    return add_partitions_to_txn_failed(request, error, context.api_version)
 
 
 async def _add_or_verify(
@@ -120,7 +114,7 @@ async def _add_or_verify(
 ) -> AddPartitionsToTxnResult:
     transactional_id, topics = transaction.transactional_id, transaction.topics
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
-    partitions = _partitions(topics)
+    partitions = partitions_of(topics)
     errors: Mapping[TopicPartition, ErrorCode] = _missing_partitions(known_topics, topics)
     if errors:
         return AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=_not_attempted(topics, errors))
@@ -134,8 +128,20 @@ async def _add_or_verify(
     )
 
 
-def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+def partitions_of(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     return [TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions]
+
+
+def unwritable_partitions(
+    known_topics: Topics, topics: Sequence[AddPartitionsToTxnTopic]
+) -> dict[TopicPartition, ErrorCode]:
+    """Those that a client may not write to, and why."""
+    errors = _missing_partitions(known_topics, topics)
+    for topic in topics:
+        if topic.name in INTERNAL_TOPICS:
+            # Clients never write to internal topics; their own offsets join a transaction through AddOffsetsToTxn.
+            errors |= dict.fromkeys(partitions_of([topic]), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return errors
 
 
 def _missing_partitions(

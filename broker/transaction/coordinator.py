@@ -177,9 +177,9 @@ class TransactionShard:
             ErrorCode.NONE, [metadata_record(metadata.with_partitions(partitions, version=version, now_ms=now_ms))]
         )
 
-    def decide_verification(
+    def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
-    ) -> Decision[dict[TopicPartition, ErrorCode]]:
+    ) -> dict[TopicPartition, ErrorCode]:
         """Whether partitions are in the producer's open transaction; changes nothing (KIP-890, first part).
 
         Per partition: NONE, TRANSACTION_ABORTABLE when it is not, or for all of them the reason why the producer has no
@@ -192,16 +192,14 @@ class TransactionShard:
             if error is ErrorCode.NONE:
                 cell = lookup(TransactionVersion.V1, Event.VERIFY_PARTITIONS, metadata.state)
                 if cell is Outcome.ACKNOWLEDGE:
-                    return Decision(
-                        {
-                            partition: ErrorCode.NONE
-                            if partition in metadata.partitions
-                            else ErrorCode.TRANSACTION_ABORTABLE
-                            for partition in partitions
-                        }
-                    )
+                    return {
+                        partition: ErrorCode.NONE
+                        if partition in metadata.partitions
+                        else ErrorCode.TRANSACTION_ABORTABLE
+                        for partition in partitions
+                    }
                 error = _refusal(cell)
-        return Decision(dict.fromkeys(partitions, error))
+        return dict.fromkeys(partitions, error)
 
     def decide_end_transaction(
         self,

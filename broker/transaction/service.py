@@ -231,9 +231,9 @@ class TransactionService:
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether partitions are in the producer's open transaction."""
         try:
-            return await self._runtime.execute(
+            return await self._runtime.ask(
                 self._index(transactional_id),
-                lambda shard: shard.decide_verification(transactional_id, producer, partitions),
+                lambda shard: shard.verify_partitions(transactional_id, producer, partitions),
             )
         except CoordinatorRefusal as refusal:
             return dict.fromkeys(partitions, refusal.error)

@@ -365,6 +365,42 @@ async def test_a_deadline_is_decided_when_its_time_comes_and_not_before(harness:
     assert harness.runtime.partition(0).timer is None
 
 
+async def test_a_deadline_that_was_moved_later_is_decided_then_and_one_that_was_moved_earlier_at_once(
+    harness: Harness,
+) -> None:
+    shard = await harness.load()
+
+    async def decided() -> None:
+        for _ in range(500):
+            if shard.words == ["late"]:
+                shard.words.clear()
+                return
+            await asyncio.sleep(0.002)
+        raise AssertionError("the deadline was not decided")
+
+    def move_to(deadline_ms: int) -> None:
+        shard.deadline_ms = deadline_ms
+        harness.runtime.submit(0, lambda _: Decision(None))
+
+    soon_ms, later_ms = (harness.clock.milliseconds + delay_ms for delay_ms in (5, 20))
+    move_to(soon_ms)
+    timer = harness.runtime.partition(0).timer
+    move_to(later_ms)
+    assert harness.runtime.partition(0).timer is timer
+    for _ in range(500):
+        if harness.runtime.partition(0).timer is not timer:
+            break
+        await asyncio.sleep(0.002)
+    assert harness.runtime.partition(0).timer is not timer
+    assert shard.words == []
+    harness.clock.milliseconds = later_ms
+    await decided()
+
+    move_to(later_ms + 3_600_000)
+    move_to(later_ms)
+    await decided()
+
+
 async def test_deadlines_of_many_partitions_at_one_time_are_decided_in_turns_of_their_own(harness: Harness) -> None:
     turn, decided_in = 0, []
 

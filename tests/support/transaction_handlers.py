@@ -14,7 +14,7 @@ from typing import Any, cast
 import broker.handlers.markers
 import broker.handlers.transaction_admin
 import broker.handlers.transactions  # noqa: F401  # all for what they put into APIS
-from broker.clock import SystemClock
+from broker.clock import Clock, SystemClock
 from broker.config import Settings
 from broker.handlers.api import APIS, RequestContext, Services
 from broker.metadata.in_memory import InMemoryMetadataStore
@@ -65,12 +65,12 @@ class TransactionHandlers:
 
 @asynccontextmanager
 async def transaction_handlers(
-    settings: Settings | None = None, **partition_counts: int
+    settings: Settings | None = None, clock: Clock | None = None, **partition_counts: int
 ) -> AsyncIterator[TransactionHandlers]:
     """Handlers over topics in memory with these partition counts."""
     topics = MemoryTopics(**partition_counts)
     settings = settings or Settings()
-    clock = SystemClock()
+    clock = clock or SystemClock()
     transactions = TransactionService(cast("Any", topics), ProducerIds(InMemoryMetadataStore()), settings, clock)
     await transactions.start()
     await transactions.ensure_loaded()

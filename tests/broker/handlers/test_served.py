@@ -26,6 +26,7 @@ NO_HANDLERS = {
     "request_shapes",
     "request_templates",
     "served",
+    "transaction_templates",
 }
 
 

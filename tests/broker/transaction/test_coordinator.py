@@ -241,9 +241,7 @@ def test_add_partitions_in_every_state(
 )
 def test_verification_in_every_state(producer: Producer, state: TransactionState | None, error: ErrorCode) -> None:
     driver = driver_in(state)
-    decision = driver.shard.decide_verification(TRANSACTIONAL_ID, producer, (OUT_0,))
-    assert not decision.records
-    assert decision.reply == {OUT_0: error}
+    assert driver.shard.verify_partitions(TRANSACTIONAL_ID, producer, (OUT_0,)) == {OUT_0: error}
 
 
 @pytest.mark.parametrize("version", TransactionVersion)
@@ -501,6 +499,6 @@ def test_an_empty_transactional_id_is_an_invalid_request(version: TransactionVer
     shard = ShardDriver().shard
     invalid = ErrorCode.INVALID_REQUEST
     assert shard.decide_add_partitions("", CURRENT, (OUT_0,), version=version, now_ms=NOW_MS).reply is invalid
-    assert shard.decide_verification("", CURRENT, (OUT_0,)).reply == {OUT_0: invalid}
+    assert shard.verify_partitions("", CURRENT, (OUT_0,)) == {OUT_0: invalid}
     decision = shard.decide_end_transaction("", CURRENT, committed=True, version=version, now_ms=NOW_MS)
     assert decision.reply == ProducerReply(invalid)

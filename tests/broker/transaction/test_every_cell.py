@@ -326,9 +326,8 @@ def test_verification(state: TransactionState | None, identity: Identity) -> Non
         else:
             in_it, not_in_it = OK if before.state is ONGOING else ABORTABLE, ABORTABLE
         assert {in_it, not_in_it} <= cell.allowed(ApiKey.ADD_PARTITIONS_TO_TXN, 4)
-        decision = cell.driver.shard.decide_verification(TRANSACTIONAL_ID, producer, (OUT_0, OUT_1))
-        assert decision.reply == {OUT_0: in_it, OUT_1: not_in_it}
-        assert not decision.records
+        answers = cell.driver.shard.verify_partitions(TRANSACTIONAL_ID, producer, (OUT_0, OUT_1))
+        assert answers == {OUT_0: in_it, OUT_1: not_in_it}
 
 
 # EndTxn
