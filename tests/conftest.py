@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
-    # kafka-python and py4j leave sockets to the garbage collector. Those of the last tests would be found when pytest
+    # py4j leaves sockets to the garbage collector. Those of the last tests would be found when pytest
     # looks for such things at the very end, where no test's filters hold, and the run would fail for them.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "unclosed", ResourceWarning)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,30 +11,16 @@ from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
 
 _numbers = itertools.count()
-
-# kafka-python leaves a socket for the garbage collector whenever a connection is refused, as while a broker restarts;
-# which test that hits is a matter of luck.
-_UNCLOSED_SOCKET = "unclosed <socket"
-_LEAVES_SOCKETS = pytest.mark.filterwarnings(f"ignore:{_UNCLOSED_SOCKET}:ResourceWarning")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "tests/integration/" in item.path.as_posix():
-            if item.get_closest_marker("long") is None:  # whoever asks for integration tests does not ask for hours
-                item.add_marker(pytest.mark.integration)
-            item.add_marker(_LEAVES_SOCKETS)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def left_behind() -> Iterator[None]:
-    """The sockets that a module's clients left behind are collected here and not after the last test."""
-    yield
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", _UNCLOSED_SOCKET, ResourceWarning)
-        gc.collect()
+        # Whoever asks for integration tests does not ask for hours.
+        if "tests/integration/" in item.path.as_posix() and item.get_closest_marker("long") is None:
+            item.add_marker(pytest.mark.integration)
 
 
 @pytest.fixture(scope="module")

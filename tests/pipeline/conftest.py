@@ -12,12 +12,11 @@ import pytest
 with warnings.catch_warnings():
     # kafka-python reads its schemas through functions of importlib.resources that are deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka  # noqa: F401
-
     from scripts.pipeline.flights_summary import spark_session
     from tests.support.broker_process import BrokerProcess
+    from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
 
-# py4j and kafka-python leave sockets to the garbage collector, which then warns in whatever test is running.
+# py4j leaves sockets to the garbage collector, which then warns in whatever test is running.
 UNCLOSED_SOCKETS = ("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 SESSION_TIMEOUT_S = 300
