@@ -123,6 +123,12 @@ class LocalFile:
             return self.read(position, length_bytes)
         return memoryview(pages)[skipped_bytes:]
 
+    def send(self, descriptor: int, position: int, length_bytes: int) -> int:
+        self.used = True
+        return os.sendfile(
+            descriptor, self._descriptor if self._descriptor >= 0 else self._reopen(), position, length_bytes
+        )
+
     def truncate(self, size_bytes: int) -> None:
         descriptor = self._descriptor if self._descriptor >= 0 else self._reopen()
         try:
