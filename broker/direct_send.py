@@ -22,8 +22,8 @@ from broker.begun_reply import BegunReply
 LEAST_FILE_BYTES = 256 * 1024
 """Less of a file is copied in less time."""
 
-SEND_BUFFER_BYTES = 256 * 1024
-"""What the system reserves is twice that."""
+SEND_BUFFER_BYTES = 192 * 1024
+"""What the system reserves is twice that. Any process may ask for as much (`net.core.wmem_max`)."""
 
 MOST_AT_ONCE = 16
 """Each has a descriptor more than those that are counted: they are of what is kept for neither clients nor files."""
