@@ -15,17 +15,16 @@ _MORE_FOLLOWS = socket.MSG_MORE if sys.platform == "linux" else 0
 
 
 class BegunReply:
-    """The chunks that are left, of the first of them what is behind `_sent_bytes`."""
+    """The chunks that are left."""
 
-    __slots__ = ("_chunks", "_sent_bytes")
+    __slots__ = ("_chunks",)
 
     def __init__(self, chunks: Sequence[Buffer | FileSlice]) -> None:
         self._chunks = deque(chunks)
-        self._sent_bytes = 0
 
     def __len__(self) -> int:
         """Bytes that are left."""
-        return sum(map(len, self._chunks)) - self._sent_bytes
+        return sum(map(len, self._chunks))
 
     @property
     def file_bytes(self) -> int:
@@ -43,23 +42,17 @@ class BegunReply:
             chunk = chunks[0]
             try:
                 if isinstance(chunk, FileSlice):
-                    step_bytes = chunk.send(client.fileno(), self._sent_bytes)
+                    sent_bytes = chunk.send(client.fileno())
                 else:
-                    flags = _MORE_FOLLOWS if len(chunks) > 1 else 0
-                    step_bytes = client.send(memoryview(chunk)[self._sent_bytes :], flags)
+                    sent_bytes = client.send(chunk, _MORE_FOLLOWS if len(chunks) > 1 else 0)
             except BlockingIOError:
                 return False
-            self._sent_bytes += step_bytes
-            if self._sent_bytes == len(chunk):
+            if sent_bytes == len(chunk):
                 chunks.popleft()
-                self._sent_bytes = 0
+            else:
+                chunks[0] = chunk.behind(sent_bytes) if isinstance(chunk, FileSlice) else memoryview(chunk)[sent_bytes:]
         return True
 
     def portions(self) -> Iterator[list[Buffer]]:
         """What is left when the first is asked for, read portion by portion. Raises StorageError."""
-        chunks = list(self._chunks)
-        if self._sent_bytes:
-            first = chunks[0]
-            sent_bytes = self._sent_bytes
-            chunks[0] = first.behind(sent_bytes) if isinstance(first, FileSlice) else memoryview(first)[sent_bytes:]
-        yield from sendable(chunks)
+        return sendable(self._chunks)

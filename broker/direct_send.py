@@ -30,7 +30,7 @@ MOST_AT_ONCE = 16
 
 
 class DirectSends:
-    """What the connections of a listener share.
+    """What the connections of a node share, whichever listener they came to.
 
     send_buffer_bytes: each socket's, where that is configured; negative where it is not.
     """

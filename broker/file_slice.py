@@ -36,16 +36,15 @@ class FileSlice:
         rest.failed = self.failed
         return rest
 
-    def send(self, descriptor: int, skipped_bytes: int) -> int:
-        """Have the system send what is behind its first bytes to a socket; how many bytes that took, one or more.
+    def send(self, descriptor: int) -> int:
+        """Have the system send its first bytes to a socket; how many that took, one or more.
 
         Raises BlockingIOError for a socket that is full, another OSError where anything else is in the way: `pieces`
         tells whether it is the file.
         """
-        position = self._position + skipped_bytes
-        sent_bytes = self._file.send(descriptor, position, self._length_bytes - skipped_bytes)
+        sent_bytes = self._file.send(descriptor, self._position, self._length_bytes)
         if not sent_bytes:
-            raise self._ended(position)
+            raise self._ended(self._position)
         return sent_bytes
 
     def pieces(self) -> Iterator[memoryview]:

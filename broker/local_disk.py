@@ -3,7 +3,8 @@
 Files are opened when they are first used and closed again when too many are open, so that ten thousand partitions fit
 into a normal limit of descriptors. Reads are plain `pread`s into fresh memory and not memory maps: a bad sector behind
 a map kills the process with SIGBUS, behind a read it is an error that takes one partition offline. Only what is sent as
-it is may be mapped: the system tells of a bad sector when it brings the pages into memory, and when it sends them.
+it is may be mapped, or left to the system to send: that tells of a bad sector when it brings the pages into memory, and
+when it sends them.
 """
 
 from __future__ import annotations

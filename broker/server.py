@@ -144,6 +144,7 @@ class Server:
         settings: Settings,
         quotas: ConnectionQuotas,
         *,
+        direct_sends: DirectSends,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.bound = bound
@@ -152,7 +153,7 @@ class Server:
         self._quotas = quotas
         self._loop = loop
         self._pool = BufferPool()
-        self._direct_sends = DirectSends(loop, settings.socket_send_buffer_bytes)
+        self._direct_sends = direct_sends
         self._acceptor: Acceptor | None = None
         self._connections: dict[int, Connection] = {}
         self._next_connection_id = 1
