@@ -16,8 +16,7 @@ _WHERE_INFINITY_IS_REFUSED = 10_240  # macOS
 
 MOST_KEPT_FOR_FILES = 1_024
 LEAST_RESERVED, MOST_RESERVED = 48, 128
-"""For what is neither: listeners, threads that sync, directories, other nodes, modules that are imported late, sockets
-that a reply has a second descriptor of (`broker.direct_send`)."""
+"""For what is neither: listeners, threads that sync, directories, other nodes, modules that are imported late."""
 
 
 def raise_limit() -> None:

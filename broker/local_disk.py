@@ -3,8 +3,7 @@
 Files are opened when they are first used and closed again when too many are open, so that ten thousand partitions fit
 into a normal limit of descriptors. Reads are plain `pread`s into fresh memory and not memory maps: a bad sector behind
 a map kills the process with SIGBUS, behind a read it is an error that takes one partition offline. Only what is sent as
-it is may be mapped, or left to the system to send: that tells of a bad sector when it brings the pages into memory, and
-when it sends them.
+it is may be mapped: the system tells of a bad sector when it brings the pages into memory, and when it sends them.
 """
 
 from __future__ import annotations
@@ -123,12 +122,6 @@ class LocalFile:
             # The system has no such call or no memory for it, the file is shorter or cannot be read: this tells.
             return self.read(position, length_bytes)
         return memoryview(pages)[skipped_bytes:]
-
-    def send(self, descriptor: int, position: int, length_bytes: int) -> int:
-        self.used = True
-        return os.sendfile(
-            descriptor, self._descriptor if self._descriptor >= 0 else self._reopen(), position, length_bytes
-        )
 
     def truncate(self, size_bytes: int) -> None:
         descriptor = self._descriptor if self._descriptor >= 0 else self._reopen()

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from broker.connection import Connection
-from broker.direct_send import DirectSends
 from broker.file_slice import FileSlice
 from broker.handlers.api import CloseConnection
 from broker.long_polls import LongPoll, LongPolls, PendingReply, Reply
@@ -133,7 +132,6 @@ class Client:
             owner=self,
             limits=self.limits,
             pool=BufferPool(),
-            direct_sends=DirectSends(asyncio.get_running_loop(), -1),
             loop=asyncio.get_running_loop(),
         )
         self.transport.protocol = self.connection
