@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 MINIMUM_FRAME_BYTES = 8  # api key, api version, correlation id
 
+LEAST_RUN_COUNT = 4
+"""So many requests of one length must have arrived for it to be looked at whether they can be started together."""
+
 _LATER: Final = (PendingReply, asyncio.Future)
 """What comes in place of a reply that is not there yet."""
 
@@ -310,9 +313,16 @@ class Connection(asyncio.BufferedProtocol):
         in_flight = self._in_flight
         max_in_flight = self._max_in_flight
         maximum_bytes = self._maximum_frame_bytes
+        may_be_run = True
         for _ in range(max_in_flight):
             if self._is_held or len(in_flight) >= max_in_flight:
                 return True
+            if may_be_run:
+                may_be_run = self._start_run()
+                if may_be_run:
+                    if receiver.is_empty:
+                        return False
+                    continue
             try:
                 frame = receiver.take_frame(MINIMUM_FRAME_BYTES, maximum_bytes)
             except DecodeError as error:
@@ -322,6 +332,21 @@ class Connection(asyncio.BufferedProtocol):
             self._start(frame)
             if receiver.is_empty:
                 return False
+        return True
+
+    def _start_run(self) -> bool:
+        """Start several requests together, where they are alike; whether there were any. Raises CloseConnection."""
+        frames = self._receiver.equal_frames(LEAST_RUN_COUNT, MINIMUM_FRAME_BYTES, self._maximum_frame_bytes)
+        if frames is None:
+            return False
+        run = self._dispatcher.dispatch_run(frames, self)
+        if run is None:
+            return False
+        self._receiver.skip(run.requests_count * frames.frame_bytes)
+        if isinstance(run.replies, asyncio.Future):
+            self._wait_for(run.replies)
+        else:
+            self._in_flight.append(_InFlight(run.replies, is_done=True))
         return True
 
     def _may_start(self) -> bool:

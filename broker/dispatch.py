@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import structlog
 
@@ -22,13 +22,15 @@ from broker.long_polls import LongPoll, PendingReply, Reply
 from broker.quotas.client_quotas import ClientQuotas, RequestMeter
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.framing import response_frame
+from protocol.framing import EqualFrames, response_frame
 from protocol.headers import read_client_id, read_request_start, request_header_version
 from protocol.primitives import RECORDS
 from protocol.schema import DecodeError, decode, schema_of
 
 if TYPE_CHECKING:
     from broker.connection import Connection
+    from broker.handlers.produce_runs import StartedRun
+    from broker.handlers.produce_templates import ProduceTemplates
 
 log = structlog.get_logger(__name__)
 
@@ -132,6 +134,23 @@ class Dispatcher:
             name = APIS[api_key].name
             log.exception("request_failed", api=name, error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
             raise CloseConnection(f"{name} failed and could not be answered") from error
+
+    def dispatch_run(self, frames: EqualFrames, connection: Connection) -> StartedRun | None:
+        """Start several requests together, if they are alike and known; None, and nothing is done, for any others.
+
+        Raises CloseConnection.
+        """
+        templates = connection.templates.get(PRODUCE)
+        quotas = self._quotas
+        if templates is None or (quotas is not None and quotas.is_active):
+            return None
+        if read_request_start(frames.first)[0] != PRODUCE:
+            return None
+        try:
+            return cast("ProduceTemplates", templates).dispatch_run(frames)
+        except Exception as error:
+            log.exception("request_failed", api="Produce", error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
+            raise CloseConnection("Produce failed and could not be answered") from error
 
     def _remember(
         self, frame: memoryview, body_position: int, request: Any, version: int, connection: Connection

@@ -9,9 +9,11 @@ connection's own only when something in it is to stay.
 
 from __future__ import annotations
 
-from protocol.framing import LENGTH_BYTES, read_frame_length
+from protocol.framing import LENGTH_BYTES, EqualFrames, read_frame_length
 
 SMALL_CAPACITY_BYTES = 128 * 1024
+PIPELINE_CAPACITY_BYTES = 1024 * 1024
+"""For a client that sends more at once than fits into a small one: what arrives together is handled together."""
 LARGE_CAPACITY_BYTES = 4 * 1024 * 1024
 MINIMUM_READ_BYTES = 16 * 1024
 # A large buffer goes back once this many fillings in a row would have fitted into a small one.
@@ -115,6 +117,8 @@ class Receiver:
 
     def received(self, byte_count: int) -> None:
         self._end += byte_count
+        if self._end == SMALL_CAPACITY_BYTES and self._capacity_bytes == SMALL_CAPACITY_BYTES:
+            self._capacity_bytes = PIPELINE_CAPACITY_BYTES  # there is more than fits
 
     def received_frame(self, byte_count: int, minimum_bytes: int, maximum_bytes: int) -> memoryview | None:
         """As `received`, and, if there was nothing before and one whole frame has come, as `take_frame`: that is what
@@ -126,8 +130,32 @@ class Receiver:
             length = int.from_bytes(view[:LENGTH_BYTES], "big")
             if length + LENGTH_BYTES == byte_count and minimum_bytes <= length <= maximum_bytes:
                 return view[LENGTH_BYTES:byte_count]
-        self._end += byte_count
+        self.received(byte_count)
         return None
+
+    def equal_frames(self, least_count: int, minimum_bytes: int, maximum_bytes: int) -> EqualFrames | None:
+        """What has arrived, if that is so many whole frames, of which at least two have the same length; nothing is
+        consumed. From which one on they have another length is for the caller to see.
+        """
+        start, end = self._start, self._end
+        if end - start < least_count * (LENGTH_BYTES + minimum_bytes):
+            return None
+        view = self._pool.shared.view if self.buffer is None else self.buffer.view
+        length = view[start : start + LENGTH_BYTES]
+        frame_bytes = int.from_bytes(length, "big") + LENGTH_BYTES
+        following = start + frame_bytes
+        if (
+            start + least_count * frame_bytes > end
+            or view[following : following + LENGTH_BYTES] != length
+            or not minimum_bytes <= frame_bytes - LENGTH_BYTES <= maximum_bytes
+        ):
+            return None
+        return EqualFrames(view[start : end - (end - start) % frame_bytes], frame_bytes)
+
+    def skip(self, byte_count: int) -> None:
+        """Consume whole frames that have been seen in `equal_frames`."""
+        self._start += byte_count
+        self._wanted_bytes = 0
 
     def take_frame(self, minimum_bytes: int, maximum_bytes: int) -> memoryview | None:
         """Consume the next frame, without the length before it; None while it has not arrived as a whole.
@@ -208,7 +236,7 @@ class Receiver:
         start, end = self._start, self._end
         rest_bytes = end - start
         wanted_bytes = rest_bytes + self._needed_bytes()
-        if buffer.held_count == 0 and wanted_bytes <= buffer.capacity_bytes:
+        if buffer.held_count == 0 and max(wanted_bytes, self._capacity_bytes) <= buffer.capacity_bytes:
             # The halves may overlap; assignment between slices of one memoryview moves like memmove.
             buffer.view[:rest_bytes] = buffer.view[start:end]
         else:

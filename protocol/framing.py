@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.headers import (
     encode_request_header,
@@ -20,6 +20,18 @@ _REPLY_STARTS = (Struct(">ii").pack, Struct(">iix").pack)
 """By header version: a length, a correlation id and, from version 1 on, no tagged fields."""
 
 _reply_starts: dict[tuple[type[Any], int], Callable[[int, int], bytes]] = {}
+
+
+class EqualFrames(NamedTuple):
+    """Whole frames of one length, back to back; `frame_bytes` is that of each, with the length before it."""
+
+    buffer: memoryview
+    frame_bytes: int
+
+    @property
+    def first(self) -> memoryview:
+        """The first one, without its length."""
+        return self.buffer[LENGTH_BYTES : self.frame_bytes]
 
 
 def find_frame(

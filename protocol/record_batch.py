@@ -62,7 +62,8 @@ _MARKER_BATCH_LENGTH = MARKER_BYTES - LENGTH_OVERHEAD_BYTES
 _CRC = struct.Struct(">I")
 _CRC_POSITION = 17
 _NO_CRC_YET = 0
-_CHECKED_POSITION = 21
+CHECKED_POSITION: Final = 21
+"""Where what the checksum covers begins."""
 
 
 class BatchHeader(NamedTuple):
@@ -135,7 +136,7 @@ def codec_of(attributes: int) -> Codec:
     """The codec that a batch's attributes name. Raises DecodeError for one of the three numbers that name none."""
     codec = _CODECS.get(attributes & CODEC_MASK)
     if codec is None:
-        raise DecodeError(f"there is no compression codec {attributes & CODEC_MASK}", position=_CHECKED_POSITION)
+        raise DecodeError(f"there is no compression codec {attributes & CODEC_MASK}", position=CHECKED_POSITION)
     return codec
 
 
@@ -176,13 +177,17 @@ def check_crc(batch: Buffer) -> bool:
 
 def computed_crc(batch: memoryview) -> int:
     """The checksum that one batch, no more bytes and no fewer, must have."""
-    computed: int = crc32c(batch[_CHECKED_POSITION:])
+    computed: int = crc32c(batch[CHECKED_POSITION:])
     return computed
 
 
 def patched_prefix(*, base_offset: int, batch_length: int, partition_leader_epoch: int) -> bytes:
     """The first 16 bytes of a batch as a leader stores it; `batch[PREFIX_BYTES:]` follows as it is, without a copy."""
     return _PREFIX.pack(base_offset, batch_length, partition_leader_epoch)
+
+
+put_prefix = _PREFIX.pack_into
+"""The same, written over those bytes of a batch: `put_prefix(buffer, position, base_offset, batch_length, epoch)`."""
 
 
 def rewritten_header(

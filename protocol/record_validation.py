@@ -226,6 +226,42 @@ def _check_record_headers(content: Buffer, position: int, end: int) -> None:
         raise DecodeError("a record is not as long as it says", position=end)
 
 
+class UniformRecords:
+    """How the records lie in batches that are built alike: block by block, equally long in each.
+
+    misses_key: whether one of them has no key.
+    """
+
+    __slots__ = ("_blocks", "_size_bytes", "misses_key")
+
+    def __init__(self, blocks: tuple[tuple[int, _Table], ...], size_bytes: int) -> None:
+        self._blocks = blocks
+        self._size_bytes = size_bytes
+        self.misses_key = any(table.misses_key for _, table in blocks)
+
+    def are_in(self, content: bytes) -> bool:
+        """Whether the decompressed records section of another batch is such records and nothing else."""
+        for position, table in self._blocks:
+            if not _are_rows(content, position, table):
+                return False
+        return len(content) == self._size_bytes
+
+
+def uniform_records(content: Buffer, count: int) -> UniformRecords | None:
+    """How the records of a section lie; None where they are not equally long. Raises DecodeError as `check_records`."""
+    check_records(content, count)
+    blocks = []
+    position = 0
+    for first_of_block in range(0, count, RECORDS_PER_BLOCK):
+        offsets = _offset_varints(first_of_block, min(RECORDS_PER_BLOCK, count - first_of_block))
+        table = _known_tables.get((content[position], content[position + 1], *offsets))
+        if table is None or not _are_rows(content, position, table):
+            return None
+        blocks.append((position, table))
+        position += table.size_bytes
+    return UniformRecords(tuple(blocks), position)
+
+
 class _Table(NamedTuple):
     """How the records of a block lie that are equally long: like the rows of a table.
 

@@ -13,7 +13,7 @@ the versions with tagged fields (9 and later). Who adds authorization has to ask
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from broker.handlers.produce import (
     resolve,
     tell_refusal,
 )
+from broker.handlers.produce_runs import REQUEST_END, StartedRun, run_of_requests
 from broker.handlers.produce_verification import (
     FIRST_VERSION_OF_TRANSACTION_VERSION_2,
     NOT_CONFIRMED,
@@ -39,8 +40,8 @@ from broker.handlers.produce_verification import (
 )
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
-from protocol.framing import LENGTH_BYTES, response_frame
-from protocol.headers import REQUEST_START_BYTES
+from protocol.framing import LENGTH_BYTES, EqualFrames, response_frame
+from protocol.headers import REQUEST_START_BYTES, read_request_start
 from protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -55,15 +56,13 @@ if TYPE_CHECKING:
     from broker.handlers.api import Services
     from broker.log.partition_log import PartitionLog
     from broker.log.verification import VerificationGuard
-    from broker.long_polls import Reply
+    from broker.long_polls import Frame, Reply
 
 FIRST_FLEXIBLE_VERSION = 9
 MAXIMUM_COUNT = 128
 """Partitions of one connection that are remembered; requests for others are decoded."""
 
 _NO_RECORDS = b"\x01"
-_REQUEST_END = bytes(3)
-"""No tagged fields: of the partition, of the topic, of the request."""
 _ANSWER = Struct(">hqqq")
 """Error code, base offset, log append time and log start offset: what changes in a reply, in one piece."""
 _MARKED_ANSWER = (0x0123, 0x456789ABCDEF0123, 0x456789ABCDEF0124, 0x456789ABCDEF0125)
@@ -105,6 +104,16 @@ class _Template:
         self.reply_start, _, self.reply_end = reply[REQUEST_START_BYTES:].partition(marked)
         self.reply_struct = Struct(f">ii{len(self.reply_start)}shqqq{len(self.reply_end)}s")
         self.reply_size_bytes = self.reply_struct.size - LENGTH_BYTES
+
+    def replies(self, correlation_ids: Sequence[int], base_offsets: range) -> Frame:
+        """The replies to requests whose batches were appended together, as one chunk."""
+        pack, size_bytes, start, end = self.reply_struct.pack, self.reply_size_bytes, self.reply_start, self.reply_end
+        log_start_offset = self.log.log_start_offset
+        replies = [
+            pack(size_bytes, correlation_id, start, 0, base_offset, -1, log_start_offset, end)
+            for correlation_id, base_offset in zip(correlation_ids, base_offsets, strict=True)
+        ]
+        return (b"".join(replies),)
 
     def reply(self, correlation_id: int, answer: PartitionProduceResponse) -> list[Buffer]:
         topic = TopicProduceResponse(self.topic_response.name, self.topic_response.topic_id, [answer])
@@ -159,7 +168,7 @@ class ProduceTemplates:
         # Requests are read from left to right: where this frame is, up to its batch, what the request would be written
         # as, then in all frames that begin alike a batch follows at the same place.
         records, partition.records = partition.records, b""
-        before = encode(request, version)[: -len(_NO_RECORDS + _REQUEST_END)]
+        before = encode(request, version)[: -len(_NO_RECORDS + REQUEST_END)]
         partition.records = records
         head_end = body_position + len(before)
         if frame[body_position:head_end] != before:
@@ -174,26 +183,12 @@ class ProduceTemplates:
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
-        if version != self._version:
+        known = self._known(frame, version)
+        if known is None:
             return None
-        for head_end, templates in self._templates.items():  # the one that is left is where the head ends
-            template = templates.get(bytes(frame[REQUEST_START_BYTES:head_end]))
-            if template is not None:
-                break
-        else:
-            return None
-        try:
-            length, position = read_unsigned_varint(frame, head_end)
-        except (IndexError, MalformedError):
-            return None
-        end = position + length - 1
-        if frame[end:] != _REQUEST_END:
-            return None
-        records = frame[position:end]
-        if template.log.is_offline:  # it has failed, or has gone: with its topic, or to another node
-            del templates[bytes(frame[REQUEST_START_BYTES:head_end])]
-            return None
-        header = read_batch(records, template.version)
+        template, start, end = known
+        records = frame[start:end]
+        header = read_batch(records, version)
         if isinstance(header, Refusal):
             return None
         is_transactional = bool(header.attributes & TRANSACTIONAL_BIT)
@@ -217,6 +212,61 @@ class ProduceTemplates:
             return reply
         started = eager.start(self._when_durable(template, durable_offset, reply, correlation_id), self._loop)
         return started.result if isinstance(started, eager.Finished) else started
+
+    def dispatch_run(self, frames: EqualFrames) -> StartedRun | None:
+        """Start as many requests from the first on as are known and can be appended together; None, and nothing is
+        done, where that is not even two.
+        """
+        first = frames.first
+        _, version, _ = read_request_start(first)
+        known = self._known(first, version)
+        if known is None:
+            return None
+        template, start, end = known
+        header = read_batch(first[start:end], version)
+        if isinstance(header, Refusal) or header.producer_id in self._services.produce_verifications:
+            return None
+        if bool(header.attributes & TRANSACTIONAL_BIT) is (template.transactional_id is None):
+            return None
+        run = run_of_requests(frames, start, end)
+        if run is None:
+            return None
+        log = template.log
+        try:
+            appended = log.append_run(run.batches, header, now_ms=self._services.clock.now_ms())
+        except StorageError as error:
+            return StartedRun(run.batches.batches_count, self._lost_run(template, run.correlation_ids, error))
+        if appended is None:
+            return None
+        count, end_offset = appended.batches_count, appended.end_offset
+        correlation_ids = run.correlation_ids[:count]
+        replies = template.replies(correlation_ids, appended.base_offsets)
+        if end_offset <= log.high_watermark:
+            return StartedRun(count, replies)
+        started = eager.start(self._run_when_durable(template, end_offset, replies, correlation_ids), self._loop)
+        return StartedRun(count, started.result if isinstance(started, eager.Finished) else started)
+
+    def _known(self, frame: memoryview, version: int) -> tuple[_Template, int, int] | None:
+        """The template of a request, and where its batch begins and ends."""
+        if version != self._version:
+            return None
+        for head_end, templates in self._templates.items():  # the one that is left is where the head ends
+            template = templates.get(bytes(frame[REQUEST_START_BYTES:head_end]))
+            if template is not None:
+                break
+        else:
+            return None
+        try:
+            length, start = read_unsigned_varint(frame, head_end)
+        except (IndexError, MalformedError):
+            return None
+        end = start + length - 1
+        if frame[end:] != REQUEST_END:
+            return None
+        if template.log.offline_reason is not None:  # it has failed, or has gone: with its topic, or to another node
+            del templates[bytes(frame[REQUEST_START_BYTES:head_end])]
+            return None
+        return template, start, end
 
     def _append(
         self,
@@ -296,7 +346,19 @@ class ProduceTemplates:
             return self._lost(template, correlation_id, error)
         return reply
 
-    def _lost(self, template: _Template, correlation_id: int, error: StorageError) -> Reply:
+    async def _run_when_durable(
+        self, template: _Template, end_offset: int, replies: Frame, correlation_ids: Sequence[int]
+    ) -> Reply:
+        try:
+            await template.log.flushed(end_offset)
+        except StorageError as error:
+            return self._lost_run(template, correlation_ids, error)
+        return replies
+
+    def _lost_run(self, template: _Template, correlation_ids: Sequence[int], error: StorageError) -> Frame:
+        return [chunk for correlation_id in correlation_ids for chunk in self._lost(template, correlation_id, error)]
+
+    def _lost(self, template: _Template, correlation_id: int, error: StorageError) -> list[Buffer]:
         code = error_of_lost_log(self._services.topics, template.topic_partition, template.log)
         answer = refused(template.topic_partition.partition, code, str(error))
         return template.reply(correlation_id, answer)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
 ENTRY_BYTES = 8
 
@@ -60,6 +61,11 @@ class OffsetIndex:
         """Add a batch: its last offset relative to the base offset, and its position; both above all before."""
         self.last_offsets.append(last_offset)
         self.positions.append(position)
+
+    def extend(self, last_offsets: Iterable[int], positions: Iterable[int]) -> None:
+        """Add several batches, in their order."""
+        self.last_offsets.extend(last_offsets)
+        self.positions.extend(positions)
 
     def position_before(self, offset: int) -> int:
         """The position of a batch at or before the one that holds `offset` (relative): where a search starts."""

@@ -21,6 +21,7 @@ from broker.log.producer_state import CompletedTransaction, Duplicate
 from broker.log.results import (
     AbortedTransaction,
     ActiveProducer,
+    AppendedRun,
     AppendOrigin,
     AppendResult,
     EpochEndOffset,
@@ -30,11 +31,13 @@ from broker.log.results import (
     RecordError,
     TimestampedOffset,
 )
+from broker.log.run_preparation import form_for, prepare_run
 from broker.log.segment import EMPTY, Segment
 from broker.log.segment_files import CorruptTransactionIndexError
 from broker.log.swept_log import SweptLog
 from broker.log.transaction_index import TransactionIndexEntry
 from broker.log.verification import VerificationGuard
+from protocol.batch_run import BatchForm, BatchRun
 from protocol.errors import ErrorCode
 from protocol.record import PlainRecord
 from protocol.record_batch import (
@@ -71,6 +74,7 @@ class PartitionLog(SweptLog):
     observer: MarkerObserver | None = None
     _damages: frozenset[str] = frozenset()  # that have been told
     _rules: AppendRules | None = None
+    _form: BatchForm | None = None  # of the run that was appended last, for the next is mostly like it
 
     # Append
 
@@ -137,6 +141,51 @@ class PartitionLog(SweptLog):
             header.max_timestamp_ms if rules.uses_log_append_time else -1,
             self.log_start_offset,
         )
+
+    def append_run(self, run: BatchRun, header: BatchHeader, *, now_ms: int) -> AppendedRun | None:
+        """Append several batches of a client with one write, as `append` would one after the other, without a guard.
+
+        run:    v2 batches of one size; where offset and leader epoch are in them, it is overwritten.
+        header: of the first one.
+        As many from the first on are appended as need no closer look; None, and nothing is done, where there are none:
+        they are for `append`, which also tells what is wrong with one. Durable only after `flushed`.
+        Raises StorageError; none of them is then in the log.
+        """
+        rules = self._append_rules()
+        form = self._form = form_for(run, header, self._form, rules, now_ms)
+        if form is None:
+            return None
+        prepared = prepare_run(run, header, form, rules, now_ms)
+        if prepared is None:
+            return None
+        run = prepared.run
+        times_ms = prepared.max_timestamps_ms
+        is_of_producer = header.producer_id >= 0
+        if is_of_producer and not self._producers.may_append_run(header):
+            return None
+        appended = AppendedRun(run.batches_count, self.log_end_offset, form.records_count)
+        active = self.segments.active
+        size_bytes = run.batches_count * run.size_bytes
+        if not active.has_room_for_run(
+            run.batches_count, size_bytes, appended.end_offset - 1, max(times_ms), rules.segment_limits
+        ):
+            return None
+        form.place(run, base_offset=appended.base_offset, partition_leader_epoch=self.leader_epoch)
+        batches = run.batches()
+        try:
+            active.append_run(batches, appended.base_offsets, times_ms)
+        except StorageError as error:
+            self.give_up(error)
+            raise
+        self._written(appended.end_offset - 1)
+        if is_of_producer:
+            for batch, base_offset in zip(batches, appended.base_offsets, strict=True):
+                one = read_header(batch)
+                self._producers.apply_data_batch(
+                    one, base_offset=base_offset, max_timestamp_ms=one.max_timestamp_ms, now_ms=now_ms
+                )
+        self._appended(rules)
+        return appended
 
     def append_records(
         self,
@@ -290,6 +339,9 @@ class PartitionLog(SweptLog):
         except StorageError as error:
             self.give_up(error)
             raise
+        self._written(last_offset)
+
+    def _written(self, last_offset: int) -> None:
         if self.leader_epoch > self._epochs.latest:
             self._epochs.assign(self.leader_epoch, self.log_end_offset)
         self.log_end_offset = last_offset + 1

@@ -194,6 +194,16 @@ class ProducerState:
             return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE
 
+    def may_append_run(self, header: BatchHeader) -> bool:
+        """Whether batches of a client that follow each other in sequence may be appended together, without a guard.
+
+        header: of the first one; the others are of the same producer, epoch and attributes.
+        """
+        return (
+            self.verifications.get(header.producer_id) is None
+            and self.check_data_batch(header, origin=AppendOrigin.CLIENT) is ErrorCode.NONE
+        )
+
     def _is_in_sequence(self, header: BatchHeader, entry: ProducerEntry) -> bool:
         base_sequence = header.base_sequence
         verification = self.verifications.get(header.producer_id)

@@ -52,6 +52,22 @@ class AppendResult(NamedTuple):
     message: str | None = None
 
 
+class AppendedRun(NamedTuple):
+    """Batches that were appended together: how many, and the offset of the first; each has `records_count` records."""
+
+    batches_count: int
+    base_offset: int
+    records_count: int
+
+    @property
+    def base_offsets(self) -> range:
+        return range(self.base_offset, self.end_offset, self.records_count)
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.batches_count * self.records_count
+
+
 class AbortedTransaction(NamedTuple):
     """An aborted transaction whose records a read_committed consumer must leave out, from `first_offset` to its
     marker."""

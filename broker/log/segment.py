@@ -7,6 +7,7 @@ Source: Kafka's LogSegment.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import structlog
@@ -75,6 +76,19 @@ class Segment(SegmentFiles):
         self._last_batch_offset, self._last_batch_position = self.next_offset, position
         self.next_offset = last_offset + 1
 
+    def append_run(self, batches: Sequence[memoryview], base_offsets: range, max_timestamps_ms: Sequence[int]) -> None:
+        """Write equally long batches of as many records each, at least one, at the end. As `append`."""
+        file = self.log
+        position = file.size_bytes
+        file.append(*batches)
+        self.was_changed = True
+        if not position:
+            self._first_timestamp_ms = max_timestamps_ms[0]
+        self._index_run(position, len(batches[0]), base_offsets, max_timestamps_ms)
+        last_batch = base_offsets[-1]
+        self._last_batch_offset, self._last_batch_position = last_batch, file.size_bytes - len(batches[-1])
+        self.next_offset = last_batch + base_offsets.step
+
     def has_room_for(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, limits: SegmentLimits) -> bool:
         """Whether a batch fits: by size, by the offsets that an index entry can tell, by room in the index, by age.
 
@@ -95,6 +109,16 @@ class Segment(SegmentFiles):
             first_timestamp_ms = self.first_timestamp_ms
         return (
             first_timestamp_ms is None or max_timestamp_ms < 0 or max_timestamp_ms - first_timestamp_ms <= limits.age_ms
+        )
+
+    def has_room_for_run(
+        self, count: int, size_bytes: int, last_offset: int, max_timestamp_ms: int, limits: SegmentLimits
+    ) -> bool:
+        """Whether `count` batches fit one after the other, of so many bytes together; an empty segment takes none."""
+        return (
+            self.log.size_bytes > 0
+            and self.has_room_for(size_bytes, last_offset, max_timestamp_ms, limits)
+            and len(self.offset_index.positions) + count <= limits.index_entries_count
         )
 
     # Read

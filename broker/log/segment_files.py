@@ -7,6 +7,8 @@ Source: Kafka's LogSegment.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
 from broker.disk import Disk, LogFile
@@ -216,6 +218,41 @@ class SegmentFiles:
         assert self._max_timestamp_ms is not None
         time_index.append(self._max_timestamp_ms, self._offset_of_max_timestamp - base_offset)
         self._bytes_since_index_entry = 0
+
+    def _index_run(
+        self, position: int, batch_bytes: int, base_offsets: range, max_timestamps_ms: Sequence[int]
+    ) -> None:
+        """Take in equally long batches of as many records each, that begin at `position`, as one after the other."""
+        count = len(max_timestamps_ms)
+        interval_bytes, since_bytes = self._index_interval_bytes, self._bytes_since_index_entry
+        first = 0 if since_bytes > interval_bytes else (interval_bytes - since_bytes) // batch_bytes + 1
+        indexed = range(first, count, interval_bytes // batch_bytes + 1)
+        delta = base_offsets.step - 1 - self.base_offset  # from a batch's first offset to its last, relative
+        self._raise_timestamps(indexed, base_offsets, max_timestamps_ms)
+        if not indexed:
+            self._bytes_since_index_entry = since_bytes + count * batch_bytes
+            return
+        self.indexes_used = True
+        self.offset_index.extend(
+            [base_offsets[index] + delta for index in indexed], [position + index * batch_bytes for index in indexed]
+        )
+        self._bytes_since_index_entry = (count - indexed[-1]) * batch_bytes
+
+    def _raise_timestamps(self, indexed: range, base_offsets: range, max_timestamps_ms: Sequence[int]) -> None:
+        time_index = self.time_index
+        greatest_ms = self.max_timestamp_ms
+        if max(max_timestamps_ms) <= greatest_ms:
+            if indexed:
+                time_index.append(greatest_ms, self._offset_of_max_timestamp - self.base_offset)
+            return
+        delta = base_offsets.step - 1
+        for index, timestamp_ms in enumerate(max_timestamps_ms):
+            if timestamp_ms > greatest_ms:
+                greatest_ms = timestamp_ms
+                self._offset_of_max_timestamp = base_offsets[index] + delta
+            if index in indexed:
+                time_index.append(greatest_ms, self._offset_of_max_timestamp - self.base_offset)
+        self._max_timestamp_ms = greatest_ms
 
     def index_scanned(self, position: int, last_offset: int, size_bytes: int, max_timestamp_ms: int) -> None:
         """Take in a batch that the log file holds, the next in order."""

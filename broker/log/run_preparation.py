@@ -1,0 +1,67 @@
+"""Several batches of one producer that are to be appended with one write: which of them need no closer look.
+
+What `batch_preparation` asks of each batch is asked of all of them together. Where it cannot be told of all that they
+are right, and that the log takes them as they are, the run ends before the first one in doubt: that one goes the way of
+a single batch, which finds out what is to be said of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.log.append_rules import AppendRules
+from broker.log.batch_preparation import prepare_client_batch
+from broker.log.results import AppendResult
+from protocol.batch_run import BatchForm, BatchRun, RunColumns, form_of
+from protocol.record_batch import BatchHeader
+from protocol.record_validation import NO_LIMIT_MS
+
+
+class PreparedRun(NamedTuple):
+    """Batches that may be written as soon as they have their offsets and their producer is found to be in sequence.
+
+    header:  of the first one.
+    columns: of these batches, and perhaps of more that lie behind them.
+    """
+
+    run: BatchRun
+    form: BatchForm
+    header: BatchHeader
+    columns: RunColumns
+
+    @property
+    def max_timestamps_ms(self) -> tuple[int, ...]:
+        return self.columns.max_timestamps_ms[: self.run.batches_count]
+
+
+def form_for(
+    run: BatchRun, header: BatchHeader, known: BatchForm | None, rules: AppendRules, now_ms: int
+) -> BatchForm | None:
+    """The form of the first batch of a run: the known one, or one that is found out; None where it has none."""
+    first = run.first_batch
+    if known is not None and known.is_of(first):
+        return known
+    if isinstance(prepare_client_batch(first, header, rules, now_ms), AppendResult):
+        return None
+    return form_of(first, header)
+
+
+def prepare_run(
+    run: BatchRun, header: BatchHeader, form: BatchForm, rules: AppendRules, now_ms: int
+) -> PreparedRun | None:
+    """As many batches from the first on as are in no doubt; None where that is not even one."""
+    record_rules = rules.record_rules
+    if (
+        form.size_bytes > rules.largest_batch_bytes
+        or rules.codec
+        or rules.uses_log_append_time
+        or (form.misses_key and record_rules.requires_keys)
+        or record_rules.timestamp_before_max_ms != NO_LIMIT_MS
+    ):
+        return None
+    columns = form.read(run)
+    times_ms = columns.max_timestamps_ms
+    if not times_ms or max(times_ms) > now_ms + record_rules.timestamp_after_max_ms:
+        return None
+    count = columns.in_sequence_count(form.records_count)
+    return PreparedRun(run if count == run.batches_count else run.shortened(count), form, header, columns)

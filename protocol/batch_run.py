@@ -1,0 +1,179 @@
+"""Batches at equal distances in one buffer that are built alike, looked at column by column and not one by one.
+
+A producer whose records are equally long sends equally long batches. What those have in common is compared for all of
+them at once: the header but for checksum, times and the place in the producer's sequence, and how the records lie
+inside. Nothing is taken on trust that is looked at in a single batch: every checksum is computed, and every record's
+length and offset compared. A batch that is not like the first ends what can be looked at in this way.
+Source: Kafka's DefaultRecordBatch for the layout, and LogValidator for what is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from struct import Struct
+from typing import Final, NamedTuple, TypeVar
+
+from crc32c import crc32c
+
+from protocol.primitives import DecodeError
+from protocol.record_batch import (
+    CHECKED_POSITION,
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    put_prefix,
+)
+from protocol.record_validation import UniformRecords, uniform_records
+from protocol.sequence import MAXIMUM_SEQUENCE
+
+_COLUMNS: Final = "17sI6sqqqhii"
+"""A header: all before the checksum, the checksum, attributes and last offset delta, then field by field."""
+_MIDDLE_POSITION: Final = 21
+_MIDDLE_END: Final = 27
+
+_Value = TypeVar("_Value")
+
+
+class BatchRun(NamedTuple):
+    """Batches of `size_bytes` each, the first at `first_position` of a buffer, one in every `distance_bytes` of it."""
+
+    buffer: memoryview
+    distance_bytes: int
+    first_position: int
+    size_bytes: int
+
+    @property
+    def batches_count(self) -> int:
+        return len(self.buffer) // self.distance_bytes
+
+    def places(self) -> Iterator[tuple[int, int]]:
+        """Where each begins, and where it ends."""
+        first, distance, limit = self.first_position, self.distance_bytes, len(self.buffer)
+        return zip(range(first, limit, distance), range(first + self.size_bytes, limit + 1, distance), strict=True)
+
+    @property
+    def first_batch(self) -> memoryview:
+        return self.buffer[self.first_position : self.first_position + self.size_bytes]
+
+    def batches(self) -> list[memoryview]:
+        buffer = self.buffer
+        return [buffer[start:end] for start, end in self.places()]
+
+    def shortened(self, count: int) -> BatchRun:
+        """The first `count` of them."""
+        return self._replace(buffer=self.buffer[: count * self.distance_bytes])
+
+
+class RunColumns(NamedTuple):
+    """Of the batches at the beginning of a run that are right, what differs from one to the next."""
+
+    max_timestamps_ms: tuple[int, ...]
+    producer_ids: tuple[int, ...]
+    producer_epochs: tuple[int, ...]
+    base_sequences: tuple[int, ...]
+
+    def in_sequence_count(self, records_count: int) -> int:
+        """How many from the first on are of one producer and epoch, or of none, and follow each other in sequence."""
+        producer_id = self.producer_ids[0]
+        count = count_alike(self.producer_ids, producer_id)
+        if producer_id < 0:
+            return count
+        count = min(count, count_alike(self.producer_epochs, self.producer_epochs[0]))
+        first = self.base_sequences[0]
+        if not 0 <= first <= MAXIMUM_SEQUENCE - count * records_count:
+            return 1  # one that begins anew at 0 is looked at by itself
+        expected = tuple(range(first, first + count * records_count, records_count))
+        return count_equal(self.base_sequences[:count], expected)
+
+
+class BatchForm:
+    """What batches that are built alike have in common.
+
+    misses_key: whether one of the records has no key.
+    """
+
+    __slots__ = ("_middle", "_records", "_start", "attributes", "batch_length", "records_count", "size_bytes")
+
+    def __init__(self, batch: memoryview, header: BatchHeader, records: UniformRecords) -> None:
+        self.size_bytes = len(batch)
+        self.batch_length = header.batch_length
+        self.attributes = header.attributes
+        self.records_count = header.records_count
+        self._start = bytes(batch[:17])
+        self._middle = bytes(batch[_MIDDLE_POSITION:_MIDDLE_END])
+        self._records = records
+
+    @property
+    def misses_key(self) -> bool:
+        return self._records.misses_key
+
+    def is_of(self, batch: memoryview) -> bool:
+        """Whether the header of a batch is of this form."""
+        return (
+            len(batch) == self.size_bytes
+            and batch[: len(self._start)] == self._start
+            and batch[_MIDDLE_POSITION:_MIDDLE_END] == self._middle
+        )
+
+    def read(self, run: BatchRun) -> RunColumns:
+        """The columns of those batches from the first on that have this form and are right; perhaps of none."""
+        distance = run.distance_bytes
+        columns = zip(*_columns(distance, run.first_position).iter_unpack(run.buffer), strict=True)
+        starts, crcs, middles, _, times_ms, producer_ids, epochs, sequences, counts = columns
+        count = min(
+            count_alike(starts, self._start),
+            count_alike(middles, self._middle),
+            count_alike(counts, self.records_count),
+        )
+        buffer = run.buffer
+        places = list(run.shortened(count).places())
+        checked = [buffer[start + CHECKED_POSITION : end] for start, end in places]
+        count = count_equal(crcs[:count], tuple(map(crc32c, checked)))
+        are_in = self._records.are_in
+        for index, (start, end) in enumerate(places[:count]):
+            if not are_in(bytes(buffer[start + HEADER_BYTES : end])):
+                count = index
+                break
+        if count == len(crcs):
+            return RunColumns(times_ms, producer_ids, epochs, sequences)
+        return RunColumns(times_ms[:count], producer_ids[:count], epochs[:count], sequences[:count])
+
+    def place(self, run: BatchRun, *, base_offset: int, partition_leader_epoch: int) -> None:
+        """Write the offsets that a leader gives into the batches, where they lie."""
+        buffer, length = run.buffer, self.batch_length
+        offset = base_offset
+        for position in range(run.first_position, len(buffer), run.distance_bytes):
+            put_prefix(buffer, position, offset, length, partition_leader_epoch)
+            offset += self.records_count
+
+
+def form_of(batch: memoryview, header: BatchHeader) -> BatchForm | None:
+    """The form of a batch that is right in itself; None where others like it have to be looked at one by one."""
+    if header.attributes & (CODEC_MASK | LOG_APPEND_TIME_BIT):
+        return None
+    try:
+        records = uniform_records(batch[HEADER_BYTES:], header.records_count)
+    except DecodeError:
+        return None
+    return None if records is None else BatchForm(batch, header, records)
+
+
+@lru_cache(maxsize=64)
+def _columns(distance_bytes: int, first_position: int) -> Struct:
+    rest_bytes = distance_bytes - first_position - HEADER_BYTES
+    return Struct(f">{first_position}x{_COLUMNS}{rest_bytes}x")
+
+
+def count_alike(column: tuple[_Value, ...], value: _Value) -> int:
+    """How many from the first on are of this value."""
+    count = len(column)
+    return count if column.count(value) == count else count_equal(column, (value,) * count)
+
+
+def count_equal(column: tuple[_Value, ...], other: tuple[_Value, ...]) -> int:
+    """How many from the first on are the same in two columns of one length."""
+    if column == other:
+        return len(column)
+    return next(index for index, (one, another) in enumerate(zip(column, other, strict=True)) if one != another)
