@@ -313,16 +313,19 @@ class Connection(asyncio.BufferedProtocol):
         in_flight = self._in_flight
         max_in_flight = self._max_in_flight
         maximum_bytes = self._maximum_frame_bytes
+        started_count = 0
         may_be_run = True
-        for _ in range(max_in_flight):
+        while started_count < max_in_flight:
             if self._is_held or len(in_flight) >= max_in_flight:
                 return True
             if may_be_run:
-                may_be_run = self._start_run()
-                if may_be_run:
+                run_count = self._start_run(max_in_flight - started_count)
+                if run_count:
+                    started_count += run_count
                     if receiver.is_empty:
                         return False
                     continue
+                may_be_run = False
             try:
                 frame = receiver.take_frame(MINIMUM_FRAME_BYTES, maximum_bytes)
             except DecodeError as error:
@@ -330,24 +333,29 @@ class Connection(asyncio.BufferedProtocol):
             if frame is None:
                 return False
             self._start(frame)
+            started_count += 1
             if receiver.is_empty:
                 return False
         return True
 
-    def _start_run(self) -> bool:
-        """Start several requests together, where they are alike; whether there were any. Raises CloseConnection."""
-        frames = self._receiver.equal_frames(LEAST_RUN_COUNT, MINIMUM_FRAME_BYTES, self._maximum_frame_bytes)
+    def _start_run(self, most_count: int) -> int:
+        """Start several requests together, where they are alike; how many. They are in flight as one.
+
+        Raises CloseConnection.
+        """
+        receiver = self._receiver
+        frames = receiver.equal_frames(LEAST_RUN_COUNT, most_count, MINIMUM_FRAME_BYTES, self._maximum_frame_bytes)
         if frames is None:
-            return False
+            return 0
         run = self._dispatcher.dispatch_run(frames, self)
         if run is None:
-            return False
-        self._receiver.skip(run.requests_count * frames.frame_bytes)
+            return 0
+        receiver.skip(run.requests_count * frames.frame_bytes)
         if isinstance(run.replies, asyncio.Future):
             self._wait_for(run.replies)
         else:
             self._in_flight.append(_InFlight(run.replies, is_done=True))
-        return True
+        return run.requests_count
 
     def _may_start(self) -> bool:
         return not self._is_held and len(self._in_flight) < self._max_in_flight

@@ -133,9 +133,11 @@ class Receiver:
         self.received(byte_count)
         return None
 
-    def equal_frames(self, least_count: int, minimum_bytes: int, maximum_bytes: int) -> EqualFrames | None:
-        """What has arrived, if that is so many whole frames, of which at least two have the same length; nothing is
-        consumed. From which one on they have another length is for the caller to see.
+    def equal_frames(
+        self, least_count: int, most_count: int, minimum_bytes: int, maximum_bytes: int
+    ) -> EqualFrames | None:
+        """What has arrived, if it is enough for so many frames like the first, and the second is as long; at most
+        `most_count` of them. From which one on they have another length is for the caller to see. Nothing is consumed.
         """
         start, end = self._start, self._end
         if end - start < least_count * (LENGTH_BYTES + minimum_bytes):
@@ -150,7 +152,8 @@ class Receiver:
             or not minimum_bytes <= frame_bytes - LENGTH_BYTES <= maximum_bytes
         ):
             return None
-        return EqualFrames(view[start : end - (end - start) % frame_bytes], frame_bytes)
+        count = min(most_count, (end - start) // frame_bytes)
+        return EqualFrames(view[start : start + count * frame_bytes], frame_bytes)
 
     def skip(self, byte_count: int) -> None:
         """Consume whole frames that have been seen in `equal_frames`."""

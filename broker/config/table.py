@@ -146,8 +146,8 @@ class ConnectionSettings:
     fencepost_connection_max_in_flight: int = declare(
         INT,
         128,
-        "How many requests of one connection may be unanswered. At the bound the broker stops reading from it "
-        "until replies have left.",
+        "How many requests of one connection may be unanswered; Produce requests that are appended together count as "
+        "one. At the bound the broker stops reading from it until replies have left.",
         at_least(1),
     )
     fencepost_connection_write_buffer_bytes: int = declare(

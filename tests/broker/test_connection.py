@@ -16,6 +16,7 @@ from broker.file_slice import FileSlice
 from broker.handlers.api import CloseConnection
 from broker.long_polls import LongPoll, LongPolls, PendingReply, Reply
 from broker.receive_buffer import BufferPool
+from protocol.framing import EqualFrames
 from tests.simulation import loop as virtual_time
 from tests.support.counted_file import CountedFile
 
@@ -143,6 +144,9 @@ class Client:
         if isinstance(outcome, asyncio.Future):
             connection.keep_frame_until(outcome)
         return outcome
+
+    def dispatch_run(self, frames: EqualFrames, connection: Connection) -> None:
+        """None of them are known: each is dispatched by itself."""
 
     def wait_without_a_task(self) -> Poll:
         """Requests from now on wait for the returned poll."""

@@ -22,6 +22,7 @@ NO_HANDLERS = {
     "offset_commit_templates",
     "partition_lookup",
     "produce_templates",
+    "produce_runs",
     "produce_verification",
     "request_shapes",
     "request_templates",
