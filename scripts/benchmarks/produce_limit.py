@@ -116,8 +116,6 @@ FIGURES = (
         is_headline=True,
         targets=(Target("broker against limit", 0.8, is_lower_bound=True),),
         in_the_way="what the limit leaves out is checks of the request, the batch and its records, the producer's "
-        "state, the indexes, the order of replies: about 1,300 bytecode instructions for each batch, however small. "
-        "The limit needs 10 to 15 µs for one of 16 KB, nearly all of them the system's; a quarter on top of that would "
-        "be some 150 instructions of Python. That is out of its reach.",
+        "state, the indexes, the order of replies. For requests that arrive together that is done together.",
     ),
 )
