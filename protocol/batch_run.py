@@ -82,8 +82,10 @@ class RunColumns(NamedTuple):
             return count
         count = min(count, count_alike(self.producer_epochs, self.producer_epochs[0]))
         first = self.base_sequences[0]
-        if not 0 <= first <= MAXIMUM_SEQUENCE - count * records_count:
-            return 1  # one that begins anew at 0 is looked at by itself
+        if first < 0:
+            return 0
+        if first > MAXIMUM_SEQUENCE - count * records_count:
+            return 1  # where sequences begin anew at 0, each is looked at by itself
         expected = tuple(range(first, first + count * records_count, records_count))
         return count_equal(self.base_sequences[:count], expected)
 

@@ -155,11 +155,10 @@ class PartitionLog(SweptLog):
         form = self._form = form_for(run, header, self._form, rules, now_ms)
         if form is None:
             return None
-        prepared = prepare_run(run, header, form, rules, now_ms)
+        prepared = prepare_run(run, form, rules, now_ms)
         if prepared is None:
             return None
-        run = prepared.run
-        times_ms = prepared.max_timestamps_ms
+        run, times_ms = prepared
         is_of_producer = header.producer_id >= 0
         if is_of_producer and not self._producers.may_append_run(header):
             return None

@@ -12,26 +12,16 @@ from typing import NamedTuple
 from broker.log.append_rules import AppendRules
 from broker.log.batch_preparation import prepare_client_batch
 from broker.log.results import AppendResult
-from protocol.batch_run import BatchForm, BatchRun, RunColumns, form_of
+from protocol.batch_run import BatchForm, BatchRun, form_of
 from protocol.record_batch import BatchHeader
 from protocol.record_validation import NO_LIMIT_MS
 
 
 class PreparedRun(NamedTuple):
-    """Batches that may be written as soon as they have their offsets and their producer is found to be in sequence.
-
-    header:  of the first one.
-    columns: of these batches, and perhaps of more that lie behind them.
-    """
+    """Batches that may be written as soon as their producer is found to be in sequence and they have their offsets."""
 
     run: BatchRun
-    form: BatchForm
-    header: BatchHeader
-    columns: RunColumns
-
-    @property
-    def max_timestamps_ms(self) -> tuple[int, ...]:
-        return self.columns.max_timestamps_ms[: self.run.batches_count]
+    max_timestamps_ms: tuple[int, ...]
 
 
 def form_for(
@@ -46,9 +36,7 @@ def form_for(
     return form_of(first, header)
 
 
-def prepare_run(
-    run: BatchRun, header: BatchHeader, form: BatchForm, rules: AppendRules, now_ms: int
-) -> PreparedRun | None:
+def prepare_run(run: BatchRun, form: BatchForm, rules: AppendRules, now_ms: int) -> PreparedRun | None:
     """As many batches from the first on as are in no doubt; None where that is not even one."""
     record_rules = rules.record_rules
     if (
@@ -64,4 +52,4 @@ def prepare_run(
     if not times_ms or max(times_ms) > now_ms + record_rules.timestamp_after_max_ms:
         return None
     count = columns.in_sequence_count(form.records_count)
-    return PreparedRun(run if count == run.batches_count else run.shortened(count), form, header, columns)
+    return PreparedRun(run.shortened(count), times_ms[:count]) if count else None
