@@ -180,7 +180,8 @@ async def _send_slowly(broker: BrokerProcess) -> None:
 
 
 def test_large_replies_to_clients_that_do_not_read_take_little_memory_and_are_whole(broker: BrokerProcess) -> None:
-    batch = bytes(build_batch([Record(0, 0, None, b"v" * 900_000)]))
+    now_ms = time.time_ns() // 1_000_000  # retention deletes what is older, also while it is being sent
+    batch = bytes(build_batch([Record(0, now_ms, None, b"v" * 900_000)]))
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(WireConnection(broker.host, broker.port)) for _ in range(30)]
         writer = connections[0]
