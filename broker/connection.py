@@ -15,14 +15,16 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from broker.begun_reply import BegunReply
 from broker.disk import StorageError
-from broker.file_slice import FileSlice, sendable
+from broker.file_slice import FileSlice
 from broker.handlers.api import CloseConnection
 from broker.long_polls import Frame, PendingReply, Reply
 from broker.receive_buffer import Receiver
 from protocol.primitives import Buffer, DecodeError
 
 if TYPE_CHECKING:
+    from broker.direct_send import DirectSend, DirectSends
     from broker.dispatch import Dispatcher
     from broker.handlers.request_templates import RequestTemplates
     from broker.receive_buffer import BufferPool
@@ -89,6 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         owner: ConnectionOwner,
         limits: ConnectionLimits,
         pool: BufferPool,
+        direct_sends: DirectSends,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.connection_id = connection_id
@@ -104,6 +107,9 @@ class Connection(asyncio.BufferedProtocol):
         self._receiver = Receiver(pool)
         self._transport: asyncio.Transport | None = None
         self._descriptor = -1
+        self._direct_sends = direct_sends
+        self._direct_send: DirectSend | None = None  # what is on its way of a reply, where the transport has no part
+        self._may_send_directly = False
         self._in_flight: deque[_InFlight] = deque()
         self._max_in_flight = limits.fencepost_connection_max_in_flight
         self._maximum_frame_bytes = limits.socket_request_max_bytes
@@ -187,6 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         if peer:
             self.client_host, self.client_port = peer[0], peer[1]
         self._descriptor = _descriptor_of(transport)
+        self._may_send_directly = self._descriptor >= 0 and _is_on_this_machine(transport)
         self.last_activity_s = self._loop.time()
         transport.set_write_buffer_limits(high=self._limits.fencepost_connection_write_buffer_bytes)
         if not self._owner.connection_opened(self):
@@ -241,6 +248,7 @@ class Connection(asyncio.BufferedProtocol):
             self._unmute_timer = None
         self._receiver.close()
         self._begun = None
+        self._end_direct_send()
         self._in_flight.clear()
         callbacks, self._close_callbacks = self._close_callbacks, {}
         for callback in callbacks:
@@ -483,9 +491,45 @@ class Connection(asyncio.BufferedProtocol):
         """Hand chunks to the transport; where some lie in a file, no more than the client takes."""
         for chunk in chunks:
             if type(chunk) is FileSlice:
-                self._go_on(transport, sendable(chunks))
+                self._begin(transport, BegunReply(chunks))
                 return
         transport.writelines(chunks)
+
+    def _begin(self, transport: asyncio.Transport, reply: BegunReply) -> None:
+        """Begin to send a reply of which parts lie in files."""
+        self._begun = reply.portions()
+        if self._may_send_directly and not transport.get_write_buffer_size():
+            self._direct_send = self._direct_sends.begin(reply, self._descriptor, self._send_more_directly)
+            if self._direct_send is not None and not self._go_on_directly(self._direct_send):
+                self.pause_writing()
+                return
+        if self._begun is not None:
+            self._go_on(transport, self._begun)
+
+    def _go_on_directly(self, direct_send: DirectSend) -> bool:
+        """Whether there is nothing to wait for: the whole reply is sent, or the rest of it is for the transport."""
+        try:
+            if not direct_send.go_on():
+                return False
+            self._begun = None
+        except OSError:
+            self._may_send_directly = False  # the transport finds out why
+        self._end_direct_send()
+        return True
+
+    def _send_more_directly(self) -> None:
+        direct_send, transport = self._direct_send, self._transport
+        if direct_send is None or transport is None or transport.is_closing():
+            self._end_direct_send()
+        elif self._go_on_directly(direct_send):
+            self.resume_writing()
+        else:
+            self.last_activity_s = self._loop.time()
+
+    def _end_direct_send(self) -> None:
+        if self._direct_send is not None:
+            self._direct_send.close()
+            self._direct_send = None
 
     def _go_on(self, transport: asyncio.Transport, begun: Iterator[list[Buffer]]) -> bool:
         """Send portions until the client takes no more, and leave the rest in `_begun`; whether there is none."""
@@ -522,8 +566,13 @@ class Connection(asyncio.BufferedProtocol):
         else:
             transport.resume_reading()
 
+    def _unsent_bytes(self, transport: asyncio.Transport) -> int:
+        return transport.get_write_buffer_size() + (
+            len(self._direct_send.reply) if self._direct_send is not None else 0
+        )
+
     def _watch_for_stall(self, transport: asyncio.Transport) -> None:
-        self._stalled_bytes = transport.get_write_buffer_size()
+        self._stalled_bytes = self._unsent_bytes(transport)
         delay_s = self._limits.fencepost_connection_write_stall_ms / 1000
         self._stall_timer = self._loop.call_later(delay_s, self._check_stall)
 
@@ -534,7 +583,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
-        if transport.get_write_buffer_size() < self._stalled_bytes:
+        if self._unsent_bytes(transport) < self._stalled_bytes:
             self._watch_for_stall(transport)
             return
         self._owner.connection_refused(self, "the client does not read its replies")
@@ -556,3 +605,9 @@ def _descriptor_of(transport: asyncio.Transport) -> int:
     if connected is None or transport.get_extra_info("sslcontext") is not None:
         return -1
     return cast("int", connected.fileno())
+
+
+def _is_on_this_machine(transport: asyncio.Transport) -> bool:
+    """Whether a client is at the address that it came to: what is sent to it does not leave the machine."""
+    here, there = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+    return bool(here and there and here[0] == there[0])

@@ -45,6 +45,7 @@ class Descriptors:
     connection_limit: how many connections there may be.
     file_limit:       how many files may be kept open now.
     on_fewer_files:   called when that has become less.
+    open_file_count:  how many files are kept open now, as whoever opens them knows.
     """
 
     def __init__(self, limit: int) -> None:
@@ -56,6 +57,7 @@ class Descriptors:
         self.connection_count = 0
         self.file_limit = self._most_files
         self.on_fewer_files: Callable[[], None] | None = None
+        self.open_file_count: Callable[[], int] = int
 
     def connected(self, connection_count: int) -> None:
         """So many connections are open now."""
@@ -65,6 +67,8 @@ class Descriptors:
         if self.file_limit < file_limit_before and self.on_fewer_files is not None:
             self.on_fewer_files()
 
-    def has_room_for_each_connection(self, open_file_count: int) -> bool:
-        """Whether each connection could have a second descriptor, for a while."""
-        return 2 * self.connection_count + open_file_count < self._for_both
+    @property
+    def has_room_for_each_connection(self) -> bool:
+        """Whether each connection could have a second descriptor, for as long as a reply of it is on its way: a map of
+        the file that it is sent from, or the socket's own, where the system sends it."""
+        return 2 * self.connection_count + self.open_file_count() < self._for_both

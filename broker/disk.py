@@ -83,6 +83,13 @@ class LogFile(Protocol):
         """
         ...
 
+    def send(self, descriptor: int, position: int, length_bytes: int) -> int:
+        """Have the system send bytes of the file to a socket; how many it took, 0 where the file ends.
+
+        Raises OSError: BlockingIOError where the socket is full, whatever else the file or the socket had.
+        """
+        ...
+
     def truncate(self, size_bytes: int) -> None: ...
 
     def close(self) -> None: ...

@@ -30,6 +30,23 @@ class FileSlice:
     def __len__(self) -> int:
         return self._length_bytes
 
+    def behind(self, skipped_bytes: int) -> FileSlice:
+        """The rest of it."""
+        rest = FileSlice(self._file, self._position + skipped_bytes, self._length_bytes - skipped_bytes)
+        rest.failed = self.failed
+        return rest
+
+    def send(self, descriptor: int) -> int:
+        """Have the system send its first bytes to a socket; how many that took, one or more.
+
+        Raises BlockingIOError for a socket that is full, another OSError where anything else is in the way: `pieces`
+        tells whether it is the file.
+        """
+        sent_bytes = self._file.send(descriptor, self._position, self._length_bytes)
+        if not sent_bytes:
+            raise self._ended(self._position)
+        return sent_bytes
+
     def pieces(self) -> Iterator[memoryview]:
         """Its bytes, in pieces of at most PIECE_BYTES, each read when it is asked for, and only to be sent.
 
@@ -40,13 +57,17 @@ class FileSlice:
             try:
                 piece = self._file.read_to_send(position, min(PIECE_BYTES, end - position))
                 if not piece:
-                    raise StorageError(f"{self._file.path} ends at byte {position}, before byte {end}")
+                    raise self._ended(position)
             except StorageError as error:
                 if self.failed is not None:
                     self.failed(error)
                 raise
             position += len(piece)
             yield piece
+
+    def _ended(self, position: int) -> StorageError:
+        end = self._position + self._length_bytes
+        return StorageError(f"{self._file.path} ends at byte {position}, before byte {end}")
 
 
 def sendable(reply: Sequence[Buffer | FileSlice]) -> Iterator[list[Buffer]]:

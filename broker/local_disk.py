@@ -3,7 +3,8 @@
 Files are opened when they are first used and closed again when too many are open, so that ten thousand partitions fit
 into a normal limit of descriptors. Reads are plain `pread`s into fresh memory and not memory maps: a bad sector behind
 a map kills the process with SIGBUS, behind a read it is an error that takes one partition offline. Only what is sent as
-it is may be mapped: the system tells of a bad sector when it brings the pages into memory, and when it sends them.
+it is may be mapped, or left to the system to send: that tells of a bad sector when it brings the pages into memory, and
+when it sends them.
 """
 
 from __future__ import annotations
@@ -123,6 +124,12 @@ class LocalFile:
             return self.read(position, length_bytes)
         return memoryview(pages)[skipped_bytes:]
 
+    def send(self, descriptor: int, position: int, length_bytes: int) -> int:
+        self.used = True
+        return os.sendfile(
+            descriptor, self._descriptor if self._descriptor >= 0 else self._reopen(), position, length_bytes
+        )
+
     def truncate(self, size_bytes: int) -> None:
         descriptor = self._descriptor if self._descriptor >= 0 else self._reopen()
         try:
@@ -194,6 +201,7 @@ class LocalDisk:
         self._descriptors = descriptors or Descriptors(descriptor_limit())
         self._descriptors.on_fewer_files = self._keep_within_limit
         self._open_files: deque[LocalFile] = deque()
+        self._descriptors.open_file_count = self._open_files.__len__
         self._locks: dict[str, int] = {}
         self._sync_threads = SyncThreads()
         self._syncing_count = 0  # files that are kept open for it
@@ -240,7 +248,7 @@ class LocalDisk:
     @property
     def may_map(self) -> bool:
         """Whether there are descriptors for maps, each of which has one for as long as it is being sent."""
-        return self._descriptors.has_room_for_each_connection(len(self._open_files))
+        return self._descriptors.has_room_for_each_connection
 
     def _keep_within_limit(self, new_file: LocalFile | None = None) -> None:
         self._release_until(self._descriptors.file_limit, new_file)

@@ -17,6 +17,7 @@ from broker.broker_configs import BrokerConfigs
 from broker.clock import Clock, SystemClock
 from broker.config import DynamicLayers, Endpoint, Listener, Settings, parse_listeners
 from broker.descriptors import Descriptors, descriptor_limit
+from broker.direct_send import DirectSends
 from broker.disk import Disk, StorageError, remedy
 from broker.dispatch import Dispatcher
 from broker.features import TRANSACTION_VERSION, Features
@@ -231,6 +232,7 @@ class Node:
 
         loop = asyncio.get_running_loop()
         connection_quotas = ConnectionQuotas(settings, client_quotas, clock, self._descriptors)
+        direct_sends = DirectSends(loop, self._descriptors, settings.socket_send_buffer_bytes)
         connection_quotas.take_over_settings()
         broker_configs.on_changed.append(connection_quotas.take_over_settings)
         cleanup.callback(connection_quotas.close)
@@ -238,7 +240,7 @@ class Node:
             # A client is sent to the addresses of the listener that it came in by.
             seen = dataclasses.replace(services, host=bound.advertised.host, port=bound.advertised.port)
             dispatcher = Dispatcher(seen, loop=loop, quotas=client_quotas)
-            server = Server(bound, dispatcher, settings, connection_quotas, loop=loop)
+            server = Server(bound, dispatcher, settings, connection_quotas, direct_sends=direct_sends, loop=loop)
             self._servers.append(server)
             await server.start()
         cleanup.push_async_callback(self._stop_servers)

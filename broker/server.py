@@ -13,6 +13,7 @@ import structlog
 from broker.config import Endpoint, Listener, Settings
 from broker.config.listeners import ALL_INTERFACES
 from broker.connection import Connection
+from broker.direct_send import DirectSends
 from broker.dispatch import Dispatcher
 from broker.quotas.connections import ConnectionQuotas
 from broker.receive_buffer import BufferPool
@@ -143,6 +144,7 @@ class Server:
         settings: Settings,
         quotas: ConnectionQuotas,
         *,
+        direct_sends: DirectSends,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.bound = bound
@@ -151,6 +153,7 @@ class Server:
         self._quotas = quotas
         self._loop = loop
         self._pool = BufferPool()
+        self._direct_sends = direct_sends
         self._acceptor: Acceptor | None = None
         self._connections: dict[int, Connection] = {}
         self._next_connection_id = 1
@@ -200,6 +203,7 @@ class Server:
             owner=self,
             limits=self._settings,
             pool=self._pool,
+            direct_sends=self._direct_sends,
             loop=self._loop,
         )
 

@@ -149,8 +149,8 @@ FIGURES = (
         subjects=COMPARED,
         needs_launches=False,
         is_headline=True,
-        in_the_way="Kafka has the system send from the page cache, which Fencepost maps and sends: one copy more "
-        "(docs/decisions/0007 says why). With librdkafka the client's own work is most of the time.",
+        in_the_way="both have the system send from the page cache: Kafka always, Fencepost to clients on the same "
+        "machine (docs/decisions/0007 says why). With librdkafka the client's own work is most of the time.",
     ),
     Figure(
         name="throughput",

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from broker.connection import Connection
+from broker.descriptors import Descriptors
+from broker.direct_send import DirectSends
 from broker.file_slice import FileSlice
 from broker.handlers.api import CloseConnection
 from broker.long_polls import LongPoll, LongPolls, PendingReply, Reply
@@ -133,6 +135,7 @@ class Client:
             owner=self,
             limits=self.limits,
             pool=BufferPool(),
+            direct_sends=DirectSends(asyncio.get_running_loop(), Descriptors(1_024), -1),
             loop=asyncio.get_running_loop(),
         )
         self.transport.protocol = self.connection

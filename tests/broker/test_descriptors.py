@@ -35,6 +35,18 @@ def test_files_are_told_when_they_have_to_give_way() -> None:
     assert shared.file_limit == 512
 
 
+@pytest.mark.parametrize(
+    ("connection_count", "open_file_count", "has_room"), [(399, 96, True), (400, 96, False), (400, 95, True)]
+)
+def test_each_connection_could_have_a_second_descriptor_or_none_is_given(
+    connection_count: int, open_file_count: int, has_room: bool
+) -> None:
+    shared = Descriptors(1_024)
+    shared.open_file_count = lambda: open_file_count
+    shared.connected(connection_count)
+    assert shared.has_room_for_each_connection is has_room
+
+
 @pytest.mark.parametrize(("soft", "hard"), [(100, 200), (200, 200), (64, 4_096)])
 def test_the_limit_is_raised_as_far_as_the_user_is_allowed_to(soft: int, hard: int) -> None:
     program = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from broker.disk import StorageError
 
 
@@ -32,6 +34,9 @@ class CountedFile:
 
     def read_to_send(self, position: int, length_bytes: int) -> memoryview:
         return self.read(position, length_bytes)
+
+    def send(self, descriptor: int, position: int, length_bytes: int) -> int:
+        return os.write(descriptor, self.read(position, min(length_bytes, len(self.content) - position)))
 
     def truncate(self, size_bytes: int) -> None:
         self.content = self.content[:size_bytes]
