@@ -39,6 +39,7 @@ _NULL: Final = 1  # the length -1, zig-zag
 _CONTINUED_BYTES: Final = bytes(range(0x80, 0x100))  # those after which a variable-length integer goes on
 _WORTH_TRYING_COUNT: Final = 6
 _KNOWN_TABLES_COUNT: Final = 256
+_LONGEST_VARLONG_BYTES: Final = 10
 _DECOMPRESSED: Final = memoryview(mmap(-1, 4 * 1024 * 1024))
 """Where the records of the batch that is being checked are decompressed; what was never written to takes no memory."""
 _WRONG_OFFSET: Final = "a record's offset is not the one after the record before it"
@@ -328,8 +329,8 @@ def _are_rows(content: Buffer, position: int, table: _Table) -> bool:
 
 
 def _table(first_row: bytes, body: int, lowest_bytes: bytes, higher_bytes: bytes) -> _Table | None:
-    """The table that has such a first row, whose attributes are at `body`; None where the row has headers or does not
-    end where it says. Raises IndexError and DecodeError.
+    """The table that has such a first row, whose attributes are at `body`; None where the row has headers, does not
+    end where it says or has a timestamp of the greatest width. Raises IndexError and DecodeError.
     """
     timestamp = body + 1
     offset = timestamp + 1 if first_row[timestamp] < 0x80 else read_varlong(first_row, timestamp)[1]
@@ -340,7 +341,8 @@ def _table(first_row: bytes, body: int, lowest_bytes: bytes, higher_bytes: bytes
     if key_length < -1 or value_length < -1:
         raise DecodeError("a key or value has a negative length")
     if (
-        first_row[offset + 1 : key] != higher_bytes
+        offset - timestamp == _LONGEST_VARLONG_BYTES  # in other rows such a one might have more than 64 bits
+        or first_row[offset + 1 : key] != higher_bytes
         or value_end + max(value_length, 0) != len(first_row) - 1
         or first_row[-1]
     ):

@@ -209,6 +209,22 @@ def test_a_record_whose_fields_do_not_fill_it_is_refused(wrong: bytes, count: in
         check_records(section(*bodies), count)
 
 
+@pytest.mark.parametrize("count", [5, 8, 64, 130])
+def test_a_timestamp_of_more_than_64_bits_is_refused_wherever_it_is(count: int) -> None:
+    widest, too_wide = b"\xff" * 9 + b"\x01", b"\xff" * 9 + b"\x03"
+
+    def with_timestamps(*timestamps: bytes) -> bytes:
+        bodies = [b"\0" + one + varint(offset) + b"\x01\x02v\0" for offset, one in enumerate(timestamps)]
+        return section(*bodies)
+
+    check_records(with_timestamps(*[widest] * count), count)
+    for wrong in (0, 1, count - 1):
+        timestamps = [widest] * count
+        timestamps[wrong] = too_wide
+        with pytest.raises(DecodeError, match="64 bits"):
+            check_records(with_timestamps(*timestamps), count)
+
+
 def test_equally_long_records_of_which_one_is_malformed_are_refused() -> None:
     for column in range(len(section(body(0)))):
         content = bytearray(section(*(body(index, key=b"k", timestamp_delta=100 + index) for index in range(60))))
