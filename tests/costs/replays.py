@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, cast
 
@@ -48,6 +48,7 @@ WIDE_TOPIC = "wide"
 WIDE_PARTITIONS_COUNT = 100
 RECORDS_PER_BATCH = 16
 RECORD_BYTES = 1_000
+TOGETHER_COUNT = 16
 NOW_MS = 1_800_000_000_000
 WARM_UP_COUNT = 20
 COUNTED_COUNT = 10
@@ -154,6 +155,19 @@ class Client:
         assert len(reply) == 4 + int.from_bytes(reply[:4], "big"), "there is no reply"
         return reply_to(request, version, reply)
 
+    async def call_together(self, requests: Sequence[Any], version: int, counts: Counts | None = None) -> list[Any]:
+        """The replies to requests that arrive together, in as few readings as there is room for; all are counted."""
+        frames = [request_frame(index, "costs", request, version) for index, request in enumerate(requests)]
+        self._transport.written.clear()
+        with nullcontext() if counts is None else counting(counts):
+            self._receive(b"".join(frames))
+            for _ in range(IDLE_TURNS_COUNT):
+                await asyncio.sleep(0)
+        return [
+            reply_to(request, version, reply)
+            for request, reply in zip(requests, frames_of(bytes(self._transport.written)), strict=True)
+        ]
+
     async def call_while_waiting(
         self, other: Client, waiting: Any, request: Any, version: int, counts: Counts | None = None
     ) -> tuple[Any, Any]:
@@ -183,6 +197,13 @@ class Client:
             room[: len(arrived)] = arrived
             self._connection.buffer_updated(len(arrived))
             position += len(arrived)
+
+
+def frames_of(content: bytes) -> Iterator[bytes]:
+    while content:
+        end = 4 + int.from_bytes(content[:4], "big")
+        yield content[:end]
+        content = content[end:]
 
 
 def reply_to(request: Any, version: int, frame: bytes) -> Any:
@@ -227,6 +248,18 @@ async def produce(client: Client) -> Counts:
 
     async def once(counts: Counts | None) -> None:
         insist(await client.call(request, 12, counts))
+
+    return await repeated(once)
+
+
+async def produce_together(client: Client) -> Counts:
+    """Batches of a producer that does not wait for replies."""
+    insist(await client.call(produce_request({0: batch()}), 12))
+    requests = [produce_request({0: batch()})] * TOGETHER_COUNT
+
+    async def once(counts: Counts | None) -> None:
+        for reply in await client.call_together(requests, 12, counts):
+            insist(reply)
 
     return await repeated(once)
 
@@ -435,6 +468,7 @@ def insist(reply: Any) -> None:
 
 REPLAYS: dict[str, Replay] = {
     "produce": produce,
+    "produce, 16 that arrive together": produce_together,
     "produce, idempotent": produce_idempotent,
     "fetch": fetch,
     "fetch that waits for a produce": fetch_that_waits,
