@@ -322,18 +322,21 @@ class Connection(asyncio.BufferedProtocol):
         max_in_flight = self._max_in_flight
         maximum_bytes = self._maximum_frame_bytes
         started_count = 0
+        look_count = max_in_flight
         may_be_run = True
         while started_count < max_in_flight:
             if self._is_held or len(in_flight) >= max_in_flight:
                 return True
             if may_be_run:
-                run_count = self._start_run(max_in_flight - started_count)
+                run_count = self._start_run(min(look_count, max_in_flight - started_count))
+                # Where runs are short, the same frames are not looked at again and again.
+                look_count = 2 * run_count
+                may_be_run = run_count >= LEAST_RUN_COUNT
                 if run_count:
                     started_count += run_count
                     if receiver.is_empty:
                         return False
                     continue
-                may_be_run = False
             try:
                 frame = receiver.take_frame(MINIMUM_FRAME_BYTES, maximum_bytes)
             except DecodeError as error:

@@ -67,7 +67,7 @@ class BatchRun(NamedTuple):
 
 
 class RunColumns(NamedTuple):
-    """Of the batches at the beginning of a run that are right, what differs from one to the next."""
+    """Of batches that have one form, what differs from one to the next."""
 
     max_timestamps_ms: tuple[int, ...]
     producer_ids: tuple[int, ...]
@@ -75,7 +75,10 @@ class RunColumns(NamedTuple):
     base_sequences: tuple[int, ...]
 
     def in_sequence_count(self, records_count: int) -> int:
-        """How many from the first on are of one producer and epoch, or of none, and follow each other in sequence."""
+        """How many from the first on are of one producer and epoch, or of none, and follow each other in sequence; none
+        where a producer has no sequence."""
+        if not self.producer_ids:
+            return 0
         producer_id = self.producer_ids[0]
         count = count_alike(self.producer_ids, producer_id)
         if producer_id < 0:
@@ -88,6 +91,10 @@ class RunColumns(NamedTuple):
             return 1  # where sequences begin anew at 0, each is looked at by itself
         expected = tuple(range(first, first + count * records_count, records_count))
         return count_equal(self.base_sequences[:count], expected)
+
+    def shortened(self, count: int) -> RunColumns:
+        """Those of the first `count` batches."""
+        return self if count == len(self.producer_ids) else RunColumns._make(column[:count] for column in self)
 
 
 class BatchForm:
@@ -120,7 +127,9 @@ class BatchForm:
         )
 
     def read(self, run: BatchRun) -> RunColumns:
-        """The columns of those batches from the first on that have this form and are right; perhaps of none."""
+        """The columns of those batches from the first on that have this form, follow each other in sequence and are
+        right; perhaps of none. What is behind costs little: it may be looked at again and again.
+        """
         distance = run.distance_bytes
         columns = zip(*_columns(distance, run.first_position).iter_unpack(run.buffer), strict=True)
         starts, crcs, middles, _, times_ms, producer_ids, epochs, sequences, counts = columns
@@ -129,6 +138,8 @@ class BatchForm:
             count_alike(middles, self._middle),
             count_alike(counts, self.records_count),
         )
+        found = RunColumns(times_ms, producer_ids, epochs, sequences).shortened(count)
+        count = found.in_sequence_count(self.records_count)
         buffer = run.buffer
         places = list(run.shortened(count).places())
         checked = [buffer[start + CHECKED_POSITION : end] for start, end in places]
@@ -138,9 +149,7 @@ class BatchForm:
             if not are_in(bytes(buffer[start + HEADER_BYTES : end])):
                 count = index
                 break
-        if count == len(crcs):
-            return RunColumns(times_ms, producer_ids, epochs, sequences)
-        return RunColumns(times_ms[:count], producer_ids[:count], epochs[:count], sequences[:count])
+        return found.shortened(count)
 
     def place(self, run: BatchRun, *, base_offset: int, partition_leader_epoch: int) -> None:
         """Write the offsets that a leader gives into the batches, where they lie."""

@@ -226,7 +226,8 @@ class ProduceTemplates:
         header = read_batch(first[start:end], version)
         if isinstance(header, Refusal) or header.producer_id in self._services.produce_verifications:
             return None
-        if bool(header.attributes & TRANSACTIONAL_BIT) is (template.transactional_id is None):
+        is_transactional = bool(header.attributes & TRANSACTIONAL_BIT)
+        if is_transactional is (template.transactional_id is None) or (is_transactional and header.producer_id < 0):
             return None
         run = run_of_requests(frames, start, end)
         if run is None:
@@ -235,7 +236,7 @@ class ProduceTemplates:
         try:
             appended = log.append_run(run.batches, header, now_ms=self._services.clock.now_ms())
         except StorageError as error:
-            return StartedRun(run.batches.batches_count, self._lost_run(template, run.correlation_ids, error))
+            return StartedRun(1, self._lost(template, run.correlation_ids[0], error))  # the others find the log offline
         if appended is None:
             return None
         count, end_offset = appended.batches_count, appended.end_offset

@@ -152,6 +152,9 @@ class PartitionLog(SweptLog):
         Raises StorageError; none of them is then in the log.
         """
         rules = self._append_rules()
+        is_of_producer = header.producer_id >= 0
+        if is_of_producer and not self._producers.may_append_run(header):
+            return None
         form = self._form = form_for(run, header, self._form, rules, now_ms)
         if form is None:
             return None
@@ -159,19 +162,16 @@ class PartitionLog(SweptLog):
         if prepared is None:
             return None
         run, times_ms = prepared
-        is_of_producer = header.producer_id >= 0
-        if is_of_producer and not self._producers.may_append_run(header):
-            return None
         appended = AppendedRun(run.batches_count, self.log_end_offset, form.records_count)
         active = self.segments.active
         size_bytes = run.batches_count * run.size_bytes
-        if not active.has_room_for_run(
-            run.batches_count, size_bytes, appended.end_offset - 1, max(times_ms), rules.segment_limits
-        ):
-            return None
-        form.place(run, base_offset=appended.base_offset, partition_leader_epoch=self.leader_epoch)
         batches = run.batches()
         try:
+            if not active.has_room_for_run(
+                run.batches_count, size_bytes, appended.end_offset - 1, max(times_ms), rules.segment_limits
+            ):
+                return None
+            form.place(run, base_offset=appended.base_offset, partition_leader_epoch=self.leader_epoch)
             active.append_run(batches, appended.base_offsets, times_ms)
         except StorageError as error:
             self.give_up(error)

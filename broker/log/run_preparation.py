@@ -18,7 +18,7 @@ from protocol.record_validation import NO_LIMIT_MS
 
 
 class PreparedRun(NamedTuple):
-    """Batches that may be written as soon as their producer is found to be in sequence and they have their offsets."""
+    """Batches that may be written as soon as they have their offsets."""
 
     run: BatchRun
     max_timestamps_ms: tuple[int, ...]
@@ -47,9 +47,7 @@ def prepare_run(run: BatchRun, form: BatchForm, rules: AppendRules, now_ms: int)
         or record_rules.timestamp_before_max_ms != NO_LIMIT_MS
     ):
         return None
-    columns = form.read(run)
-    times_ms = columns.max_timestamps_ms
+    times_ms = form.read(run).max_timestamps_ms
     if not times_ms or max(times_ms) > now_ms + record_rules.timestamp_after_max_ms:
         return None
-    count = columns.in_sequence_count(form.records_count)
-    return PreparedRun(run.shortened(count), times_ms[:count]) if count else None
+    return PreparedRun(run.shortened(len(times_ms)), times_ms)
