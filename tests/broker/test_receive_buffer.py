@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.receive_buffer import LARGE_CAPACITY_BYTES, SMALL_CAPACITY_BYTES, BufferPool, ReceiveBuffer, Receiver
+from broker.receive_buffer import (
+    LARGE_CAPACITY_BYTES,
+    PIPELINE_CAPACITY_BYTES,
+    SHRINK_AFTER_SMALL_ROUNDS,
+    SMALL_CAPACITY_BYTES,
+    BufferPool,
+    ReceiveBuffer,
+    Receiver,
+)
 
 
 def fill(receiver: Receiver, content: bytes) -> int:
@@ -220,3 +228,194 @@ def test_the_pool_keeps_no_more_than_its_limit_and_no_giants() -> None:
     roomy = BufferPool(limit_bytes=1 << 40)
     roomy.retire(roomy.take(LARGE_CAPACITY_BYTES + 1))
     assert roomy.free_bytes == 0
+
+
+# Frames of one length that have arrived together
+
+
+def equal_count(receiver: Receiver, least_count: int = 2, most_count: int = 100) -> int | None:
+    found = receiver.equal_frames(least_count, most_count, 8, 1_000)
+    return None if found is None else len(found.buffer) // found.frame_bytes
+
+
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [
+        (frame(1, 50) * 5, 5),
+        (frame(1, 50) * 5 + frame(1, 50)[:-1], 5),
+        (frame(1, 50) * 5 + b"\0", 5),
+        (frame(1, 8) * 5, 5),
+        (frame(1, 1_000) * 5, 5),
+        (frame(1, 50) * 3, 3),
+        (frame(1, 50) * 3 + frame(2, 60) * 2, 5),
+        (frame(1, 50) * 2 + frame(2, 40), None),
+        (frame(1, 50) * 2, None),
+        (frame(1, 50) * 2 + frame(1, 50)[:-1], None),
+        (frame(1, 50) + frame(2, 51) + frame(1, 50) * 5, None),
+        (frame(1, 7) * 5, None),
+        (frame(1, 1_001) * 5, None),
+        (frame(1, 0) * 20, None),
+        (b"\xff" * 500, None),
+        (b"\x7f" + b"\xff" * 500, None),
+        (b"\0\0", None),
+        (b"", None),
+    ],
+    ids=[
+        "five",
+        "a part of another",
+        "a part of another length",
+        "as short as may be",
+        "as long as may be",
+        "as many as are asked for",
+        "room for more of the first",
+        "not enough for more of the first",
+        "too few",
+        "too few whole ones",
+        "the second is longer",
+        "too short",
+        "too long",
+        "empty ones",
+        "negative lengths",
+        "endless lengths",
+        "no length",
+        "nothing",
+    ],
+)
+def test_equal_frames_are_seen_if_there_are_enough(content: bytes, count: int | None) -> None:
+    receiver = Receiver(BufferPool())
+    if content:
+        feed(receiver, content)
+    assert equal_count(receiver, least_count=3) == count
+    assert equal_count(receiver, least_count=3) == count, "nothing was consumed"
+    assert receiver.is_empty is (content == b"")
+    if count is not None:
+        found = receiver.equal_frames(3, 100, 8, 1_000)
+        assert found is not None
+        assert found.buffer == content[: count * found.frame_bytes]
+        assert found.first == content[4 : found.frame_bytes]
+
+
+@pytest.mark.parametrize("most_count", [1, 2, 4, 5, 6])
+def test_no_more_equal_frames_are_seen_than_are_asked_for(most_count: int) -> None:
+    receiver = Receiver(BufferPool())
+    feed(receiver, frame(1, 50) * 5)
+    assert equal_count(receiver, most_count=most_count) == min(most_count, 5)
+
+
+@given(
+    counts=st.lists(st.integers(0, 8), min_size=1, max_size=8),
+    lengths=st.lists(st.integers(8, 60), min_size=8, max_size=8),
+    piece_bytes=st.integers(1, 2_000),
+    skipped=st.lists(st.integers(0, 8), min_size=1, max_size=5),
+    first_bytes=st.sampled_from((8, SMALL_CAPACITY_BYTES - 200, 3 * SMALL_CAPACITY_BYTES)),
+)
+def test_skipped_frames_are_consumed_and_those_behind_them_come_whole(
+    counts: list[int], lengths: list[int], piece_bytes: int, skipped: list[int], first_bytes: int
+) -> None:
+    frames = [frame(250, first_bytes)]
+    for index, count in enumerate(counts):
+        frames += [frame(index, lengths[index])] * count
+    stream = b"".join(frames)
+    receiver = Receiver(BufferPool())
+    taken: list[bytes] = []
+    position = turn = 0
+    while position < len(stream):
+        until = position + (first_bytes if position < first_bytes else piece_bytes)
+        position += feed(receiver, stream[position:until])
+        while True:
+            turn += 1
+            found = receiver.equal_frames(2, 100, 8, 2**31 - 1)
+            count = skipped[turn % len(skipped)]
+            if found is not None and 0 < count <= len(found.buffer) // found.frame_bytes:
+                alike = [
+                    bytes(found.buffer[at : at + found.frame_bytes])
+                    for at in range(0, len(found.buffer), found.frame_bytes)
+                ]
+                count = min(count, next((at for at, one in enumerate(alike) if one[:4] != alike[0][:4]), len(alike)))
+                taken += alike[:count]
+                receiver.skip(count * found.frame_bytes)
+                continue
+            one = receiver.take_frame(8, 2**31 - 1)
+            if one is None:
+                break
+            taken.append(len(one).to_bytes(4, "big") + one)
+        receiver.rest()
+    assert taken == frames
+    assert receiver.is_empty
+    assert receiver.buffer is None
+
+
+def burst(receiver: Receiver, content: bytes) -> list[int]:
+    """Take a burst as a connection does; how much arrived each time."""
+    readings = []
+    position = 0
+    while position < len(content):
+        readings.append(feed(receiver, content[position:]))
+        position += readings[-1]
+        read_frames(receiver)
+        receiver.rest()
+    return readings
+
+
+def test_a_client_that_sends_more_at_once_than_fits_gets_a_larger_buffer_for_the_next_time() -> None:
+    pool = BufferPool()
+    receiver = Receiver(pool)
+    content = frame(1, 16_000) * 40
+    assert burst(receiver, content)[0] == SMALL_CAPACITY_BYTES
+    assert burst(receiver, content) == [len(content)]
+    assert receiver.buffer is None, "between bursts it has none"
+    assert len(receiver.writable()) == PIPELINE_CAPACITY_BYTES
+    receiver.rest()
+
+
+def test_a_burst_that_just_does_not_fill_the_shared_buffer_needs_no_larger_one() -> None:
+    pool = BufferPool()
+    receiver = Receiver(pool)
+    content = frame(1, 16_380) * 8
+    assert len(content) == SMALL_CAPACITY_BYTES
+    for _ in range(3):
+        assert burst(receiver, content[16_384:]) == [7 * 16_384]
+    assert len(receiver.writable()) == SMALL_CAPACITY_BYTES
+    burst(receiver, content)
+    assert len(receiver.writable()) == PIPELINE_CAPACITY_BYTES
+    receiver.rest()
+
+
+def test_the_larger_buffer_goes_back_after_small_bursts() -> None:
+    pool = BufferPool()
+    receiver = Receiver(pool)
+    burst(receiver, frame(1, 16_000) * 40)
+    for _ in range(SHRINK_AFTER_SMALL_ROUNDS):
+        assert len(receiver.writable()) == PIPELINE_CAPACITY_BYTES
+        burst(receiver, frame(2, 1_000) * 5)
+    assert receiver.writable() is pool.shared.view
+    assert pool.free_bytes >= PIPELINE_CAPACITY_BYTES
+
+
+def test_a_large_burst_in_between_keeps_the_larger_buffer() -> None:
+    receiver = Receiver(BufferPool())
+    for _ in range(5):
+        burst(receiver, frame(1, 16_000) * 40)
+        for _ in range(SHRINK_AFTER_SMALL_ROUNDS - 1):
+            burst(receiver, frame(2, 1_000) * 5)
+    assert len(receiver.writable()) == PIPELINE_CAPACITY_BYTES
+    receiver.rest()
+
+
+def test_a_small_buffer_with_a_held_frame_makes_place_for_a_larger_one() -> None:
+    pool = BufferPool()
+    receiver = Receiver(pool)
+    content = frame(1, 16_000) * 9
+    arrived = feed(receiver, content)
+    assert arrived == SMALL_CAPACITY_BYTES
+    first, *_ = read_frames(receiver)
+    buffer = receiver.hold()
+    receiver.rest()
+    assert len(receiver.writable()) > SMALL_CAPACITY_BYTES
+    feed(receiver, content[arrived:])
+    assert len(read_frames(receiver)) == 1
+    receiver.rest()
+    assert first == content[4:16_004]
+    receiver.release(buffer)
+    assert receiver.buffer is None
+    assert pool.free_bytes == SMALL_CAPACITY_BYTES + PIPELINE_CAPACITY_BYTES
