@@ -24,6 +24,7 @@ from broker.file_slice import FileSlice
 from broker.local_disk import LocalDisk
 from broker.long_polls import LongPolls
 from broker.receive_buffer import BufferPool
+from protocol.framing import EqualFrames
 from protocol.primitives import Buffer
 from tests.broker.test_connection import Limits
 
@@ -52,6 +53,9 @@ class Server:
 
     def dispatch(self, frame: memoryview, connection: Connection) -> Chunks:
         return next(self._replies)
+
+    def dispatch_run(self, frames: EqualFrames, connection: Connection) -> None:
+        """Each request has a reply of its own."""
 
     def connection_opened(self, connection: Connection) -> bool:
         self.connections.append(connection)

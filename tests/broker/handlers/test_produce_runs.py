@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from broker.connection import LEAST_RUN_COUNT, Connection
+from broker.descriptors import Descriptors
+from broker.direct_send import DirectSends
 from broker.disk import StorageError
 from broker.dispatch import Dispatcher
 from broker.handlers.produce_runs import StartedRun
@@ -138,6 +140,7 @@ class Client:
             owner=self,
             limits=self.broker.services.settings,
             pool=self.pool,
+            direct_sends=DirectSends(asyncio.get_running_loop(), Descriptors(1_024), -1),
             loop=asyncio.get_running_loop(),
         )
         self.transport = PlayedTransport(self.connection)
