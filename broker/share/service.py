@@ -41,6 +41,11 @@ log = structlog.get_logger(__name__)
 UNKNOWN_LAG = -1
 
 
+def _as_int64(number: int) -> int:
+    """As Java's long has it, which wraps around: who moves a group may name any offset."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
 class ClientConnection(Protocol):
     """What a session ends with."""
 
@@ -250,7 +255,7 @@ class ShareService:
         if state.start_offset != UNKNOWN_OFFSET and state.delivery_complete_count != UNKNOWN_COUNT:
             if partition_log is None:
                 return ShareOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            lag = partition_log.high_watermark - state.start_offset - state.delivery_complete_count
+            lag = _as_int64(partition_log.high_watermark - state.start_offset - state.delivery_complete_count)
         return ShareOffset(state.start_offset, state.leader_epoch, lag)
 
     async def alter_offsets(

@@ -99,6 +99,13 @@ async def test_a_group_that_does_not_exist_can_be_moved(broker: ShareBroker) -> 
     assert await offsets(broker) == {"orders-0": (7, 3)}
 
 
+async def test_a_lag_that_no_number_of_the_protocol_can_tell_wraps_around_as_in_kafka(broker: ShareBroker) -> None:
+    lowest = -(2**63)
+    await broker.join("a", ["orders"], group_id="other")
+    assert (await alter(broker, lowest)).error_code == ErrorCode.NONE
+    assert await offsets(broker) == {"orders-0": (lowest, lowest + 10)}
+
+
 async def test_an_empty_group_forgets_topics(broker: ShareBroker) -> None:
     topics = [DeleteShareGroupOffsetsRequestTopic("orders"), DeleteShareGroupOffsetsRequestTopic("missing")]
     request = DeleteShareGroupOffsetsRequest(group_id="g", topics=topics)
