@@ -1,6 +1,6 @@
 """The libraries of `fencepost serve`, imported without what they import beside and a broker never uses.
 
-That is 8 MB of an idle broker, and much of the time of its start.
+That is 9 MB of an idle broker, and much of the time of its start.
 """
 
 from __future__ import annotations
@@ -9,31 +9,76 @@ import importlib
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.machinery import PathFinder
-from types import ModuleType
+from types import FunctionType, GeneratorType, MethodType, ModuleType
+from typing import Any
 
 from protocol.deferred import deferred
+
+_CO_COROUTINE = 0x80
+"""Of a function's code. Source: `inspect`."""
 
 
 def import_libraries() -> None:
     """Import them before anybody else does. One that has been imported already stays as it is."""
-    if "asyncio" not in sys.modules and "uvloop" not in sys.modules:
-        _import_asyncio_without_openssl()
+    with _in_place_of({"inspect": _deferred_inspect(), "subprocess": _deferred_subprocess()}):
+        importlib.import_module("dataclasses")
+        if "asyncio" not in sys.modules and "uvloop" not in sys.modules:
+            _import_asyncio_without_openssl()
     if "structlog" not in sys.modules:
         _import_structlog_alone()
     if "crc32c" not in sys.modules:
         _import_crc32c_without_its_version()
 
 
-def _import_asyncio_without_openssl() -> None:
-    """Every listener is PLAINTEXT. asyncio does without `ssl` where there is none; uvloop wants its names.
+def _deferred_inspect() -> ModuleType:
+    """`inspect`, which brings the compiler's tools along, but for what loops ask it while they start.
 
-    `locale` is what asyncio needs for the output of other processes: it has a table of all languages.
+    Dataclasses ask it for the signatures of those without a docstring: a broker starts without any.
     """
-    with _in_place_of({"ssl": None, "locale": deferred("locale")}):
+    return deferred(
+        "inspect",
+        isfunction=lambda value: isinstance(value, FunctionType),
+        isgenerator=lambda value: isinstance(value, GeneratorType),
+        iscoroutinefunction=_is_coroutine_function,
+        unwrap=_unwrapped,
+    )
+
+
+def _is_coroutine_function(function: Any) -> bool:
+    while isinstance(function, MethodType | partial):
+        function = function.__func__ if isinstance(function, MethodType) else function.func
+    if type(function) is FunctionType and not vars(function):
+        return bool(function.__code__.co_flags & _CO_COROUTINE)
+    # No plain function, or a marked one.
+    import inspect
+
+    return inspect.iscoroutinefunction(function)
+
+
+def _unwrapped(function: Any) -> Any:
+    if not hasattr(function, "__wrapped__"):
+        return function
+    import inspect
+
+    return inspect.unwrap(function)
+
+
+def _deferred_subprocess() -> ModuleType:
+    """What starts processes, which a broker never does, but for the names that asyncio and uvloop take from it."""
+    return deferred(
+        "subprocess", PIPE=-1, STDOUT=-2, DEVNULL=-3, SubprocessError=type("SubprocessError", (Exception,), {})
+    )
+
+
+def _import_asyncio_without_openssl() -> None:
+    """Every listener is PLAINTEXT. asyncio does without `ssl` where there is none; uvloop wants its names."""
+    sslproto = deferred("asyncio.sslproto")
+    with _in_place_of({"ssl": None, "asyncio.sslproto": sslproto}):
         importlib.import_module("asyncio")
     try:
-        with _in_place_of({"ssl": _NamesOfSsl("ssl")}):
+        with _in_place_of({"ssl": _NamesOfSsl("ssl"), "asyncio.sslproto": sslproto}):
             importlib.import_module("uvloop")
     except AttributeError:
         _leave_to_others("uvloop")
@@ -58,9 +103,17 @@ class _NamesOfSsl(ModuleType):
 
 
 def _import_structlog_alone() -> None:
-    """Without rich, for tracebacks in colour, which the broker's log never shows, and what Twisted's loggers need."""
+    """Without rich, for tracebacks in colour, which the broker's log never shows, and without what other kinds of
+    loggers need."""
+    stand_ins = {
+        "rich": None,
+        "structlog.twisted": None,
+        "structlog.stdlib": deferred("structlog.stdlib"),
+        "structlog.threadlocal": deferred("structlog.threadlocal"),
+        "pickle": _NamesOfPickle("pickle"),
+    }
     try:
-        with _in_place_of({"rich": None, "structlog.twisted": None, "pickle": _NamesOfPickle("pickle")}):
+        with _in_place_of(stand_ins):
             importlib.import_module("structlog")
     except ImportError:
         _leave_to_others("structlog")
@@ -106,4 +159,6 @@ def _in_place_of(stand_ins: Mapping[str, ModuleType | None]) -> Iterator[None]:
         yield
     finally:
         for name in names:
-            del sys.modules[name]
+            # Unless what stood for it has been asked for more, and made room for it.
+            if name in sys.modules and sys.modules[name] is stand_ins[name]:
+                del sys.modules[name]

@@ -7,7 +7,6 @@ Source: the semantics of Kafka's message definitions (clients/src/main/resources
 tagged fields.
 """
 
-import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -268,7 +267,7 @@ def _refuse_change(self: Any, name: str, value: Any) -> None:
 
 def _make_class(declared: Class) -> tuple[Class, dict[str, FieldOptions], dict[str, Any]]:
     """Rebuild the declared class with slots; return it with the options and the annotations of its fields."""
-    annotations = inspect.get_annotations(declared)
+    annotations = declared.__annotations__
     namespace = {name: value for name, value in vars(declared).items() if name not in ("__dict__", "__weakref__")}
     options: dict[str, FieldOptions] = {}
     for name in annotations:

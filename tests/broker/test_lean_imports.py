@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 from crc32c import crc32c
 
@@ -19,16 +20,29 @@ import json, sys
 import broker.cli.serve
 """
 PRINT_MODULES = "print(json.dumps(sorted(sys.modules)))"
+SERVED_UNTIL_READY = """
+import os, signal
+
+def ready(node, settings):
+    print(json.dumps(sorted(sys.modules)))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+broker.cli.serve._print_ready = ready
+broker.cli.serve.serve(("127.0.0.1:0",), sys.argv[1], None, (), None, None)
+"""
 # Each with what it costs a broker that has no use for it.
 NOT_IMPORTED = {
     "_hashlib",  # OpenSSL
     "_ssl",
     "argparse",
+    "ast",
+    "asyncio.sslproto",
     "click",
     "cramjam",
     "difflib",
     "email",
     "importlib.metadata",
+    "inspect",
     "ipaddress",
     "kafka",
     "locale",
@@ -37,6 +51,9 @@ NOT_IMPORTED = {
     "re2",
     "rich",
     "ssl",
+    "structlog.stdlib",
+    "structlog.threadlocal",
+    "subprocess",
     "zipfile",
 }
 # Asked for all the time: the first request must not wait until what answers it is imported.
@@ -62,14 +79,14 @@ HOT_APIS = {
 }
 
 
-def run(program: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+def run(program: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_a_broker_starts_without_what_it_does_not_need() -> None:
-    modules = set(json.loads(run(IMPORTED + PRINT_MODULES)))
+def test_a_broker_starts_without_what_it_does_not_need(tmp_path: Path) -> None:
+    modules = set(json.loads(run(IMPORTED + SERVED_UNTIL_READY, str(tmp_path / "data"))))
     assert {"uvloop", "structlog", "crc32c._crc32c"} <= modules
     assert not modules & NOT_IMPORTED
 
@@ -160,6 +177,64 @@ def test_the_encoding_of_the_language_is_found_when_it_is_asked_for() -> None:
     program = "import subprocess, codecs; encoding = subprocess._text_encoding(); import locale\n"
     program += "assert codecs.lookup(encoding) == codecs.lookup(locale.getencoding()) or sys.flags.utf8_mode"
     run(IMPORTED + program)
+
+
+def test_what_loops_ask_of_functions_is_what_inspect_says() -> None:
+    program = """
+import functools, asyncio, dataclasses
+
+async def asynchronous(): ...
+def plain(): ...
+def generator(): yield
+@functools.wraps(asynchronous)
+def wrapped(): ...
+class Callable:
+    async def __call__(self): ...
+    async def method(self): ...
+
+instance = Callable()
+values = [asynchronous, plain, generator, generator(), wrapped, instance, instance.method, Callable,
+          functools.partial(asynchronous), functools.partial(instance.method), functools.partial(plain), len, None]
+light = dataclasses.inspect
+names = ("isfunction", "isgenerator", "iscoroutinefunction", "unwrap")
+found = [getattr(light, name)(value) for name in names for value in values]
+import inspect
+assert inspect is not light
+assert found == [getattr(inspect, name)(value) for name in names for value in values]
+light.signature
+assert light.unwrap is inspect.unwrap
+"""
+    run(IMPORTED + program)
+
+
+def test_processes_can_be_started_and_spoken_to() -> None:
+    program = """
+import asyncio, uvloop
+
+async def main():
+    import sys
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "print(6 * 7)", stdout=asyncio.subprocess.PIPE)
+    print((await process.communicate())[0].decode().strip())
+
+uvloop.run(main())
+import subprocess
+assert (subprocess.PIPE, subprocess.STDOUT, subprocess.DEVNULL) == (-1, -2, -3)
+"""
+    assert run(IMPORTED + program).strip() == "42"
+
+
+def test_what_stands_for_a_module_makes_room_for_it_while_others_are_imported() -> None:
+    program = """
+import sys
+from broker import lean_imports
+from protocol.deferred import deferred
+with lean_imports._in_place_of({"shlex": deferred("shlex")}):
+    import shlex
+    assert shlex.quote("a b") == "'a b'"
+    assert sys.modules["shlex"] is not shlex
+assert "shlex" in sys.modules
+"""
+    run(program)
 
 
 def test_a_crc32c_of_another_make_is_imported_as_a_whole() -> None:

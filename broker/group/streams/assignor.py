@@ -35,6 +35,8 @@ class Assignee(NamedTuple):
 
 @dataclass(slots=True)
 class _Member:
+    """A thread of a process, and the tasks that it gets."""
+
     member_id: str
     process: _Process
     active: list[TaskId] = field(default_factory=list)
