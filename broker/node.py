@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import random
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -34,15 +33,19 @@ from broker.peers import Connect, Peers, TcpPeers
 from broker.placement import NodeAddress, Placement, SingleNodePlacement
 from broker.quotas.client_quotas import ClientQuotas
 from broker.quotas.connections import ConnectionQuotas
+from broker.random_ids import random_uuid, uuid_text
 from broker.scram_credentials import ScramCredentials
 from broker.server import BoundListener, Server, SocketListener, StartError
-from broker.share.service import ShareService
+from broker.share.on_demand import ShareServiceOnDemand
 from broker.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.remote_markers import RemoteMarkerChannel
 from broker.transaction.remote_verification import RemoteTransactionVerifier
 from broker.transaction.service import TransactionService
 from broker.transaction.verification import TransactionVerifier
+
+if TYPE_CHECKING:
+    import random
 
 log = structlog.get_logger(__name__)
 
@@ -87,13 +90,14 @@ class Node:
         self._is_disk_local = disk is None
         self._store = self._sqlite_store() if store is None else store
         self._bind = bind
-        self._randomness = random.SystemRandom() if randomness is None else randomness
+        self._randomness = randomness
         self._placement = placement
         self._peers = peers
         self._loggers = Loggers() if loggers is None else loggers
         if placement is not None and peers is None:
             self._peers = TcpPeers(settings.node_id, placement.address, connect=connect)
         self._services: Services | None = None
+        self._shares: ShareServiceOnDemand | None = None
         self._servers: list[Server] = []
         self._cleanup = AsyncExitStack()
 
@@ -142,7 +146,8 @@ class Node:
         await self.services.topics.ensure_opened()
         await self.services.transactions.ensure_loaded()
         await self.services.groups.ensure_loaded()
-        await self.services.shares.persister.ensure_loaded()
+        if self._shares is not None:
+            await self._shares.ensure_loaded()
 
     async def stop(self) -> None:
         """Answer what is in flight, bring everything to disk and mark the data directory as cleanly closed."""
@@ -180,7 +185,7 @@ class Node:
             logs,
             settings,
             placement=self._placement or SingleNodePlacement(here),
-            new_topic_id=lambda: self._new_uuid().bytes,
+            new_topic_id=self._new_uuid,
         )
         cleanup.push_async_callback(logs.close)
         cleanup.push_async_callback(topics.close)
@@ -195,16 +200,16 @@ class Node:
             topics,
             settings,
             clock,
-            new_member_id_suffix=lambda: str(self._new_uuid()),
+            new_member_id_suffix=lambda: uuid_text(self._new_uuid()),
             group_configs=group_configs,
         )
-        shares = ShareService(topics, groups, group_configs, settings, clock)
         cleanup.push_async_callback(transactions.close)
         _follow_features(features, transactions)
         await transactions.start()
         await groups.start()
         cleanup.push_async_callback(groups.close)
-        await shares.start()
+        shares = self._shares = ShareServiceOnDemand(topics, groups, group_configs, settings, clock)
+        shares.start()
         cleanup.push_async_callback(shares.close)
 
         services = Services(
@@ -214,7 +219,7 @@ class Node:
             transactions=transactions,
             verifier=verifier,
             groups=groups,
-            shares=shares,
+            share_service=shares.get,
             group_configs=group_configs,
             broker_configs=broker_configs,
             client_quotas=client_quotas,
@@ -265,9 +270,9 @@ class Node:
         self._cleanup.push_async_callback(verifier.close)
         return transactions, verifier
 
-    def _new_uuid(self) -> uuid.UUID:
-        """Version 4, so never all zeros, which means "no id" on the wire."""
-        return uuid.UUID(int=self._randomness.getrandbits(128), version=4)
+    def _new_uuid(self) -> bytes:
+        randomness = self._randomness
+        return random_uuid(os.urandom(16) if randomness is None else randomness.getrandbits(128).to_bytes(16, "big"))
 
     def _sqlite_store(self) -> SqliteMetadataStore:
         path = os.path.join(self.data_directory, FILE_NAME)

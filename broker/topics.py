@@ -25,6 +25,7 @@ from broker.log.partition_log import PartitionLog
 from broker.metadata.image import MetadataImage, TopicMetadata
 from broker.metadata.store import MetadataStore
 from broker.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
+from broker.random_ids import random_uuid
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 from broker.topic_rules import check_topic_name, collision_key, internal_topic
 from protocol.errors import ErrorCode
@@ -500,8 +501,4 @@ class Topics:
 
 
 def _random_topic_id() -> bytes:
-    """16 random bytes as a version 4 UUID, so never all zeros, which means "no id" on the wire."""
-    random_bytes = bytearray(os.urandom(16))
-    random_bytes[6] = random_bytes[6] & 0x0F | 0x40
-    random_bytes[8] = random_bytes[8] & 0x3F | 0x80
-    return bytes(random_bytes)
+    return random_uuid(os.urandom(16))

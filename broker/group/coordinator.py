@@ -8,7 +8,9 @@ Source: Kafka's GroupCoordinatorShard, GroupMetadataManager and OffsetMetadataMa
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from functools import cached_property
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -38,11 +40,7 @@ from broker.group.offsets.records import (
     offset_tombstone,
 )
 from broker.group.share.group import ShareGroup
-from broker.group.share.groups import ShareGroups
-from broker.group.share.records import group_tombstones as share_group_tombstones
 from broker.group.streams.group import StreamsGroup
-from broker.group.streams.groups import StreamsGroups
-from broker.group.streams.records import group_tombstones as streams_group_tombstones
 from broker.shard import CoordinatorRecord, Decision, RecordOrigin
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
@@ -70,8 +68,12 @@ from protocol.stored.consumer_groups import (
     decode_consumer_group_key,
 )
 from protocol.stored.consumer_offsets import decode_group_metadata_key
-from protocol.stored.share_groups import decode_share_group_key
-from protocol.stored.streams_groups import decode_streams_group_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.group.share.groups import ShareGroups
+    from broker.group.streams.groups import StreamsGroups
 
 log = structlog.get_logger(__name__)
 
@@ -87,6 +89,7 @@ class GroupCoordinatorShard:
     offsets: the decisions about committed offsets.
     shares:  the decisions about share groups.
     streams: the decisions about streams groups.
+    The last two are imported when somebody asks for such a group, or a record tells of one: few brokers have any.
     """
 
     def __init__(self, config: GroupConfig, topics: TopicCatalogue) -> None:
@@ -102,10 +105,20 @@ class GroupCoordinatorShard:
         self._consumer = ConsumerMembership(config, self._deadlines, consumer_rebalance)
         self._classic_members = ClassicMembersOfConsumerGroups(config, self._deadlines, consumer_rebalance, topics)
         self.offsets = OffsetDecisions(config, self._offsets, self._group, self._classic)
-        self.shares = ShareGroups(config, self._deadlines, topics, self._groups, self._group)
-        self.streams = StreamsGroups(config, self._deadlines, topics, self._groups, self._group)
         self._is_loaded = False
         self._sweep_queue: list[str] = []
+
+    @cached_property
+    def shares(self) -> ShareGroups:
+        from broker.group.share.groups import ShareGroups
+
+        return ShareGroups(self._config, self._deadlines, self._topics, self._groups, self._group)
+
+    @cached_property
+    def streams(self) -> StreamsGroups:
+        from broker.group.streams.groups import StreamsGroups
+
+        return StreamsGroups(self._config, self._deadlines, self._topics, self._groups, self._group)
 
     # Groups
 
@@ -341,12 +354,18 @@ class GroupCoordinatorShard:
         if isinstance(group, ConsumerGroup):
             return group_tombstones(group)
         if isinstance(group, ShareGroup):
-            return share_group_tombstones(group)
+            return self.shares.tombstones(group)
         if isinstance(group, StreamsGroup):
-            self.streams.forget(group)
-            return streams_group_tombstones(group)
+            return self.streams.tombstones(group)
         self._rebalance.forget_all_pending(group)
         return [group_tombstone(group.group_id)]
+
+    def drop_topics_of_share_groups(self, is_gone: Callable[[bytes], bool], now_ms: int) -> Decision[bool]:
+        """Have share groups forget topics that do not exist any more, a bounded number at a time; whether there may be
+        more."""
+        if not any(isinstance(group, ShareGroup) for group in self._groups.values()):
+            return Decision(False)
+        return self.shares.drop_topics(is_gone, now_ms)
 
     # Time
 
@@ -437,13 +456,7 @@ class GroupCoordinatorShard:
             if consumer_key is not None:
                 self._apply_consumer_group(consumer_key, value, origin)
                 return
-            share_key = decode_share_group_key(key)
-            if share_key is not None:
-                self.shares.apply(share_key, value, origin)
-                return
-            streams_key = decode_streams_group_key(key)
-            if streams_key is not None:
-                self.streams.apply(streams_key, value, origin)
+            if self.shares.apply(key, value, origin) or self.streams.apply(key, value, origin):
                 return
         except DecodeError as error:
             log.warning("group_record_left_out", offset=origin.offset, reason=str(error))
@@ -512,8 +525,10 @@ class GroupCoordinatorShard:
                     self._deadlines.set(DeadlineKey(DeadlineKind.DOWNGRADE, group.group_id), now_ms)
             elif isinstance(group, ClassicGroup):
                 self._rebalance.start_sessions(group, now_ms)
-        self.shares.start_sessions(now_ms)
-        self.streams.start_sessions(now_ms)
+            elif isinstance(group, ShareGroup):
+                self.shares.start_sessions(group, now_ms)
+            else:
+                self.streams.start_sessions(group, now_ms)
         self._deadlines.set(_SWEEP, now_ms + self._config.offsets_retention_check_interval_ms)
 
 

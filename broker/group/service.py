@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from functools import cached_property
 from itertools import count
-from typing import Any
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -29,9 +30,6 @@ from broker.group.consumer.membership import Refusal, Sender
 from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import ConsumerTimes, GroupConfig, ShareTimes, StreamsTimes
 from broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
-from broker.group.share.groups import ShareGroups
-from broker.group.streams.groups import StreamsGroups
-from broker.group.streams.service import StreamsGroupService
 from broker.group_configs import GroupConfigs
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
@@ -54,6 +52,11 @@ from protocol.messages.group_membership import (
 )
 from protocol.schema import ZERO_UUID
 
+if TYPE_CHECKING:
+    from broker.group.share.groups import ShareGroups
+    from broker.group.streams.groups import StreamsGroups
+    from broker.group.streams.service import StreamsGroupService
+
 log = structlog.get_logger(__name__)
 
 ANYBODY = Fetcher()
@@ -65,8 +68,6 @@ class GroupService:
 
     Every call answers with an error code as a value, among them NOT_COORDINATOR before `__consumer_offsets` exists and
     after its log could not be written, and COORDINATOR_LOAD_IN_PROGRESS while a shard is loaded.
-
-    streams: what only streams groups ask for.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class GroupService:
         settings: Settings,
         clock: Clock,
         *,
-        new_member_id_suffix: Callable[[], str] = lambda: str(uuid4()),
+        new_member_id_suffix: Callable[[], str],
         group_configs: GroupConfigs | None = None,
     ) -> None:
         self._topics = topics
@@ -112,12 +113,22 @@ class GroupService:
         )
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tokens = count()
-        self.streams = StreamsGroupService(
+        self._streams_times = config.streams_times
+        self._closed_with_it = AsyncExitStack()
+
+    @cached_property
+    def streams(self) -> StreamsGroupService:
+        """What only streams groups ask for; imported then."""
+        from broker.group.streams.service import StreamsGroupService
+
+        streams = StreamsGroupService(
             self._decide_on_streams_groups,
-            topics,
-            clock,
-            lambda group_id: config.streams_times(group_id).heartbeat_interval_ms,
+            self._topics,
+            self._clock,
+            lambda group_id: self._streams_times(group_id).heartbeat_interval_ms,
         )
+        self._closed_with_it.push_async_callback(streams.close)
+        return streams
 
     # Life
 
@@ -143,7 +154,7 @@ class GroupService:
         self._topics.on_deleted.remove(self._topic_deleted)
         for task in self._tasks:
             task.cancel()
-        await self.streams.close()
+        await self._closed_with_it.aclose()
         await self._offsets_topic.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._runtime.close()
@@ -155,7 +166,9 @@ class GroupService:
     async def _drop_offsets_of_gone_topics(self, index: int) -> None:
         now_ms = self._clock.now_ms()
         try:
-            while await self._runtime.execute(index, lambda shard: shard.shares.drop_topics(self._is_gone_id, now_ms)):
+            while await self._runtime.execute(
+                index, lambda shard: shard.drop_topics_of_share_groups(self._is_gone_id, now_ms)
+            ):
                 pass
             while await self._runtime.execute(index, lambda shard: shard.offsets.drop(self._is_gone)):
                 pass

@@ -42,7 +42,7 @@ Response = TypeVar("Response")
 
 @dataclass(slots=True)
 class Services:
-    """What handlers route to; made once by the node."""
+    """What handlers route to; made once by the node. share_service: what `shares` is, made when it is first asked."""
 
     settings: Settings
     clock: Clock
@@ -50,7 +50,7 @@ class Services:
     transactions: TransactionService
     verifier: TransactionVerifier
     groups: GroupService
-    shares: ShareService
+    share_service: Callable[[], ShareService]
     group_configs: GroupConfigs
     broker_configs: BrokerConfigs
     client_quotas: ClientQuotas
@@ -66,6 +66,10 @@ class Services:
     # By producer id, resolved once the last Produce that waited for its verification has appended: what keeps their
     # order.
     produce_verifications: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+
+    @property
+    def shares(self) -> ShareService:
+        return self.share_service()
 
 
 class ClientConnection(Protocol):

@@ -8,7 +8,7 @@ Source: KIP-227, KIP-516; Kafka's FetchSession, FetchManager and FetchSessionCac
 
 from __future__ import annotations
 
-import random
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +18,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchTopic, PartitionData
 
 if TYPE_CHECKING:
+    import random
+
     from broker.log.partition_log import PartitionLog
 
 NO_SESSION_ID = 0
@@ -132,11 +134,12 @@ class FetchSessionCache:
 
     When it is full a new session takes the place of one unused for two minutes, else of a smaller one older than two
     minutes; else there is no session for it and the client goes on with full fetches.
+    randomness: where the ids come from: the machine's, unless given.
     """
 
     def __init__(self, maximum_count: int, randomness: random.Random | None = None) -> None:
         self.maximum_count = maximum_count
-        self._randomness = random.SystemRandom() if randomness is None else randomness
+        self._randomness = randomness
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
@@ -215,11 +218,16 @@ class FetchSessionCache:
             partitions[_key(partition, plan.uses_topic_ids)] = partition
         if not self._make_room(len(partitions), now_ms):
             return NO_SESSION_ID
-        session_id = self._randomness.randint(1, MAXIMUM_SESSION_ID)
-        while session_id in self._sessions:
-            session_id = self._randomness.randint(1, MAXIMUM_SESSION_ID)
+        session_id = NO_SESSION_ID
+        while session_id == NO_SESSION_ID or session_id in self._sessions:
+            session_id = self._random_id()
         self._sessions[session_id] = FetchSession(session_id, plan.uses_topic_ids, partitions, now_ms, now_ms)
         return session_id
+
+    def _random_id(self) -> int:
+        if self._randomness is None:
+            return int.from_bytes(os.urandom(4)) & MAXIMUM_SESSION_ID
+        return self._randomness.randint(1, MAXIMUM_SESSION_ID)
 
     def _make_room(self, partition_count: int, now_ms: int) -> bool:
         if len(self._sessions) < self.maximum_count:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.features import SHARE_VERSION
 from broker.handlers.api import RequestContext, api
 from broker.handlers.group_admin import GROUP_OPERATIONS
+from broker.share.service import ShareService  # here, and not when a request is in progress and no descriptor left
 from protocol.errors import ErrorCode
 from protocol.messages.share_groups import (
     ShareGroupDescribedGroup,
@@ -47,7 +48,8 @@ async def handle_share_group_heartbeat(
         return ShareGroupHeartbeatResponse(
             error_code=ErrorCode.INVALID_REQUEST, error_message="Invalid member id in the request."
         )
-    return await context.services.shares.heartbeat(
+    shares: ShareService = context.services.shares
+    return await shares.heartbeat(
         request,
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",  # as Java prints an address

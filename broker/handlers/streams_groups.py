@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.features import STREAMS_VERSION
 from broker.group.streams.requests import check_topic_names
+from broker.group.streams.service import StreamsGroupService  # here, and not when no descriptor may be left
 from broker.handlers.api import RequestContext, api
 from broker.handlers.group_admin import GROUP_OPERATIONS
 from broker.topic_partition import INTERNAL_TOPICS
@@ -47,7 +48,8 @@ async def handle_streams_group_heartbeat(
         )
         if refusal is not None:
             return StreamsGroupHeartbeatResponse(error_code=refusal.error, error_message=refusal.message)
-    return await context.services.groups.streams.heartbeat(
+    streams: StreamsGroupService = context.services.groups.streams
+    return await streams.heartbeat(
         request,
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",  # as Java prints an address

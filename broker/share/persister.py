@@ -50,7 +50,7 @@ class SharePersister:
 
     # Life
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Begin to load every partition of `__share_group_state`; if the topic does not exist yet, as soon as it
         does."""
         self._topics.on_deleted.append(self._topic_deleted)

@@ -79,8 +79,8 @@ class ShareService:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._groups_of_connection: dict[ClientConnection, set[str]] = {}
 
-    async def start(self) -> None:
-        await self.persister.start()
+    def start(self) -> None:
+        self.persister.start()
         self.led.start()
 
     async def settled(self) -> None:

@@ -265,6 +265,21 @@ async def test_a_bad_checksum_leaves_the_partition_offline(harness: Harness) -> 
         await harness.load()
 
 
+@pytest.mark.parametrize("error", [ImportError("no such module"), OSError(24, "Too many open files")])
+async def test_a_kind_of_record_that_cannot_be_imported_leaves_the_partition_offline(
+    harness: Harness, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    await harness.load()
+    await harness.runtime.execute(0, lambda _: say("a"))
+    harness.runtime = harness.new_runtime()
+    monkeypatch.setattr(WordShard, "apply", fail)
+    with pytest.raises(CoordinatorRefusal):
+        await harness.load()
+
+
 async def test_a_log_that_cannot_be_read_to_its_end_leaves_the_partition_offline(harness: Harness) -> None:
     await harness.load()
     await harness.runtime.execute(0, lambda _: say("a"))

@@ -114,7 +114,9 @@ class GroupBroker:
             transactions=cast("Any", None),
             verifier=cast("Any", self.verifier),
             groups=self.groups,
-            shares=ShareService(cast("Any", self.topics), self.groups, self.group_configs, self.settings, self.clock),
+            share_service=lambda: ShareService(
+                cast("Any", self.topics), self.groups, self.group_configs, self.settings, self.clock
+            ),
             group_configs=self.group_configs,
             broker_configs=cast("Any", None),
             client_quotas=cast("Any", None),

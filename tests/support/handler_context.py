@@ -196,7 +196,7 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
         transactions=cast("Any", None),
         verifier=cast("Any", verifier),
         groups=cast("Any", None),
-        shares=cast("Any", None),
+        share_service=cast("Any", None),
         group_configs=group_configs,
         broker_configs=broker_configs,
         client_quotas=client_quotas,

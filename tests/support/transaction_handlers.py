@@ -81,7 +81,7 @@ async def transaction_handlers(
         transactions=transactions,
         verifier=TransactionVerifier(transactions),
         groups=cast("Any", None),
-        shares=cast("Any", None),
+        share_service=cast("Any", None),
         group_configs=cast("Any", None),
         broker_configs=cast("Any", None),
         client_quotas=cast("Any", None),

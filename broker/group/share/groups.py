@@ -25,7 +25,7 @@ from broker.group.share.membership import (
     described_share_group,
     refuse,
 )
-from broker.group.share.records import ShareDraft, apply
+from broker.group.share.records import ShareDraft, apply, group_tombstones
 from broker.group.share.state_partitions import (
     Partitions,
     begin_deleting,
@@ -35,10 +35,10 @@ from broker.group.share.state_partitions import (
     finish_initializing,
     give_up_initializing,
 )
-from broker.shard import Decision, RecordOrigin
+from broker.shard import CoordinatorRecord, Decision, RecordOrigin
 from protocol.errors import ErrorCode
 from protocol.messages.share_groups import ShareGroupDescribedGroup, ShareGroupHeartbeatRequest
-from protocol.stored.share_groups import ShareGroupKey, ShareGroupMetadataKey, decode_share_group_value
+from protocol.stored.share_groups import ShareGroupMetadataKey, decode_share_group_key, decode_share_group_value
 
 log = structlog.get_logger(__name__)
 
@@ -202,7 +202,11 @@ class ShareGroups:
 
     # The log
 
-    def apply(self, key: ShareGroupKey, value: bytes | None, origin: RecordOrigin) -> None:
+    def apply(self, key_bytes: bytes, value: bytes | None, origin: RecordOrigin) -> bool:
+        """Take in a record of a share group; False for one of anything else. Raises DecodeError."""
+        key = decode_share_group_key(key_bytes)
+        if key is None:
+            return False
         group = self._groups.get(key.group_id)
         if value is None:
             if isinstance(group, ShareGroup):
@@ -210,19 +214,23 @@ class ShareGroups:
                     del self._groups[key.group_id]
                 else:
                     apply(group, key, None, origin.timestamp_ms)
-            return
+            return True
         decoded = decode_share_group_value(key, value)
         if decoded is None:
             log.warning("group_record_left_out", offset=origin.offset, reason="a group value of an unknown version")
-            return
+            return True
         if not isinstance(group, ShareGroup):
             group = ShareGroup(key.group_id)
         apply(group, key, decoded, origin.timestamp_ms)
         self._groups[key.group_id] = group
+        return True
 
-    def start_sessions(self, now_ms: int) -> None:
-        for group in self._all():
-            self._membership.start_sessions(group, now_ms)
+    def start_sessions(self, group: ShareGroup, now_ms: int) -> None:
+        self._membership.start_sessions(group, now_ms)
+
+    def tombstones(self, group: ShareGroup) -> list[CoordinatorRecord]:
+        """The records that remove a group."""
+        return group_tombstones(group)
 
     def _all(self) -> Iterator[ShareGroup]:
         return (group for group in list(self._groups.values()) if isinstance(group, ShareGroup))

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.group.consumer.group import FIRST_GROUP_EPOCH, JOIN_EPOCH, MemberState
 from broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
-from broker.group.streams.topology import ConfiguredTopology, Topology
+
+if TYPE_CHECKING:
+    from broker.group.streams.topology import ConfiguredTopology, Topology
 
 STREAMS_PROTOCOL_TYPE = "streams"
 FIRST_ASSIGNMENT_EPOCH = 1

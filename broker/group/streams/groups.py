@@ -5,7 +5,7 @@ Source: KIP-1071; Kafka's GroupCoordinatorShard and GroupMetadataManager, as far
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping
 
 import structlog
 
@@ -19,12 +19,16 @@ from broker.group.kinds import Group
 from broker.group.streams.description import described_streams_group
 from broker.group.streams.group import StreamsGroup
 from broker.group.streams.membership import StreamsHeartbeat, StreamsMembership, refuse
-from broker.group.streams.records import apply
+from broker.group.streams.records import apply, group_tombstones
 from broker.group.streams.requests import check_request
-from broker.shard import Decision, RecordOrigin
+from broker.shard import CoordinatorRecord, Decision, RecordOrigin
 from protocol.errors import ErrorCode
 from protocol.messages.streams_groups import StreamsGroupDescribedGroup, StreamsGroupHeartbeatRequest
-from protocol.stored.streams_groups import StreamsGroupKey, StreamsGroupMetadataKey, decode_streams_group_value
+from protocol.stored.streams_groups import (
+    StreamsGroupMetadataKey,
+    decode_streams_group_key,
+    decode_streams_group_value,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -102,17 +106,21 @@ class StreamsGroups:
     def time_over(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
         self._membership.time_over(group, due, effects)
 
-    def start_sessions(self, now_ms: int) -> None:
-        for group in self._all():
-            self._membership.start_sessions(group, now_ms)
-
-    def forget(self, group: StreamsGroup) -> None:
-        """The group is deleted, or becomes one of another kind."""
-        self._membership.forget(group)
+    def start_sessions(self, group: StreamsGroup, now_ms: int) -> None:
+        self._membership.start_sessions(group, now_ms)
 
     # The log
 
-    def apply(self, key: StreamsGroupKey, value: bytes | None, origin: RecordOrigin) -> None:
+    def tombstones(self, group: StreamsGroup) -> list[CoordinatorRecord]:
+        """The records that remove a group, which is deleted or becomes one of another kind."""
+        self._membership.forget(group)
+        return group_tombstones(group)
+
+    def apply(self, key_bytes: bytes, value: bytes | None, origin: RecordOrigin) -> bool:
+        """Take in a record of a streams group; False for one of anything else. Raises DecodeError."""
+        key = decode_streams_group_key(key_bytes)
+        if key is None:
+            return False
         group = self._groups.get(key.group_id)
         if value is None:
             if isinstance(group, StreamsGroup):
@@ -120,18 +128,16 @@ class StreamsGroups:
                     del self._groups[key.group_id]
                 else:
                     apply(group, key, None)
-            return
+            return True
         decoded = decode_streams_group_value(key, value)
         if decoded is None:
             log.warning("group_record_left_out", offset=origin.offset, reason="a group value of an unknown version")
-            return
+            return True
         if not isinstance(group, StreamsGroup):
             group = StreamsGroup(key.group_id)
         apply(group, key, decoded)
         self._groups[key.group_id] = group
-
-    def _all(self) -> Iterator[StreamsGroup]:
-        return (group for group in list(self._groups.values()) if isinstance(group, StreamsGroup))
+        return True
 
 
 def _no_streams_group(group_id: str, group: Group | None) -> Refusal:

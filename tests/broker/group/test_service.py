@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 
 from broker.coordinator import partition_for_key
 from broker.group.consumer.membership import Refusal
 from broker.group.offsets.commits import Committer, OffsetToCommit
+from broker.group.service import GroupService
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.group_admin import DescribedGroup
@@ -258,7 +261,9 @@ async def test_closing_ends_requests_that_wait() -> None:
 
 async def test_every_new_member_gets_an_id_of_its_own() -> None:
     broker = GroupBroker()
-    broker.groups = type(broker.groups)(broker.topics, broker.settings, broker.clock)  # type: ignore[arg-type]
+    broker.groups = GroupService(
+        cast("Any", broker.topics), broker.settings, broker.clock, new_member_id_suffix=lambda: str(uuid4())
+    )
     await broker.start()
     request = JoinGroupRequest(group_id="g", session_timeout_ms=10_000, protocol_type="consumer")
     request.protocols = [JoinGroupRequestProtocol(name="range")]

@@ -43,7 +43,7 @@ class World:
         """The coordinator begins anew on the same logs."""
         await self.persister.close()
         self.persister = SharePersister(self.topics, self.settings, self.clock)
-        await self.persister.start()
+        self.persister.start()
         await self.persister.ensure_loaded()
 
     def write(self, offset: int, key: SharePartitionKey = KEY) -> ErrorCode:
@@ -66,7 +66,7 @@ class World:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     world = World(tmp_path)
     await world.topics.open()
-    await world.persister.start()
+    world.persister.start()
     yield world
     await world.persister.close()
     await world.topics.close()
