@@ -107,7 +107,7 @@ FIGURES = (
         subjects=COMPARED,
         is_headline=True,
         in_the_way="an interpreter with its event loop and SQLite takes 17 MiB before any broker's code, most of them "
-        "for files that are mapped; the broker with its messages and other libraries takes 13 more.",
+        "for files that are mapped; the broker with its messages and other libraries takes 11 more.",
     ),
     Figure(
         name="warm-memory",
