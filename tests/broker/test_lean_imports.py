@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from crc32c import crc32c
 
 from broker.handlers.served import SERVED
@@ -111,6 +112,21 @@ def test_only_the_handlers_that_are_asked_for_all_the_time_are_there_from_the_st
     }
     assert {f"protocol.messages.{FAMILIES[key][0]}" for key in HOT_APIS} <= modules
     assert not {f"protocol.messages.{family}" for family in ("acls", "reassignments", "share_fetch")} & modules
+
+
+@pytest.mark.parametrize(
+    ("api_key", "needed"),
+    [
+        (ApiKey.SHARE_GROUP_HEARTBEAT, {"broker.share.service", "broker.group.share.groups"}),
+        (ApiKey.SHARE_FETCH, {"broker.share.service", "broker.group.share.groups"}),
+        (ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, {"broker.share.service", "broker.group.share.groups"}),
+        (ApiKey.STREAMS_GROUP_HEARTBEAT, {"broker.group.streams.service", "broker.group.streams.groups"}),
+    ],
+)
+def test_handlers_come_with_what_they_ask(api_key: ApiKey, needed: set[str]) -> None:
+    """Where it cannot be read, the connection is closed before anything is done."""
+    program = f"from broker.handlers.api import APIS; APIS[{int(api_key)}]\n"
+    assert needed <= set(json.loads(run(IMPORTED + program + PRINT_MODULES)))
 
 
 def test_the_function_of_crc32c_is_the_packages_own() -> None:

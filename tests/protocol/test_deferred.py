@@ -45,6 +45,12 @@ def test_a_module_is_imported_at_its_first_use(tmp_path: Path, monkeypatch: pyte
     assert module.answer == 42, "it is not imported twice"
 
 
+def test_what_is_known_of_a_module_does_not_import_it() -> None:
+    module = deferred("not_there", answer=42)
+    DEFERRED.remove("not_there")
+    assert module.answer == 42
+
+
 def test_what_a_deferred_module_does_not_have_is_an_error() -> None:
     module = deferred("shutil")
     assert module.rmtree is shutil.rmtree
