@@ -16,9 +16,10 @@ _COMPACT_ABOVE_ENTRIES = 64
 class Deadlines(Generic[Key]):
     """At most one deadline for each key, on a heap.
 
-    Moving a deadline later, which every heartbeat and every transaction does, is one dictionary write: the heap keeps
-    the earlier time and finds out when that time comes. So `next_ms` may be earlier than the earliest deadline, never
-    later, and `due` may find nothing. The heap holds at most twice as many entries as there are keys, and a few.
+    Moving a deadline later, which every heartbeat does, is one dictionary write: the heap keeps the earlier time and
+    finds out when that time comes; so is clearing one and setting it again, which every transaction does. So `next_ms`
+    may be earlier than the earliest deadline, never later, and `due` may find nothing. The heap holds at most twice as
+    many entries as there are keys, and a few.
     """
 
     __slots__ = ("_deadline_ms", "_heap", "_heaped_ms")
@@ -26,7 +27,9 @@ class Deadlines(Generic[Key]):
     def __init__(self) -> None:
         self._deadline_ms: dict[Key, int] = {}
         self._heap: list[tuple[int, Key]] = []
-        self._heaped_ms: dict[Key, int] = {}  # the earliest heap entry of each key that has a deadline
+        self._heaped_ms: dict[
+            Key, int
+        ] = {}  # the earliest heap entry of each key that counts; the others are left over
 
     def __len__(self) -> int:
         return len(self._deadline_ms)
@@ -41,36 +44,36 @@ class Deadlines(Generic[Key]):
             self._heaped_ms[key] = deadline_ms
             heappush(self._heap, (deadline_ms, key))
             if len(self._heap) > 2 * len(self._deadline_ms) + _COMPACT_ABOVE_ENTRIES:
-                self._heap = [(at_ms, heaped) for heaped, at_ms in self._heaped_ms.items()]
-                heapify(self._heap)
+                self._compact()
 
     def clear(self, key: Key) -> None:
-        if self._deadline_ms.pop(key, None) is not None:
-            del self._heaped_ms[key]
+        self._deadline_ms.pop(key, None)
+        if len(self._heap) > 2 * len(self._deadline_ms) + _COMPACT_ABOVE_ENTRIES:
+            self._compact()
+
+    def _compact(self) -> None:
+        self._heaped_ms = dict(self._deadline_ms)
+        self._heap = [(at_ms, key) for key, at_ms in self._heaped_ms.items()]
+        heapify(self._heap)
 
     def next_ms(self) -> int | None:
         """No deadline is earlier than this; None when there is none at all."""
-        heap = self._heap
-        while heap:
-            at_ms, key = heap[0]
-            if self._heaped_ms.get(key) == at_ms:
-                return at_ms
-            heappop(heap)
-        return None
+        return self._heap[0][0] if self._deadline_ms else None
 
     def due(self, now_ms: int) -> Iterator[Key]:
         """Take out, one by one and earliest first, the keys whose deadline is not after `now_ms`."""
-        while True:
-            at_ms = self.next_ms()
-            if at_ms is None or at_ms > now_ms:
-                return
-            key = self._heap[0][1]
-            deadline_ms = self._deadline_ms[key]
-            if deadline_ms > now_ms:
+        while self._heap and self._heap[0][0] <= now_ms:
+            at_ms, key = self._heap[0]
+            if self._heaped_ms.get(key) != at_ms:
+                heappop(self._heap)
+                continue
+            deadline_ms = self._deadline_ms.get(key)
+            if deadline_ms is not None and deadline_ms > now_ms:
                 self._heaped_ms[key] = deadline_ms
                 heapreplace(self._heap, (deadline_ms, key))
                 continue
             heappop(self._heap)
-            del self._deadline_ms[key]
             del self._heaped_ms[key]
-            yield key
+            if deadline_ms is not None:
+                del self._deadline_ms[key]
+                yield key
