@@ -5,6 +5,7 @@ stored form. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from broker.topic_partition import TopicPartition
@@ -22,7 +23,12 @@ from broker.transaction.state_machine import (
 )
 from protocol.errors import ErrorCode
 from protocol.primitives import DecodeError
-from protocol.stored.transaction_state import TransactionLogValue, pack_transaction_log_value
+from protocol.stored.transaction_state import (
+    PACKED_NULL_PARTITIONS,
+    TransactionLogValue,
+    pack_transaction_log_value,
+    pack_transaction_partitions,
+)
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -33,6 +39,8 @@ TWO_PHASE_COMMIT_TIMEOUT_MS = (
 )
 _STORED_STATES = {state.value: state for state in TransactionState}
 _VERSION_2 = TransactionVersion.V2
+_MOST_REMEMBERED_SETS = 1_024
+_MOST_REMEMBERED_PARTITIONS = 32  # of one transaction
 _NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 
@@ -119,9 +127,8 @@ class TransactionMetadata(NamedTuple):
         is_open = self.state is ONGOING
         previous_producer_id = self.previous_producer_id
         if previous_producer_id not in (NO_PRODUCER_ID, self.producer_id):
-            previous_producer_id = (
-                self.producer_id
-            )  # the new id is in use: the owner of the exhausted one has had its answer
+            # The new id is in use: the owner of the exhausted one has had its answer.
+            previous_producer_id = self.producer_id
         return self._move(
             ONGOING,
             partitions=self.partitions.union(partitions) if is_open else frozenset(partitions),
@@ -190,12 +197,13 @@ class TransactionMetadata(NamedTuple):
         """All markers are written. An exhausted producer id is replaced here, so that its markers still carried the old
         one.
         """
+        producer_id, producer_epoch = self.completed_producer
         return self._move(
             COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT,
-            producer_id=self.completed_producer.producer_id,
-            producer_epoch=self.completed_producer.producer_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
             next_producer_id=NO_PRODUCER_ID,
-            partitions=frozenset(),
+            partitions=_NO_PARTITIONS,
             last_update_ms=now_ms,
         )
 
@@ -265,7 +273,7 @@ def to_value(metadata: TransactionMetadata) -> bytes:
         metadata.producer_epoch,
         metadata.timeout_ms,
         metadata.state,
-        None if metadata.state is EMPTY else _by_topic(metadata.partitions),
+        _packed(metadata),
         metadata.last_update_ms,
         metadata.start_ms,
         metadata.previous_producer_id,
@@ -303,8 +311,19 @@ def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction
     )
 
 
-def _by_topic(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
+def _packed(metadata: TransactionMetadata) -> bytes:
+    partitions = metadata.partitions
+    if len(partitions) <= _MOST_REMEMBERED_PARTITIONS:
+        return PACKED_NULL_PARTITIONS if metadata.state is EMPTY else _pack_remembered(partitions)
+    return _pack_partitions(partitions)
+
+
+def _pack_partitions(partitions: frozenset[TopicPartition]) -> bytes:
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
-    return topics
+    return pack_transaction_partitions(topics)
+
+
+_pack_remembered = lru_cache(_MOST_REMEMBERED_SETS)(_pack_partitions)
+"""A producer's transactions have the same partitions again and again, and each writes them twice."""

@@ -70,9 +70,11 @@ def encode_transaction_log_value(value: TransactionLogValue, version: int = LATE
 
 
 _BEFORE_PARTITIONS = Struct(">hqhib")
-_AFTER_PARTITIONS = Struct(">qqB")  # the times, and how many tagged fields follow
+_TIMES = Struct(">qq")
 _TAGGED_INT64 = Struct(">BBq")
 _TAGGED_INT16 = Struct(">BBh")
+_NO_TAGGED_FIELDS = b"\0"
+PACKED_NULL_PARTITIONS = b"\0"
 
 
 def pack_transaction_log_value(
@@ -80,7 +82,7 @@ def pack_transaction_log_value(
     producer_epoch: int,
     transaction_timeout_ms: int,
     transaction_status: int,
-    transaction_partitions: Mapping[str, Sequence[int]] | None,
+    packed_partitions: bytes,
     transaction_last_update_timestamp_ms: int,
     transaction_start_timestamp_ms: int,
     previous_producer_id: int,
@@ -89,20 +91,34 @@ def pack_transaction_log_value(
 ) -> bytes:
     """A `TransactionLogValue` of the latest version, without making one: three are written for every transaction.
 
-    transaction_partitions: partition ids by topic.
+    packed_partitions: from `pack_transaction_partitions`, or `PACKED_NULL_PARTITIONS`.
     """
-    parts = [
-        _BEFORE_PARTITIONS.pack(
-            LATEST_VALUE_VERSION, producer_id, producer_epoch, transaction_timeout_ms, transaction_status
+    tagged = _NO_TAGGED_FIELDS
+    if client_transaction_version or previous_producer_id != -1 or next_producer_id != -1:
+        tagged = _pack_tagged(previous_producer_id, next_producer_id, client_transaction_version)
+    return b"".join(
+        (
+            _BEFORE_PARTITIONS.pack(
+                LATEST_VALUE_VERSION, producer_id, producer_epoch, transaction_timeout_ms, transaction_status
+            ),
+            packed_partitions,
+            _TIMES.pack(transaction_last_update_timestamp_ms, transaction_start_timestamp_ms),
+            tagged,
         )
-    ]
-    if transaction_partitions is None:
-        parts.append(b"\0")
-    else:
-        parts.append(COMPACT_LENGTHS[len(transaction_partitions)])
-        for topic, partition_ids in transaction_partitions.items():
-            name, count = topic.encode(), len(partition_ids)
-            parts += (COMPACT_LENGTHS[len(name)], name, COMPACT_LENGTHS[count], pack(f">{count}iB", *partition_ids, 0))
+    )
+
+
+def pack_transaction_partitions(partition_ids_by_topic: Mapping[str, Sequence[int]]) -> bytes:
+    """The partitions of a `TransactionLogValue` of the latest version."""
+    parts = [COMPACT_LENGTHS[len(partition_ids_by_topic)]]
+    for topic, partition_ids in partition_ids_by_topic.items():
+        name, count = topic.encode(), len(partition_ids)
+        parts += (COMPACT_LENGTHS[len(name)], name, COMPACT_LENGTHS[count], pack(f">{count}iB", *partition_ids, 0))
+    return b"".join(parts)
+
+
+def _pack_tagged(previous_producer_id: int, next_producer_id: int, client_transaction_version: int) -> bytes:
+    """How many tagged fields there are, then those that have something to say."""
     tagged = []
     if previous_producer_id != -1:
         tagged.append(_TAGGED_INT64.pack(0, 8, previous_producer_id))
@@ -110,10 +126,7 @@ def pack_transaction_log_value(
         tagged.append(_TAGGED_INT64.pack(1, 8, next_producer_id))
     if client_transaction_version != 0:
         tagged.append(_TAGGED_INT16.pack(2, 2, client_transaction_version))
-    parts.append(
-        _AFTER_PARTITIONS.pack(transaction_last_update_timestamp_ms, transaction_start_timestamp_ms, len(tagged))
-    )
-    return b"".join(parts + tagged)
+    return bytes((len(tagged),)) + b"".join(tagged)
 
 
 def decode_transaction_log_value(value: Buffer) -> TransactionLogValue | None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from protocol.schema import DecodeError
 from protocol.stored.transaction_state import (
+    PACKED_NULL_PARTITIONS,
     PartitionsSchema,
     TransactionLogValue,
     decode_transaction_log_key,
@@ -15,6 +16,7 @@ from protocol.stored.transaction_state import (
     encode_transaction_log_key,
     encode_transaction_log_value,
     pack_transaction_log_value,
+    pack_transaction_partitions,
 )
 
 int64s = st.integers(-(2**63), 2**63 - 1)
@@ -105,7 +107,7 @@ def test_a_packed_state_has_the_bytes_of_an_encoded_one(
         producer_epoch,
         timeout_ms,
         status,
-        partitions,
+        PACKED_NULL_PARTITIONS if partitions is None else pack_transaction_partitions(partitions),
         *times_ms,
         *other_producer_ids,
         client_transaction_version,
