@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import structlog
 
+from broker import eager
 from broker.clock import Clock
 from broker.coordinator_replay import Replay
 from broker.disk import StorageError
@@ -67,6 +68,9 @@ class PartitionState(Enum):
     LOADING = "loading"
     ACTIVE = "active"
     OFFLINE = "offline"
+
+
+_ACTIVE = PartitionState.ACTIVE
 
 
 @dataclass(slots=True)
@@ -147,43 +151,69 @@ class CoordinatorRuntime(Generic[S]):
         COORDINATOR_LOAD_IN_PROGRESS pause for longer than most loads take.
         Raises CoordinatorRefusal when the partition cannot answer, also when its log could not be written.
         """
+        begun = self.begin(index, decide)
+        return begun.result if isinstance(begun, eager.Finished) else await begun
+
+    def begin(self, index: int, decide: Callable[[S], Decision[Reply]]) -> eager.Begun[Reply]:
+        """As `execute`; decided, appended and applied when this returns, unless the partition is being loaded."""
         partition = self._partitions.get(index)
-        if partition is None or partition.state is not PartitionState.ACTIVE:
-            partition = await self._loaded(index)
+        if partition is None or partition.state is not _ACTIVE:
+            return self._execute_when_loaded(index, decide)
         decision = decide(partition.shard)
         reply = decision.reply
-        if not isinstance(reply, Parked):
-            self._carry_out(partition, decision)
-            partition_log = partition.log
-            if decision.answers or partition_log.high_watermark < partition_log.log_end_offset:
-                await self._delivery(partition, decision)
-            return reply
+        if isinstance(reply, Parked):
+            return self._park(partition, decision, reply)
+        self._carry_out(partition, decision)
+        partition_log = partition.log
+        if decision.answers or partition_log.high_watermark < partition_log.log_end_offset:
+            return _after(self._delivery(partition, decision), reply)
+        return eager.Finished(reply)
+
+    async def _execute_when_loaded(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
+        await self._loaded(index)
+        return await self.begin(index, decide)
+
+    def _park(
+        self, partition: CoordinatorPartition[S], decision: Decision[Reply], parked: Parked
+    ) -> Coroutine[Any, Any, Reply]:
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        partition.parked[reply.token] = waiting
+        partition.parked[parked.token] = waiting
         try:
             self._carry_out(partition, decision)
+        except BaseException:
+            _unpark(partition, parked.token, waiting)
+            raise
+        return self._answer_to_parked(partition, decision, parked.token, waiting)
+
+    async def _answer_to_parked(
+        self,
+        partition: CoordinatorPartition[S],
+        decision: Decision[Reply],
+        token: Hashable,
+        waiting: asyncio.Future[Any],
+    ) -> Reply:
+        try:
             await self._delivery(partition, decision)
             return await waiting  # type: ignore[no-any-return]
         finally:
-            if partition.parked.get(reply.token) is waiting:
-                del partition.parked[reply.token]
-            if waiting.done() and not waiting.cancelled():
-                waiting.exception()  # a write that failed has refused it too; that is told once
-            else:
-                waiting.cancel()
+            _unpark(partition, token, waiting)
 
-    async def ask(self, index: int, question: Callable[[S], Answer]) -> Answer:
+    def ask(self, index: int, question: Callable[[S], Answer]) -> eager.Begun[Answer]:
         """What a partition's shard answers to a question that changes nothing, once what it was answered from is
         durable. Waits for a partition that is being loaded, and raises, as `execute`.
         """
         partition = self._partitions.get(index)
-        if partition is None or partition.state is not PartitionState.ACTIVE:
-            partition = await self._loaded(index)
+        if partition is None or partition.state is not _ACTIVE:
+            return self._ask_when_loaded(index, question)
         answer = question(partition.shard)
         partition_log = partition.log
         if partition_log.high_watermark < partition_log.log_end_offset:
-            await self._durable(partition)
-        return answer
+            return _after(self._durable(partition), answer)
+        return eager.Finished(answer)
+
+    async def _ask_when_loaded(self, index: int, question: Callable[[S], Answer]) -> Answer:
+        await self._loaded(index)
+        return await self.ask(index, question)
 
     async def _loaded(self, index: int) -> CoordinatorPartition[S]:
         """The active partition, after some patience with one that is being loaded. Raises CoordinatorRefusal."""
@@ -207,7 +237,10 @@ class CoordinatorRuntime(Generic[S]):
 
     async def durable(self, index: int) -> None:
         """Wait until all that was appended to a partition so far is durable. Raises CoordinatorRefusal."""
-        await self._durable(self.partition(index))
+        partition = self.partition(index)
+        partition_log = partition.log
+        if partition_log.high_watermark < partition_log.log_end_offset:
+            await self._durable(partition)
 
     def _carry_out(
         self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool = True
@@ -398,6 +431,21 @@ class CoordinatorRuntime(Generic[S]):
                 error=refusal.error.name,
             )
             self._schedule(partition, minimum_delay_s=REFUSED_DEADLINE_PAUSE_S)
+
+
+async def _after(delivery: Awaitable[None], reply: Reply) -> Reply:
+    await delivery
+    return reply
+
+
+def _unpark(partition: CoordinatorPartition[Any], token: Hashable, waiting: asyncio.Future[Any]) -> None:
+    """A parked request has been answered, or nobody waits for it any more."""
+    if partition.parked.get(token) is waiting:
+        del partition.parked[token]
+    if waiting.done() and not waiting.cancelled():
+        waiting.exception()  # a write that failed has refused it too; that is told once
+    else:
+        waiting.cancel()
 
 
 def _disarm(partition: CoordinatorPartition[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Start a coroutine at once: its first step runs before the call returns, and costs no task when it is also the last.
+"""Start work at once: its first step runs before the call returns, and costs no task when it is also the last.
 
 This is what gives requests their order: whatever a handler does before its first await is done before the next request
 of the connection is looked at. Most handlers end in that step.
@@ -14,18 +14,30 @@ import asyncio
 import sys
 from collections.abc import Coroutine, Generator
 from types import coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Finished(Generic[T]):
-    """The result of a coroutine that ended in its first step."""
+class Finished(Generic[T_co]):
+    """The result of work that ended in its first step. Who has nothing to look at may await it like a coroutine."""
 
     __slots__ = ("result",)
 
-    def __init__(self, result: T) -> None:
+    def __init__(self, result: T_co) -> None:
         self.result = result
+
+    def __await__(self) -> Generator[Any, Any, T_co]:
+        return self.result
+        yield  # type: ignore[unreachable]  # what makes it a generator
+
+
+Begun: TypeAlias = Finished[T] | Coroutine[Any, Any, T]
+"""What a plain function returns that has done its first step: a coroutine where something is left to be waited for.
+
+Where nothing is, which is most of the time, neither a coroutine nor a task was made for it.
+"""
 
 
 if sys.version_info >= (3, 12):

@@ -13,7 +13,7 @@ the versions with tagged fields (9 and later). Who adds authorization has to ask
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -121,15 +121,15 @@ class _Template:
 
 
 class _UnverifiedBatch:
-    """A batch that is being verified, and then appended."""
+    """A batch that waits to be verified, and is then appended or refused."""
 
-    __slots__ = ("end_turn", "guard", "header", "is_appended", "records")
+    __slots__ = ("end_turn", "guard", "header", "is_decided", "records")
 
     def __init__(self, records: memoryview, header: BatchHeader, guard: VerificationGuard) -> None:
         self.records = records
         self.header = header
         self.guard = guard
-        self.is_appended = False
+        self.is_decided = False
         self.end_turn: Callable[[], None] | None = None  # lets the producer's next request be verified
 
 
@@ -206,12 +206,11 @@ class ProduceTemplates:
             if isinstance(guard, ErrorCode):
                 return None
             if guard is not None:
-                return self._verify(template, _UnverifiedBatch(records, header, guard), correlation_id)
+                return self._verify(template, records, header, guard, correlation_id)
         reply, durable_offset = self._append(template, records, header, correlation_id)
         if durable_offset <= template.log.high_watermark:
             return reply
-        started = eager.start(self._when_durable(template, durable_offset, reply, correlation_id), self._loop)
-        return started.result if isinstance(started, eager.Finished) else started
+        return self._when_appended(template, durable_offset, reply, correlation_id)
 
     def dispatch_run(self, frames: EqualFrames) -> StartedRun | None:
         """Start as many requests from the first on as are known and can be appended together; None, and nothing is
@@ -302,43 +301,88 @@ class ProduceTemplates:
         return reply, result.last_offset + 1
 
     def _verify(
-        self, template: _Template, batch: _UnverifiedBatch, correlation_id: int
+        self,
+        template: _Template,
+        records: memoryview,
+        header: BatchHeader,
+        guard: VerificationGuard,
+        correlation_id: int,
     ) -> Reply | asyncio.Future[Reply]:
-        started = eager.start(self._verify_and_append(template, batch, correlation_id), self._loop)
-        if isinstance(started, eager.Finished):
-            return started.result
-        if not batch.is_appended:
-            batch.records = memoryview(bytes(batch.records))  # the frame's memory is for the next one
-            batch.end_turn = begin_turn(self._services, batch.header.producer_id, started)
-        return started
-
-    async def _verify_and_append(self, template: _Template, batch: _UnverifiedBatch, correlation_id: int) -> Reply:
-        header = batch.header
-        topic_partition = template.topic_partition
+        """Verify, append and answer: in this step, where the coordinator's word is there at once."""
         try:
-            errors = await verify(
+            verified = verify(
                 self._services,
-                (topic_partition,),
+                (template.topic_partition,),
                 transactional_id=template.transactional_id or "",
                 producer_id=header.producer_id,
                 producer_epoch=header.producer_epoch,
                 version=template.version,
             )
-            error = errors[topic_partition]
-            if error is not ErrorCode.NONE:
-                answer = refused(topic_partition.partition, error, NOT_CONFIRMED)
-                return template.reply(correlation_id, answer)
-            reply, durable_offset = self._append(template, batch.records, header, correlation_id, batch.guard)
-        except Exception:
-            error = ErrorCode.UNKNOWN_SERVER_ERROR
-            log.exception("request_failed", api="Produce", version=template.version, error=error.name)
-            return template.reply(correlation_id, refused(topic_partition.partition, error))
-        batch.is_appended = True
+            if isinstance(verified, eager.Finished):
+                reply, durable_offset = self._append_verified(
+                    template, records, header, guard, verified.result, correlation_id
+                )
+                if durable_offset <= template.log.high_watermark:
+                    return reply
+                return self._when_appended(template, durable_offset, reply, correlation_id)
+        except Exception as error:  # noqa: BLE001  # of one request
+            return self._failed(template, correlation_id, error)
+        batch = _UnverifiedBatch(records, header, guard)
+        started = eager.start(self._append_when_verified(template, batch, verified, correlation_id), self._loop)
+        if isinstance(started, eager.Finished):
+            return started.result
+        if not batch.is_decided:
+            batch.records = memoryview(bytes(batch.records))  # the frame's memory is for the next one
+            batch.end_turn = begin_turn(self._services, batch.header.producer_id, started)
+        return started
+
+    async def _append_when_verified(
+        self,
+        template: _Template,
+        batch: _UnverifiedBatch,
+        verified: Awaitable[dict[TopicPartition, ErrorCode]],
+        correlation_id: int,
+    ) -> Reply:
+        try:
+            errors = await verified
+            reply, durable_offset = self._append_verified(
+                template, batch.records, batch.header, batch.guard, errors, correlation_id
+            )
+        except Exception as error:  # noqa: BLE001  # of one request
+            return self._failed(template, correlation_id, error)
+        batch.is_decided = True
         if batch.end_turn is not None:
             batch.end_turn()
         if durable_offset <= template.log.high_watermark:
             return reply
         return await self._when_durable(template, durable_offset, reply, correlation_id)
+
+    def _append_verified(
+        self,
+        template: _Template,
+        records: memoryview,
+        header: BatchHeader,
+        guard: VerificationGuard,
+        errors: dict[TopicPartition, ErrorCode],
+        correlation_id: int,
+    ) -> tuple[Reply, int]:
+        """As `_append`, if the coordinator has confirmed the partition."""
+        error = errors[template.topic_partition]
+        if error is not ErrorCode.NONE:
+            answer = refused(template.topic_partition.partition, error, NOT_CONFIRMED)
+            return template.reply(correlation_id, answer), 0
+        return self._append(template, records, header, correlation_id, guard)
+
+    def _failed(self, template: _Template, correlation_id: int, error: Exception) -> Reply:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        log.error("request_failed", api="Produce", version=template.version, error=code.name, exc_info=error)
+        return template.reply(correlation_id, refused(template.topic_partition.partition, code))
+
+    def _when_appended(
+        self, template: _Template, durable_offset: int, reply: Reply, correlation_id: int
+    ) -> Reply | asyncio.Future[Reply]:
+        started = eager.start(self._when_durable(template, durable_offset, reply, correlation_id), self._loop)
+        return started.result if isinstance(started, eager.Finished) else started
 
     async def _when_durable(self, template: _Template, durable_offset: int, reply: Reply, correlation_id: int) -> Reply:
         try:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from broker import eager
 from broker.handlers.api import Services
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
@@ -19,6 +20,7 @@ FIRST_VERSION_OF_TRANSACTION_VERSION_2 = 12
 
 NOT_CONFIRMED = "The transaction coordinator did not confirm the partition."
 
+_ALL_CONFIRMED = frozenset({ErrorCode.NONE})
 _RETRIED_BY_EVERY_CLIENT = ErrorCode.NOT_ENOUGH_REPLICAS  # at once and without asking for metadata first
 _PRODUCE_ERRORS = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -41,7 +43,7 @@ def produce_error(error: ErrorCode, version: int) -> ErrorCode:
     return _PRODUCE_ERRORS.get(error, error)
 
 
-async def verify(
+def verify(
     services: Services,
     topic_partitions: Sequence[TopicPartition],
     *,
@@ -49,7 +51,7 @@ async def verify(
     producer_id: int,
     producer_epoch: int,
     version: int,
-) -> dict[TopicPartition, ErrorCode]:
+) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
     """Have the coordinator confirm that the partitions belong to the producer's transaction; from Produce 12 on, have
     it add them.
 
@@ -58,21 +60,36 @@ async def verify(
     Returns Produce's own error per partition, NONE where the batch may be appended.
     """
     add = version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2
-    loop = asyncio.get_running_loop()
-    begun_s = loop.time()
-    errors: dict[TopicPartition, ErrorCode] = {}
-    waiting = topic_partitions
-    while True:
-        errors |= await services.verifier.verify(
+
+    def ask(waiting: Sequence[TopicPartition]) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
+        return services.verifier.verify(
             transactional_id=transactional_id,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             topic_partitions=waiting,
             add=add,
         )
-        if add:
-            waiting = [name for name in waiting if errors[name] is ErrorCode.CONCURRENT_TRANSACTIONS]
-        if not add or not waiting:
+
+    begun = ask(topic_partitions)
+    if isinstance(begun, eager.Finished) and _ALL_CONFIRMED.issuperset(begun.result.values()):
+        return begun
+    return _verify_again(services, topic_partitions, begun, ask if add else None, version)
+
+
+async def _verify_again(
+    services: Services,
+    topic_partitions: Sequence[TopicPartition],
+    begun: eager.Begun[dict[TopicPartition, ErrorCode]],
+    ask: Callable[[Sequence[TopicPartition]], eager.Begun[dict[TopicPartition, ErrorCode]]] | None,
+    version: int,
+) -> dict[TopicPartition, ErrorCode]:
+    """Wait for the answer; with `ask`, ask again about partitions whose markers are on their way."""
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    errors = dict(await begun)
+    while ask is not None:
+        waiting = [name for name in topic_partitions if errors[name] is ErrorCode.CONCURRENT_TRANSACTIONS]
+        if not waiting:
             break
         settings = services.settings
         backoff_s = settings.add_partitions_to_txn_retry_backoff_ms / 1000
@@ -80,6 +97,7 @@ async def verify(
         if loop.time() + backoff_s > begun_s + patience_ms / 1000:
             break
         await asyncio.sleep(backoff_s)
+        errors |= await ask(waiting)
     return {name: produce_error(errors[name], version) for name in topic_partitions}
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,6 +30,7 @@ from broker.handlers.transactions import (
     partitions_of,
     unwritable_partitions,
 )
+from broker.transaction.coordinator import ProducerReply
 from broker.transaction.metadata import Producer
 from broker.transaction.state_machine import TransactionVersion
 from protocol.errors import ErrorCode
@@ -67,7 +69,7 @@ class _Template(ABC):
         self.reply_size_bytes = len(reply) - LENGTH_BYTES
 
     @abstractmethod
-    async def ask(self, services: Services) -> ErrorCode:
+    def ask(self, services: Services) -> eager.Begun[ErrorCode | ProducerReply]:
         """Have the coordinator do it."""
 
     @abstractmethod
@@ -77,6 +79,18 @@ class _Template(ABC):
     def is_current(self, services: Services) -> bool:
         """Whether the request is still one for the coordinator."""
         return True
+
+    def reply(self, correlation_id: int, decided: ErrorCode | ProducerReply) -> Reply:
+        """What the coordinator has decided, as a frame."""
+        error = decided.error if isinstance(decided, ProducerReply) else decided
+        if error is ErrorCode.NONE:
+            return (_REPLY_START.pack(self.reply_size_bytes, correlation_id) + self.reply_end,)
+        return response_frame(correlation_id, self.answer(error), self.version)
+
+    def failed(self, correlation_id: int, error: Exception) -> Reply:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        log.error("request_failed", api=self.api_name, version=self.version, error=code.name, exc_info=error)
+        return self.reply(correlation_id, code)
 
 
 class _AddPartitions(_Template):
@@ -91,8 +105,8 @@ class _AddPartitions(_Template):
         self.partitions = partitions_of(request.v3_and_below_topics)
         self.metadata_version = -1
 
-    async def ask(self, services: Services) -> ErrorCode:
-        return await services.transactions.add_partitions(
+    def ask(self, services: Services) -> eager.Begun[ErrorCode | ProducerReply]:
+        return services.transactions.add_partitions(
             self.request.v3_and_below_transactional_id, self.producer, self.partitions, version=TransactionVersion.V1
         )
 
@@ -119,12 +133,11 @@ class _EndTransaction(_Template):
         super().__init__(version)
         self.producer = Producer(request.producer_id, request.producer_epoch)
 
-    async def ask(self, services: Services) -> ErrorCode:
+    def ask(self, services: Services) -> eager.Begun[ErrorCode | ProducerReply]:
         request = self.request
-        reply = await services.transactions.end_transaction(
+        return services.transactions.end_transaction(
             request.transactional_id, self.producer, committed=request.committed, version=TransactionVersion.V1
         )
-        return reply.error
 
     def answer(self, error: ErrorCode) -> EndTxnResponse:
         return end_txn_failed(self.request, error, self.version)
@@ -165,18 +178,23 @@ class _RepeatedRequests(ABC):
         if not template.is_current(self._services):
             self._shapes.forget(frame)
             return None
-        started = eager.start(self._answer(template, correlation_id), self._loop)
+        try:
+            begun = template.ask(self._services)
+        except Exception as error:  # noqa: BLE001  # of one request
+            return template.failed(correlation_id, error)
+        if isinstance(begun, eager.Finished):
+            return template.reply(correlation_id, begun.result)
+        started = eager.start(self._answer(template, begun, correlation_id), self._loop)
         return started.result if isinstance(started, eager.Finished) else started
 
-    async def _answer(self, template: _Template, correlation_id: int) -> Reply:
+    async def _answer(
+        self, template: _Template, begun: Awaitable[ErrorCode | ProducerReply], correlation_id: int
+    ) -> Reply:
         try:
-            error = await template.ask(self._services)
-        except Exception:
-            error = ErrorCode.UNKNOWN_SERVER_ERROR
-            log.exception("request_failed", api=template.api_name, version=template.version, error=error.name)
-        if error is ErrorCode.NONE:
-            return (_REPLY_START.pack(template.reply_size_bytes, correlation_id) + template.reply_end,)
-        return response_frame(correlation_id, template.answer(error), template.version)
+            reply = await begun
+        except Exception as error:  # noqa: BLE001  # of one request
+            return template.failed(correlation_id, error)
+        return template.reply(correlation_id, reply)
 
 
 class AddPartitionsToTxnTemplates(_RepeatedRequests):

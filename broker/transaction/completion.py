@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
+from broker import eager
 from broker.clock import Clock
 from broker.coordinator import CoordinatorPartition, CoordinatorRefusal, CoordinatorRuntime
 from broker.topic_partition import TopicPartition
@@ -74,13 +75,17 @@ class Completion:
         self._clock = clock
         self._ended = ended
         self.refusal: ErrorCode | None = None  # why it was given up
-        self._task = asyncio.get_running_loop().create_task(
-            self._run(), name=f"complete-{transaction.transactional_id}"
-        )
+        self._loop = asyncio.get_running_loop()
+        # The reply to who ended the transaction leaves first.
+        self._begin = self._loop.call_soon(self._run_eagerly)
+        self._task: asyncio.Task[None] | None = None  # where something has to be waited for
+        self._over: asyncio.Future[None] | None = None  # where somebody waits for the end
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait until it is over; False if that takes longer than `timeout_s`."""
-        done, _ = await asyncio.wait((self._task,), timeout=timeout_s)
+        if self._over is None:
+            self._over = self._loop.create_future()
+        done, _ = await asyncio.wait((self._over,), timeout=timeout_s)
         return bool(done)
 
     @property
@@ -90,11 +95,22 @@ class Completion:
 
     def give_up(self) -> None:
         """Send nothing more and append nothing: the partition is another coordinator's from now on."""
-        self._task.cancel()
+        self._begin.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        else:
+            self._tell_that_it_is_over()
 
     async def cancel(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self.give_up()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _run_eagerly(self) -> None:
+        """Without a task, unless something has to be waited for."""
+        started = eager.start(self._run(), self._loop)
+        if not isinstance(started, eager.Finished):
+            self._task = started
 
     async def _run(self) -> None:
         try:
@@ -111,12 +127,19 @@ class Completion:
         except Exception:
             log.exception("transaction_completion_failed", transactional_id=self.transaction.transactional_id)
         finally:
+            self._tell_that_it_is_over()
             self._ended(self)
+
+    def _tell_that_it_is_over(self) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
 
     async def _complete(self) -> None:
         transaction = self.transaction
-        await self._runtime.durable(self._partition.index)  # the commit point: no marker leaves before it
-        await self._turns.enter()
+        # The commit point: no marker leaves before it.
+        await self._runtime.durable(self._partition.index)
+        if not self._turns.pass_through():
+            await self._turns.enter()
         # In one order everywhere, so that what happens does not depend on how sets are hashed.
         shares = self._channel.destinations(sorted(transaction.partitions))
         if len(shares) == 1:

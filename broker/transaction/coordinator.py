@@ -192,6 +192,8 @@ class TransactionShard:
             if error is ErrorCode.NONE:
                 cell = lookup(TransactionVersion.V1, Event.VERIFY_PARTITIONS, metadata.state)
                 if cell is Outcome.ACKNOWLEDGE:
+                    if metadata.partitions.issuperset(partitions):
+                        return dict.fromkeys(partitions, ErrorCode.NONE)
                     return {
                         partition: ErrorCode.NONE
                         if partition in metadata.partitions

@@ -6,11 +6,12 @@ between the two, where a network fits in when a partition lives elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import structlog
 
+from broker import eager
 from broker.clock import Clock
 from broker.disk import StorageError
 from broker.log.partition_log import PartitionLog
@@ -46,7 +47,7 @@ class TransactionMarker(NamedTuple):
 class MarkerChannel(Protocol):
     """The way of a marker to the leaders of its partitions."""
 
-    async def send(self, marker: TransactionMarker) -> dict[TopicPartition, ErrorCode]:
+    def send(self, marker: TransactionMarker) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
         """The outcome per partition. NONE: the marker is durable there. What can go wrong is an error code."""
         ...
 
@@ -66,9 +67,10 @@ class LocalMarkerChannel:
         self._topics = topics
         self._clock = clock
 
-    async def send(self, marker: TransactionMarker) -> dict[TopicPartition, ErrorCode]:
-        (outcome,) = await write_markers(self._topics, (marker,), self._clock.now_ms())
-        return outcome
+    def send(self, marker: TransactionMarker) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
+        outcome: dict[TopicPartition, ErrorCode] = {}
+        volatile = _append_all(self._topics, marker, self._clock.now_ms(), outcome)
+        return _when_durable(outcome, volatile) if volatile else eager.Finished(outcome)
 
     def destinations(self, partitions: Collection[TopicPartition]) -> Sequence[Collection[TopicPartition]]:
         return (partitions,)
@@ -90,26 +92,45 @@ async def write_markers(
     KAFKA_STORAGE_ERROR.
     Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
     """
-    outcomes: list[dict[TopicPartition, ErrorCode]] = []
-    written: dict[TopicPartition, PartitionLog] = {}
-    for marker in markers:
-        outcome: dict[TopicPartition, ErrorCode] = {}
-        for topic_partition in marker.partitions:
-            partition_log = topics.log(topic_partition)
-            if partition_log is None:
-                outcome[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            outcome[topic_partition] = _append(partition_log, marker, now_ms)
-            if outcome[topic_partition] is ErrorCode.NONE:
-                written[topic_partition] = partition_log
-        outcomes.append(outcome)
-    failed = await _flush(written)
-    if failed:
-        for outcome in outcomes:
-            for topic_partition, error in outcome.items():
-                if error is ErrorCode.NONE:
-                    outcome[topic_partition] = failed.get(topic_partition, error)
+    outcomes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
+    volatile: dict[TopicPartition, PartitionLog] = {}
+    for marker, outcome in zip(markers, outcomes, strict=True):
+        volatile |= _append_all(topics, marker, now_ms, outcome)
+    failed = await _flush(volatile)
+    for outcome in outcomes:
+        _note_failed(outcome, failed)
     return outcomes
+
+
+def _append_all(
+    topics: Topics, marker: TransactionMarker, now_ms: int, outcome: dict[TopicPartition, ErrorCode]
+) -> dict[TopicPartition, PartitionLog]:
+    """Append a marker to its partitions and say in `outcome` what came of it; returns the logs to wait for."""
+    volatile: dict[TopicPartition, PartitionLog] = {}
+    for topic_partition in marker.partitions:
+        partition_log = topics.log(topic_partition)
+        if partition_log is None:
+            outcome[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            continue
+        error = outcome[topic_partition] = _append(partition_log, marker, now_ms)
+        if error is ErrorCode.NONE and partition_log.high_watermark < partition_log.log_end_offset:
+            volatile[topic_partition] = partition_log
+    return volatile
+
+
+async def _when_durable(
+    outcome: dict[TopicPartition, ErrorCode], volatile: Mapping[TopicPartition, PartitionLog]
+) -> dict[TopicPartition, ErrorCode]:
+    _note_failed(outcome, await _flush(volatile))
+    return outcome
+
+
+def _note_failed(outcome: dict[TopicPartition, ErrorCode], failed: Mapping[TopicPartition, ErrorCode]) -> None:
+    """What was appended is not durable everywhere."""
+    if failed:
+        for topic_partition, error in outcome.items():
+            if error is ErrorCode.NONE:
+                outcome[topic_partition] = failed.get(topic_partition, error)
 
 
 def _append(partition_log: PartitionLog, marker: TransactionMarker, now_ms: int) -> ErrorCode:
@@ -126,13 +147,11 @@ def _append(partition_log: PartitionLog, marker: TransactionMarker, now_ms: int)
         return _failed(partition_log, error)
 
 
-async def _flush(logs: dict[TopicPartition, PartitionLog]) -> dict[TopicPartition, ErrorCode]:
+async def _flush(logs: Mapping[TopicPartition, PartitionLog]) -> dict[TopicPartition, ErrorCode]:
     """Wait for all logs together; returns those that could not be made durable, and why."""
     failed: dict[TopicPartition, ErrorCode] = {}
     waits: list[tuple[PartitionLog, Awaitable[None]]] = []
     for topic_partition, partition_log in logs.items():
-        if partition_log.high_watermark >= partition_log.log_end_offset:
-            continue
         try:
             waits.append((partition_log, partition_log.flushed()))
         except StorageError as error:

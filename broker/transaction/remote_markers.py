@@ -7,7 +7,7 @@ Source: Kafka's TransactionMarkerChannelManager, TxnMarkerQueue and TransactionM
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 
 import structlog
 
@@ -70,7 +70,9 @@ class RemoteMarkerChannel:
                 remote.setdefault(node_id, []).append(topic_partition)
         if local and not remote:
             return outcome | await self._local.send(marker.limited_to(local))
-        sends = [self._queue(node_id).send(marker.limited_to(share)) for node_id, share in remote.items()]
+        sends: list[Awaitable[Outcome]] = [
+            self._queue(node_id).send(marker.limited_to(share)) for node_id, share in remote.items()
+        ]
         if local:
             sends.append(self._local.send(marker.limited_to(local)))
         for sent in await asyncio.gather(*sends):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from broker import eager
 from broker.coordinator import partition_for_key
 from broker.peers import Peers, PeerUnreachable, received_error
 from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
@@ -53,7 +54,7 @@ class RemoteTransactionVerifier(TransactionVerifier):
         self._request_timeout_s = request_timeout_ms / 1000
         self._queues: dict[int, _VerificationQueue] = {}
 
-    async def verify(
+    def verify(
         self,
         *,
         transactional_id: str,
@@ -61,16 +62,16 @@ class RemoteTransactionVerifier(TransactionVerifier):
         producer_epoch: int,
         topic_partitions: Sequence[TopicPartition],
         add: bool,
-    ) -> Outcome:
+    ) -> eager.Begun[Outcome]:
         metadata = self._topics.metadata.get(TRANSACTION_STATE_TOPIC)
         if metadata is None:
-            return dict.fromkeys(topic_partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return eager.Finished(dict.fromkeys(topic_partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         placement = self._topics.placement
         coordinator = TopicPartition(
             TRANSACTION_STATE_TOPIC, partition_for_key(transactional_id, metadata.partition_count)
         )
         if placement.is_local(coordinator):
-            return await super().verify(
+            return super().verify(
                 transactional_id=transactional_id,
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
@@ -79,9 +80,9 @@ class RemoteTransactionVerifier(TransactionVerifier):
             )
         leader = placement.leader(coordinator)
         if leader is None:
-            return dict.fromkeys(topic_partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return eager.Finished(dict.fromkeys(topic_partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         if not transactional_id:
-            return dict.fromkeys(topic_partitions, ErrorCode.INVALID_REQUEST)
+            return eager.Finished(dict.fromkeys(topic_partitions, ErrorCode.INVALID_REQUEST))
         transaction = AddPartitionsToTxnTransaction(
             transactional_id=transactional_id,
             producer_id=producer_id,
@@ -92,7 +93,7 @@ class RemoteTransactionVerifier(TransactionVerifier):
                 for topic, partitions in by_topic(topic_partitions).items()
             ],
         )
-        return await self._queue(leader.node_id).ask(transaction, topic_partitions)
+        return self._queue(leader.node_id).ask(transaction, topic_partitions)
 
     async def close(self) -> None:
         """Ask nothing any more."""

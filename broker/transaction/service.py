@@ -7,9 +7,10 @@ Rules live in `coordinator` and `state_machine`; here is what needs the event lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import TypeVar
 
+from broker import eager
 from broker.clock import Clock
 from broker.config import Settings
 from broker.coordinated_topic import CoordinatedTopic
@@ -45,7 +46,8 @@ from protocol.errors import ErrorCode
 COMPLETIONS_PER_TURN = 32
 """More transactions that end in one turn of the event loop, as when they time out together, wait for the next turn."""
 
-Reply = TypeVar("Reply")
+Reply = TypeVar("Reply", ErrorCode, ProducerReply)
+Answer = TypeVar("Answer")
 Partition = CoordinatorPartition[TransactionShard]
 
 
@@ -195,16 +197,16 @@ class TransactionService:
                 transactional_id, timeout_ms=timeout_ms, expected=expected, now_ms=self._clock.now_ms()
             )
 
-        return await self._decide_for_producer(transactional_id, decide)
+        return await self._decide(transactional_id, decide, ProducerReply)
 
-    async def add_partitions(
+    def add_partitions(
         self,
         transactional_id: str,
         producer: Producer,
         partitions: Collection[TopicPartition],
         *,
         version: TransactionVersion,
-    ) -> ErrorCode:
+    ) -> eager.Begun[ErrorCode]:
         """Let partitions join the producer's transaction: all of them or none."""
 
         def decide(shard: TransactionShard) -> Decision[ErrorCode]:
@@ -212,10 +214,7 @@ class TransactionService:
                 transactional_id, producer, partitions, version=version, now_ms=self._clock.now_ms()
             )
 
-        try:
-            return await self._decide(transactional_id, decide, lambda error: error)
-        except CoordinatorRefusal as refusal:
-            return refusal.error
+        return self._decide(transactional_id, decide, _error_alone)
 
     async def add_offsets(self, transactional_id: str, producer: Producer, group_id: str) -> ErrorCode:
         """Let the partition of `__consumer_offsets` that holds a group's offsets join the producer's transaction."""
@@ -226,21 +225,26 @@ class TransactionService:
         partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_for_key(group_id, metadata.partition_count))
         return await self.add_partitions(transactional_id, producer, (partition,), version=TransactionVersion.V1)
 
-    async def verify_partitions(
+    def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, ErrorCode]:
+    ) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
         """Whether partitions are in the producer's open transaction."""
-        try:
-            return await self._runtime.ask(
-                self._index(transactional_id),
-                lambda shard: shard.verify_partitions(transactional_id, producer, partitions),
-            )
-        except CoordinatorRefusal as refusal:
-            return dict.fromkeys(partitions, refusal.error)
 
-    async def end_transaction(
+        def question(shard: TransactionShard) -> dict[TopicPartition, ErrorCode]:
+            return shard.verify_partitions(transactional_id, producer, partitions)
+
+        def refused(error: ErrorCode) -> dict[TopicPartition, ErrorCode]:
+            return dict.fromkeys(partitions, error)
+
+        try:
+            begun = self._runtime.ask(self._index(transactional_id), question)
+        except CoordinatorRefusal as refusal:
+            return eager.Finished(refused(refusal.error))
+        return begun if isinstance(begun, eager.Finished) else _unless_refused(begun, refused)
+
+    def end_transaction(
         self, transactional_id: str, producer: Producer, *, committed: bool, version: TransactionVersion
-    ) -> ProducerReply:
+    ) -> eager.Begun[ProducerReply]:
         """Commit or abort the producer's transaction. Once this returns NONE, the outcome is durable; its markers
         follow by themselves.
         """
@@ -250,32 +254,41 @@ class TransactionService:
                 transactional_id, producer, committed=committed, version=version, now_ms=self._clock.now_ms()
             )
 
-        return await self._decide_for_producer(transactional_id, decide)
+        return self._decide(transactional_id, decide, ProducerReply)
 
-    async def _decide_for_producer(
-        self, transactional_id: str, decide: Callable[[TransactionShard], Decision[ProducerReply]]
-    ) -> ProducerReply:
-        try:
-            return await self._decide(transactional_id, decide, lambda reply: reply.error)
-        except CoordinatorRefusal as refusal:
-            return ProducerReply(refusal.error)
-
-    async def _decide(
+    def _decide(
         self,
         transactional_id: str,
         decide: Callable[[TransactionShard], Decision[Reply]],
-        error_of: Callable[[Reply], ErrorCode],
-    ) -> Reply:
+        refused: Callable[[ErrorCode], Reply],
+    ) -> eager.Begun[Reply]:
         """Decide; while the answer is CONCURRENT_TRANSACTIONS because markers are being written, wait for them and
         decide again.
+
+        refused: makes the reply of an error.
         """
-        index = self._index(transactional_id)
-        reply = await self._runtime.execute(index, decide)
-        if error_of(reply) is not ErrorCode.CONCURRENT_TRANSACTIONS:
+        try:
+            index = self._index(transactional_id)
+            begun = self._runtime.begin(index, decide)
+        except CoordinatorRefusal as refusal:
+            return eager.Finished(refused(refusal.error))
+        if isinstance(begun, eager.Finished) and _error_of(begun.result) is not ErrorCode.CONCURRENT_TRANSACTIONS:
+            return begun
+        return _unless_refused(self._decide_until_ended(begun, index, transactional_id, decide), refused)
+
+    async def _decide_until_ended(
+        self,
+        begun: eager.Begun[Reply],
+        index: int,
+        transactional_id: str,
+        decide: Callable[[TransactionShard], Decision[Reply]],
+    ) -> Reply:
+        reply = await begun
+        if _error_of(reply) is not ErrorCode.CONCURRENT_TRANSACTIONS:
             return reply
         loop = asyncio.get_running_loop()
         give_up_at_s = loop.time() + self._settings.add_partitions_to_txn_retry_backoff_max_ms / 1000
-        while error_of(reply) is ErrorCode.CONCURRENT_TRANSACTIONS:
+        while _error_of(reply) is ErrorCode.CONCURRENT_TRANSACTIONS:
             completion = self._completions.get(transactional_id)
             if completion is not None:
                 remaining_s = give_up_at_s - loop.time()
@@ -283,7 +296,7 @@ class TransactionService:
                     return reply
             elif self._is_prepared(index, transactional_id):
                 return reply  # its markers were refused: only a reload can end it
-            reply = await self._runtime.execute(index, decide)
+            reply = await self._runtime.begin(index, decide)
         return reply
 
     def _is_prepared(self, index: int, transactional_id: str) -> bool:
@@ -318,6 +331,8 @@ class TransactionService:
     # The way from prepared to complete
 
     def _complete_prepared(self, partition: Partition) -> None:
+        if not partition.shard.unsent:
+            return
         for transactional_id in partition.shard.take_unsent():
             self._completions[transactional_id] = Completion(
                 self._runtime,
@@ -345,6 +360,21 @@ class TransactionService:
         if partition_log is not None:
             partition_log.leader_epoch = min(partition_log.leader_epoch + step, MAXIMUM_EPOCH)
             self._state_topic.load_again(partition_log)
+
+
+def _error_of(reply: ErrorCode | ProducerReply) -> ErrorCode:
+    return reply.error if isinstance(reply, ProducerReply) else reply
+
+
+def _error_alone(error: ErrorCode) -> ErrorCode:
+    return error
+
+
+async def _unless_refused(begun: Awaitable[Answer], refused: Callable[[ErrorCode], Answer]) -> Answer:
+    try:
+        return await begun
+    except CoordinatorRefusal as refusal:
+        return refused(refusal.error)
 
 
 def _version_of(level: int) -> TransactionVersion:

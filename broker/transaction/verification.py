@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
+from broker import eager
 from broker.topic_partition import TopicPartition
 from broker.transaction.metadata import Producer
 from broker.transaction.service import TransactionService
@@ -21,7 +22,7 @@ class TransactionVerifier:
     def __init__(self, transactions: TransactionService) -> None:
         self._transactions = transactions
 
-    async def verify(
+    def verify(
         self,
         *,
         transactional_id: str,
@@ -29,7 +30,7 @@ class TransactionVerifier:
         producer_epoch: int,
         topic_partitions: Sequence[TopicPartition],
         add: bool,
-    ) -> dict[TopicPartition, ErrorCode]:
+    ) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
         """Whether each partition is in the producer's open transaction, in the coordinator's own error codes.
 
         add: in transaction version 2 the question is the registration: partitions that are not in the transaction yet
@@ -38,12 +39,19 @@ class TransactionVerifier:
         Also INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR. Source: Kafka's AddPartitionsToTxnManager.
         """
+        transactions = self._transactions
+        if not transactions.is_available:
+            return eager.Finished(dict.fromkeys(topic_partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         producer = Producer(producer_id, producer_epoch)
-        if not self._transactions.is_available:
-            return dict.fromkeys(topic_partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if add:
-            error = await self._transactions.add_partitions(
-                transactional_id, producer, topic_partitions, version=TransactionVersion.V2
-            )
-            return dict.fromkeys(topic_partitions, error)
-        return await self._transactions.verify_partitions(transactional_id, producer, topic_partitions)
+        if not add:
+            return transactions.verify_partitions(transactional_id, producer, topic_partitions)
+        begun = transactions.add_partitions(transactional_id, producer, topic_partitions, version=TransactionVersion.V2)
+        if isinstance(begun, eager.Finished):
+            return eager.Finished(dict.fromkeys(topic_partitions, begun.result))
+        return _for_each(begun, topic_partitions)
+
+
+async def _for_each(
+    begun: Awaitable[ErrorCode], topic_partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, ErrorCode]:
+    return dict.fromkeys(topic_partitions, await begun)

@@ -5,9 +5,9 @@ real ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 from broker.disk import StorageError
 from broker.log.partition_log import PartitionLog
@@ -34,6 +34,17 @@ class WrittenMarker:
     producer_id: int
     producer_epoch: int
     marker: EndTransactionMarker
+
+
+@dataclass(frozen=True)
+class _Flush:
+    """Nobody needs to wait for it, as for a log's own future."""
+
+    log: MemoryLog
+    offset: int
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self.log.reach(self.offset).__await__()
 
 
 @dataclass
@@ -119,7 +130,7 @@ class MemoryLog:
         self.log_end_offset += read_header(batch).last_offset_delta + 1
         return AppendResult(ErrorCode.NONE, base_offset, self.log_end_offset - 1)
 
-    async def _flushed(self, offset: int) -> None:
+    async def reach(self, offset: int) -> None:
         if self.high_watermark >= offset:
             return
         await self.flush_gate.wait()
@@ -129,7 +140,7 @@ class MemoryLog:
         self.high_watermark = max(self.high_watermark, offset)
 
     def flushed(self, offset: int | None = None) -> Awaitable[None]:
-        return self._flushed(self.log_end_offset if offset is None else offset)
+        return _Flush(self, self.log_end_offset if offset is None else offset)
 
     def read(self, offset: int, max_bytes: int, *, isolation: Isolation, minimum_one_batch: bool = True) -> LogRead:
         assert isolation is Isolation.LOG_END

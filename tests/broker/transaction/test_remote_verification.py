@@ -63,7 +63,7 @@ class Asking:
         epoch: int = 3,
         add: bool = True,
     ) -> asyncio.Task[dict[TopicPartition, ErrorCode]]:
-        return asyncio.create_task(
+        return asyncio.ensure_future(
             self.verifier.verify(
                 transactional_id=transactional_id,
                 producer_id=producer_id,

@@ -228,7 +228,7 @@ async def test_requests_wait_for_markers_but_not_for_ever() -> None:
     assert await broker.service.add_partitions(ID, after, (OUT_0,), version=V2) is CONCURRENT
     assert (await broker.service.init_producer_id(ID, timeout_ms=1)).error is CONCURRENT
     assert (await broker.end(producer)).error is CONCURRENT
-    waiting = asyncio.create_task(broker.service.add_partitions(ID, after, (OUT_0,), version=V2))
+    waiting = asyncio.ensure_future(broker.service.add_partitions(ID, after, (OUT_0,), version=V2))
     await asyncio.sleep(0)
     channel.gate.set()
     assert await waiting is OK
