@@ -5,6 +5,7 @@ Source: Kafka's DefaultRecord; KIP-98, KIP-82 (headers).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from protocol.primitives import Buffer, DecodeError
@@ -57,6 +58,29 @@ def write_record(
     )
     out += VARINTS[len(body)]
     out += body
+
+
+def write_plain_record(out: bytearray, key: bytes | None, value: bytes | None, offset_delta: int) -> None:
+    """What `write_record` makes of a record of its batch's time, without headers."""
+    before_key, before_value = _around_key(
+        _NULL_LENGTH if key is None else len(key), _NULL_LENGTH if value is None else len(value), offset_delta
+    )
+    out += before_key
+    if key:
+        out += key
+    out += before_value
+    if value:
+        out += value
+    out += _NO_HEADERS
+
+
+@lru_cache(maxsize=4_096)  # coordinators write records of few lengths
+def _around_key(key_length: int, value_length: int, offset_delta: int) -> tuple[bytes, bytes]:
+    """What is before a plain record's key, and what is between its key and its value."""
+    start = _NO_ATTRIBUTES + VARINTS[0] + VARINTS[offset_delta] + VARINTS[key_length]
+    before_value = bytes(VARINTS[value_length])
+    length = len(start) + max(key_length, 0) + len(before_value) + max(value_length, 0) + len(_NO_HEADERS)
+    return VARINTS[length] + start, before_value
 
 
 def _encoded_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytearray:

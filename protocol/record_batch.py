@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, Codec, compress, decompress
 from protocol.primitives import Buffer, DecodeError
-from protocol.record import PlainRecord, read_record, write_record
+from protocol.record import PlainRecord, read_record, write_plain_record, write_record
 from protocol.record import Record as Record
 from protocol.sequence import advance_sequence
 
@@ -59,6 +60,7 @@ _MARKER_LENGTHS = (2 * 16, 2 * 4, 2 * 6)
 """Of the record behind its length, of the key and of the value, in the zig-zag form of what is not negative."""
 MARKER_BYTES = _UNCHECKED_HEADER.size + _MARKER_AFTER_CRC.size
 _MARKER_BATCH_LENGTH = MARKER_BYTES - LENGTH_OVERHEAD_BYTES
+_MAGIC_AND_CRC = struct.Struct(">bI")
 _CRC = struct.Struct(">I")
 _CRC_POSITION = 17
 _NO_CRC_YET = 0
@@ -299,7 +301,7 @@ def build_plain_batch(
     producer_id, producer_epoch = producer or NO_PRODUCER
     batch = bytearray(HEADER_BYTES)
     for offset_delta, record in enumerate(records):
-        write_record(batch, record.key, record.value, 0, offset_delta)
+        write_plain_record(batch, record.key, record.value, offset_delta)
     count = len(records)
     _seal(
         batch,
@@ -414,8 +416,23 @@ def build_end_transaction_marker(
     base_offset: int = 0,
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
     is_log_append_time: bool = False,
-) -> bytearray:
+) -> bytes:
     """The control batch that ends a producer's transaction in one partition, of `MARKER_BYTES`."""
+    return _PREFIX.pack(base_offset, _MARKER_BATCH_LENGTH, partition_leader_epoch) + _marker_behind_prefix(
+        producer_id, producer_epoch, committed, coordinator_epoch, timestamp_ms, is_log_append_time
+    )
+
+
+@lru_cache(maxsize=256)
+def _marker_behind_prefix(
+    producer_id: int,
+    producer_epoch: int,
+    committed: bool,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    is_log_append_time: bool,
+) -> bytes:
+    """What the markers of one transaction have in common: the offset and the leader's epoch are not in the checksum."""
     attributes = TRANSACTIONAL_BIT | CONTROL_BIT
     if is_log_append_time:
         attributes |= LOG_APPEND_TIME_BIT
@@ -431,11 +448,7 @@ def build_end_transaction_marker(
         _COMMIT_START if committed else _ABORT_START,
         coordinator_epoch,
     )
-    checksum = crc32c(checked)
-    unchecked = _UNCHECKED_HEADER.pack(
-        base_offset, _MARKER_BATCH_LENGTH, partition_leader_epoch, CURRENT_MAGIC, checksum
-    )
-    return bytearray(unchecked + checked)
+    return _MAGIC_AND_CRC.pack(CURRENT_MAGIC, crc32c(checked)) + checked
 
 
 def _marker_record_start(control_type: int) -> bytes:

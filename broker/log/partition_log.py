@@ -354,7 +354,7 @@ class PartitionLog(SweptLog):
             self._update_stable()
         else:
             end_offset = self.high_watermark = self.log_end_offset
-            self._update_stable()
+            self.last_stable_offset = self._producers.last_stable_offset(end_offset, self.log_start_offset)
             self._watchers.notify()
             if end_offset - self._flush_offset >= rules.flush_interval_messages:
                 self.flush_soon()

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from broker.log.producer_snapshot import ProducerBatch, ProducerSnapshot
 from broker.log.results import ActiveProducer, AppendOrigin
-from broker.log.verification import VerificationGuard, VerificationTable
+from broker.log.verification import VerificationEntry, VerificationGuard, VerificationTable
 from protocol.errors import ErrorCode
 from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 from protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
@@ -87,13 +87,20 @@ class ProducerEntry:
         recent = self.recent_batches
         if header.producer_epoch != self.producer_epoch or not recent:
             return None
-        if header.base_sequence == (recent[-1].last_sequence + 1) & MAXIMUM_SEQUENCE:
-            return None  # it follows them
         last_sequence = header.last_sequence
         for batch in recent:
             if batch.last_sequence == last_sequence and batch.offset_delta == header.last_offset_delta:
                 return Duplicate(batch.base_offset, batch.last_offset, batch.max_timestamp_ms)
         return None
+
+    def is_followed_by(self, header: BatchHeader) -> bool:
+        """Whether a batch has the epoch of the last one, and the sequence after it."""
+        recent = self.recent_batches
+        return (
+            bool(recent)
+            and header.producer_epoch == self.producer_epoch
+            and header.base_sequence == (recent[-1].last_sequence + 1) & MAXIMUM_SEQUENCE
+        )
 
     def move_to_epoch(self, producer_epoch: int) -> None:
         """Another epoch starts its sequences anew."""
@@ -176,7 +183,8 @@ class ProducerState:
         producer_epoch = header.producer_epoch
         entry = self._producers.get(producer_id, _UNKNOWN_PRODUCER)
         is_client = origin is AppendOrigin.CLIENT
-        if is_client and entry.recent_batches:
+        follows = is_client and entry.is_followed_by(header)
+        if is_client and not follows and entry.recent_batches:
             duplicate = entry.find_duplicate(header)
             if duplicate is not None:
                 return duplicate
@@ -184,12 +192,16 @@ class ProducerState:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         is_transactional = header.attributes & TRANSACTIONAL_BIT
         has_open_transaction = entry.current_transaction_first_offset != NO_OFFSET
+        verification = self.verifications.get(producer_id)
         if is_transactional:
             is_open = has_open_transaction and producer_epoch == entry.producer_epoch
-            if not is_open and verification_is_enabled and not self.verifications.is_current(producer_id, guard):
+            if not is_open and verification_is_enabled and (verification is None or verification.guard is not guard):
                 return ErrorCode.INVALID_TXN_STATE
-        if is_client and not self._is_in_sequence(header, entry):
-            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if is_client:
+            if verification is not None and not _may_begin(verification, header, entry):
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            if not follows and not _may_begin_anew(header, entry):
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if has_open_transaction and not is_transactional:
             return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE
@@ -203,20 +215,6 @@ class ProducerState:
             self.verifications.get(header.producer_id) is None
             and self.check_data_batch(header, origin=AppendOrigin.CLIENT) is ErrorCode.NONE
         )
-
-    def _is_in_sequence(self, header: BatchHeader, entry: ProducerEntry) -> bool:
-        base_sequence = header.base_sequence
-        verification = self.verifications.get(header.producer_id)
-        if verification is not None:
-            if verification.is_transaction_version_2 and not entry.recent_batches and base_sequence != 0:
-                return False
-            if base_sequence > verification.lowest_sequence:
-                return False  # an earlier batch of the same transaction is still being verified, or failed to be
-        if entry.producer_epoch == NO_PRODUCER_EPOCH:
-            return True  # perhaps all it wrote was deleted by retention: any sequence will do
-        if header.producer_epoch != entry.producer_epoch:
-            return base_sequence == 0
-        return base_sequence == advance_sequence(entry.last_sequence, 1)
 
     def apply_data_batch(self, header: BatchHeader, *, base_offset: int, max_timestamp_ms: int, now_ms: int) -> None:
         """Take note of an appended batch that carries a producer id.
@@ -388,3 +386,18 @@ class ProducerState:
 
 def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
     return not entry.has_open_transaction and now_ms - entry.last_activity_ms >= expiration_ms
+
+
+def _may_begin(verification: VerificationEntry, header: BatchHeader, entry: ProducerEntry) -> bool:
+    """Whether a batch is the first of those that were to be verified, or one before it."""
+    if verification.is_transaction_version_2 and not entry.recent_batches and header.base_sequence != 0:
+        return False
+    # Otherwise an earlier batch of the same transaction is still being verified, or failed to be.
+    return header.base_sequence <= verification.lowest_sequence
+
+
+def _may_begin_anew(header: BatchHeader, entry: ProducerEntry) -> bool:
+    """Whether a batch that does not follow the last one may be the first of its epoch that is known here."""
+    if entry.producer_epoch == NO_PRODUCER_EPOCH:
+        return True  # perhaps all it wrote was deleted by retention: any sequence will do
+    return header.base_sequence == 0 and (header.producer_epoch != entry.producer_epoch or not entry.recent_batches)

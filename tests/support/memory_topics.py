@@ -119,12 +119,13 @@ class MemoryLog:
                 )
         return result
 
-    def _append(self, batch: bytearray) -> AppendResult:
+    def _append(self, built: bytes | bytearray) -> AppendResult:
         if self.disk_failed:
             raise StorageError("the disk failed")
         if self.refusal is not ErrorCode.NONE:
             return AppendResult(self.refusal)
         base_offset = self.log_end_offset
+        batch = bytearray(built)
         batch[:8] = base_offset.to_bytes(8, "big")
         self.batches.append(batch)
         self.log_end_offset += read_header(batch).last_offset_delta + 1
