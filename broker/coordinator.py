@@ -198,22 +198,29 @@ class CoordinatorRuntime(Generic[S]):
         finally:
             _unpark(partition, token, waiting)
 
-    def ask(self, index: int, question: Callable[[S], Answer]) -> eager.Begun[Answer]:
+    def durable_shard(self, index: int) -> S | None:
+        """For questions that change nothing: the shard of a partition, if all that it was computed from is durable.
+
+        None where that has to be waited for, or for the partition to be loaded, as `ask` does.
+        """
+        partition = self._partitions.get(index)
+        if partition is None or partition.state is not _ACTIVE:
+            return None
+        partition_log = partition.log
+        return partition.shard if partition_log.high_watermark >= partition_log.log_end_offset else None
+
+    async def ask(self, index: int, question: Callable[[S], Answer]) -> Answer:
         """What a partition's shard answers to a question that changes nothing, once what it was answered from is
         durable. Waits for a partition that is being loaded, and raises, as `execute`.
         """
         partition = self._partitions.get(index)
         if partition is None or partition.state is not _ACTIVE:
-            return self._ask_when_loaded(index, question)
+            partition = await self._loaded(index)
         answer = question(partition.shard)
         partition_log = partition.log
         if partition_log.high_watermark < partition_log.log_end_offset:
-            return _after(self._durable(partition), answer)
-        return eager.Finished(answer)
-
-    async def _ask_when_loaded(self, index: int, question: Callable[[S], Answer]) -> Answer:
-        await self._loaded(index)
-        return await self.ask(index, question)
+            await self._durable(partition)
+        return answer
 
     async def _loaded(self, index: int) -> CoordinatorPartition[S]:
         """The active partition, after some patience with one that is being loaded. Raises CoordinatorRefusal."""

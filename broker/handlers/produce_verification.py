@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from broker import eager
@@ -60,17 +61,14 @@ def verify(
     Returns Produce's own error per partition, NONE where the batch may be appended.
     """
     add = version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2
-
-    def ask(waiting: Sequence[TopicPartition]) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
-        return services.verifier.verify(
-            transactional_id=transactional_id,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            topic_partitions=waiting,
-            add=add,
-        )
-
-    begun = ask(topic_partitions)
+    ask = partial(
+        services.verifier.verify,
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        add=add,
+    )
+    begun = ask(topic_partitions=topic_partitions)
     if isinstance(begun, eager.Finished) and _ALL_CONFIRMED.issuperset(begun.result.values()):
         return begun
     return _verify_again(services, topic_partitions, begun, ask if add else None, version)
@@ -80,7 +78,7 @@ async def _verify_again(
     services: Services,
     topic_partitions: Sequence[TopicPartition],
     begun: eager.Begun[dict[TopicPartition, ErrorCode]],
-    ask: Callable[[Sequence[TopicPartition]], eager.Begun[dict[TopicPartition, ErrorCode]]] | None,
+    ask: Callable[..., eager.Begun[dict[TopicPartition, ErrorCode]]] | None,
     version: int,
 ) -> dict[TopicPartition, ErrorCode]:
     """Wait for the answer; with `ask`, ask again about partitions whose markers are on their way."""
@@ -97,7 +95,7 @@ async def _verify_again(
         if loop.time() + backoff_s > begun_s + patience_ms / 1000:
             break
         await asyncio.sleep(backoff_s)
-        errors |= await ask(waiting)
+        errors |= await ask(topic_partitions=waiting)
     return {name: produce_error(errors[name], version) for name in topic_partitions}
 
 

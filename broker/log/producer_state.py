@@ -16,7 +16,7 @@ from broker.log.results import ActiveProducer, AppendOrigin
 from broker.log.verification import VerificationEntry, VerificationGuard, VerificationTable
 from protocol.errors import ErrorCode
 from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
-from protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
+from protocol.sequence import MAXIMUM_SEQUENCE
 
 NO_OFFSET: Final = -1
 NO_COORDINATOR_EPOCH: Final = -1

@@ -5,7 +5,7 @@ partition has its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
 
@@ -166,7 +166,9 @@ class Completion:
         """Send the markers of some of the partitions until each has its own. Raises CoordinatorRefusal."""
         pause_s = FIRST_RETRY_PAUSE_S
         while True:
-            remaining = await self._send(remaining)
+            begun = self._channel.send(self._marker(remaining))
+            outcome = begun.result if isinstance(begun, eager.Finished) else await begun
+            remaining = self._undelivered(remaining, outcome)
             self._insist_on_ownership()
             if not remaining:
                 return
@@ -179,21 +181,21 @@ class Completion:
         if self._runtime.partition(self._partition.index) is not self._partition:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
 
-    async def _send(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-        """Send the markers; returns the partitions to try again. Raises CoordinatorRefusal when this coordinator has
-        been deposed.
-        """
+    def _marker(self, partitions: Collection[TopicPartition]) -> TransactionMarker:
         transaction = self.transaction
-        outcome = await self._channel.send(
-            TransactionMarker(
-                producer_id=transaction.producer_id,
-                producer_epoch=transaction.producer_epoch,
-                committed=transaction.state is PREPARE_COMMIT,
-                coordinator_epoch=self._partition.coordinator_epoch,
-                transaction_version=transaction.client_transaction_version,
-                partitions=partitions,
-            )
+        return TransactionMarker(
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            committed=transaction.state is PREPARE_COMMIT,
+            coordinator_epoch=self._partition.coordinator_epoch,
+            transaction_version=transaction.client_transaction_version,
+            partitions=partitions,
         )
+
+    def _undelivered(
+        self, partitions: Collection[TopicPartition], outcome: Mapping[TopicPartition, ErrorCode]
+    ) -> frozenset[TopicPartition]:
+        """The partitions to try again. Raises CoordinatorRefusal when this coordinator has been deposed."""
         if len(outcome) == len(partitions) and _DONE.issuperset(outcome.values()):
             return frozenset()
         return frozenset(

@@ -109,13 +109,14 @@ class TransactionMetadata(NamedTuple):
         """A producer session begins (InitProducerId) with nothing open."""
         return self._move(
             EMPTY,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
+            producer=producer,
             previous_producer_id=previous_producer_id,
+            next_producer_id=self.next_producer_id,
             timeout_ms=timeout_ms,
-            partitions=frozenset(),
+            partitions=_NO_PARTITIONS,
             start_ms=-1,
             last_update_ms=now_ms,
+            version=self.client_transaction_version,
         )
 
     def with_partitions(
@@ -135,7 +136,8 @@ class TransactionMetadata(NamedTuple):
             start_ms=self.start_ms if is_open else now_ms,
             last_update_ms=now_ms,
             previous_producer_id=previous_producer_id,
-            client_transaction_version=version,
+            next_producer_id=self.next_producer_id,
+            version=version,
         )
 
     def prepared(
@@ -151,7 +153,10 @@ class TransactionMetadata(NamedTuple):
         return self._move(
             PREPARE_COMMIT if committed else PREPARE_ABORT,
             last_update_ms=now_ms,
-            client_transaction_version=version,
+            start_ms=self.start_ms,
+            partitions=self.partitions,
+            next_producer_id=self.next_producer_id,
+            version=version,
         )
 
     def fenced(
@@ -183,28 +188,27 @@ class TransactionMetadata(NamedTuple):
     ) -> TransactionMetadata:
         return self._move(
             PREPARE_COMMIT if committed else PREPARE_ABORT,
-            producer_epoch=min(self.producer_epoch + 1, LAST_EPOCH),
+            producer=(self.producer_id, min(self.producer_epoch + 1, LAST_EPOCH)),
             previous_producer_id=previous_producer_id,
             next_producer_id=next_producer_id,
             # An abort of nothing (version 2) begins and ends here.
-            partitions=self.partitions if self.state is ONGOING else frozenset(),
+            partitions=self.partitions if self.state is ONGOING else _NO_PARTITIONS,
             start_ms=self.start_ms if self.state is ONGOING else now_ms,
             last_update_ms=now_ms,
-            client_transaction_version=version,
+            version=version,
         )
 
     def completed(self, *, now_ms: int) -> TransactionMetadata:
         """All markers are written. An exhausted producer id is replaced here, so that its markers still carried the old
         one.
         """
-        producer_id, producer_epoch = self.completed_producer
         return self._move(
             COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            next_producer_id=NO_PRODUCER_ID,
+            producer=self.completed_producer,
+            start_ms=self.start_ms,
             partitions=_NO_PARTITIONS,
             last_update_ms=now_ms,
+            version=self.client_transaction_version,
         )
 
     @property
@@ -214,10 +218,36 @@ class TransactionMetadata(NamedTuple):
             return Producer(self.next_producer_id, 0)
         return self.producer
 
-    def _move(self, state: TransactionState, **changes: object) -> TransactionMetadata:
+    def _move(
+        self,
+        state: TransactionState,
+        *,
+        last_update_ms: int,
+        start_ms: int,
+        partitions: frozenset[TopicPartition],
+        version: TransactionVersion,
+        producer: tuple[int, int] | None = None,
+        timeout_ms: int | None = None,
+        previous_producer_id: int | None = None,
+        next_producer_id: int = NO_PRODUCER_ID,
+    ) -> TransactionMetadata:
+        """The metadata in another state; what is None stays as it is."""
         if self.state not in ALLOWED_PREVIOUS[state]:
             raise IllegalTransitionError(f"{self.transactional_id}: {self.state.display_name} to {state.display_name}")
-        return self._replace(state=state, **changes)  # type: ignore[arg-type]  # names are checked by _replace itself
+        producer_id, producer_epoch = (self.producer_id, self.producer_epoch) if producer is None else producer
+        return TransactionMetadata(
+            self.transactional_id,
+            producer_id,
+            producer_epoch,
+            self.timeout_ms if timeout_ms is None else timeout_ms,
+            state,
+            last_update_ms,
+            start_ms,
+            partitions,
+            self.previous_producer_id if previous_producer_id is None else previous_producer_id,
+            next_producer_id,
+            version,
+        )
 
 
 def new_transaction(transactional_id: str, *, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:

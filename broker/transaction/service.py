@@ -229,18 +229,24 @@ class TransactionService:
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
     ) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
         """Whether partitions are in the producer's open transaction."""
-
-        def question(shard: TransactionShard) -> dict[TopicPartition, ErrorCode]:
-            return shard.verify_partitions(transactional_id, producer, partitions)
-
-        def refused(error: ErrorCode) -> dict[TopicPartition, ErrorCode]:
-            return dict.fromkeys(partitions, error)
-
         try:
-            begun = self._runtime.ask(self._index(transactional_id), question)
+            index = self._index(transactional_id)
+            shard = self._runtime.durable_shard(index)
         except CoordinatorRefusal as refusal:
-            return eager.Finished(refused(refusal.error))
-        return begun if isinstance(begun, eager.Finished) else _unless_refused(begun, refused)
+            return eager.Finished(dict.fromkeys(partitions, refusal.error))
+        if shard is not None:
+            return eager.Finished(shard.verify_partitions(transactional_id, producer, partitions))
+        return self._verify_when_durable(index, transactional_id, producer, partitions)
+
+    async def _verify_when_durable(
+        self, index: int, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        try:
+            return await self._runtime.ask(
+                index, lambda shard: shard.verify_partitions(transactional_id, producer, partitions)
+            )
+        except CoordinatorRefusal as refusal:
+            return dict.fromkeys(partitions, refusal.error)
 
     def end_transaction(
         self, transactional_id: str, producer: Producer, *, committed: bool, version: TransactionVersion

@@ -63,6 +63,8 @@ class Event(Enum):
     before the current.
     """
 
+    __hash__ = object.__hash__  # that of Enum is a function in Python, and each decision looks events up
+
     INIT_PRODUCER_ID = "InitProducerId"
     ADD_PARTITIONS = "AddPartitionsToTxn"
     VERIFY_PARTITIONS = "AddPartitionsToTxn (verify only)"
