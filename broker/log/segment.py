@@ -95,6 +95,13 @@ class Segment(SegmentFiles):
         An empty segment takes any.
         """
         position = self.log.size_bytes
+        if (
+            limits is self._room_limits
+            and position + size_bytes <= self._room_end_position
+            and last_offset <= self._room_last_offset
+            and max_timestamp_ms <= self._room_max_timestamp_ms
+        ):
+            return True
         if not position:
             return True
         if position + size_bytes > limits.size_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
@@ -102,14 +109,21 @@ class Segment(SegmentFiles):
         index = self._offset_index
         if index is None:
             index = self.offset_index
-        if len(index.positions) >= limits.index_entries_count:
+        free_entries_count = limits.index_entries_count - len(index.positions)
+        if free_entries_count <= 0:
             return False
-        first_timestamp_ms = self._first_timestamp_ms
+        first_timestamp_ms = self.first_timestamp_ms
         if first_timestamp_ms is None:
-            first_timestamp_ms = self.first_timestamp_ms
-        return (
-            first_timestamp_ms is None or max_timestamp_ms < 0 or max_timestamp_ms - first_timestamp_ms <= limits.age_ms
-        )
+            return True
+        if max_timestamp_ms >= 0 and max_timestamp_ms - first_timestamp_ms > limits.age_ms:
+            return False
+        # So that not every append has to look. The index gets one entry at once, others every so many bytes at most.
+        indexable_bytes = (free_entries_count - 1) * self._index_interval_bytes
+        self._room_limits = limits
+        self._room_end_position = min(limits.size_bytes, position + indexable_bytes)
+        self._room_last_offset = self.base_offset + MAX_RELATIVE_OFFSET
+        self._room_max_timestamp_ms = first_timestamp_ms + limits.age_ms
+        return True
 
     def has_room_for_run(
         self, count: int, size_bytes: int, last_offset: int, max_timestamp_ms: int, limits: SegmentLimits

@@ -60,6 +60,10 @@ class SegmentFiles:
         "_max_timestamp_ms",
         "_offset_index",
         "_offset_of_max_timestamp",
+        "_room_end_position",
+        "_room_last_offset",
+        "_room_limits",
+        "_room_max_timestamp_ms",
         "_time_index",
         "_transaction_index",
         "_transaction_index_file",
@@ -94,6 +98,11 @@ class SegmentFiles:
         # Of the batch appended last, which readers at the end of the log ask for next: above which offset it begins.
         self._last_batch_offset = _NOT_APPENDED_TO
         self._last_batch_position = 0
+        # Up to where there is room for certain, as `Segment.has_room_for` has found for these limits.
+        self._room_limits: object = None
+        self._room_end_position = 0
+        self._room_last_offset = 0
+        self._room_max_timestamp_ms = 0
         self._first_timestamp_ms: int | None = None
         self._max_timestamp_ms: int | None = None
         self._offset_of_max_timestamp = base_offset
@@ -205,6 +214,7 @@ class SegmentFiles:
         self._max_timestamp_ms = NO_TIMESTAMP
         self._offset_of_max_timestamp = self.base_offset
         self._first_timestamp_ms = None
+        self._room_limits = None
         self._bytes_since_index_entry = 0
         self.next_offset = self.base_offset
 

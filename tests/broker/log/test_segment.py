@@ -300,6 +300,37 @@ def test_a_segment_is_full_by_size_by_offsets_by_index_and_by_age(segment: Segme
     assert not segment.has_room_for(100, 200, 1500, limits._replace(index_entries_count=len(segment.offset_index)))
 
 
+@given(
+    batches=st.lists(st.tuples(st.integers(1, 400), st.integers(0, 1_000), st.integers(-1, 60)), max_size=40),
+    limits=st.builds(
+        SegmentLimits,
+        size_bytes=st.integers(500, 4_000),
+        index_entries_count=st.integers(0, 6),
+        age_ms=st.integers(0, 60),
+    ),
+    interval_bytes=st.integers(0, 600),
+)
+def test_what_is_known_of_the_room_that_is_left_is_what_looking_would_find(
+    batches: list[tuple[int, int, int]], limits: SegmentLimits, interval_bytes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as directory:
+        patched.setattr("broker.log.segment.MAX_RELATIVE_OFFSET", 8_000)
+        paths = [f"{directory}/{name}" for name in ("knowing", "looking")]
+        for path in paths:
+            LocalDisk().make_directory(path)
+        knowing, looking = (
+            Segment(LocalDisk(), path, 100, next_offset=100, index_interval_bytes=interval_bytes) for path in paths
+        )
+        for size_bytes, delta, timestamp_ms in batches:
+            last_offset = knowing.next_offset + delta
+            looking._room_limits = None
+            has_room = looking.has_room_for(size_bytes, last_offset, timestamp_ms, limits)
+            assert knowing.has_room_for(size_bytes, last_offset, timestamp_ms, limits) is has_room
+            if has_room:
+                for segment in (knowing, looking):
+                    segment.append((bytes(size_bytes),), last_offset, timestamp_ms)
+
+
 def test_an_empty_segment_takes_any_batch(segment: Segment) -> None:
     assert segment.has_room_for(101, 2**40, 1500, SegmentLimits(size_bytes=100, index_entries_count=0, age_ms=0))
 
