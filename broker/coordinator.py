@@ -71,6 +71,7 @@ class PartitionState(Enum):
 
 
 _ACTIVE = PartitionState.ACTIVE
+_NOTHING_TO_WAIT_FOR = eager.Finished(None)
 
 
 @dataclass(slots=True)
@@ -242,12 +243,15 @@ class CoordinatorRuntime(Generic[S]):
         self._carry_out(partition, decision, is_awaited=False)
         return decision.reply
 
-    async def durable(self, index: int) -> None:
+    def durable(self, index: int) -> eager.Begun[None]:
         """Wait until all that was appended to a partition so far is durable. Raises CoordinatorRefusal."""
         partition = self.partition(index)
         partition_log = partition.log
-        if partition_log.high_watermark < partition_log.log_end_offset:
-            await self._durable(partition)
+        return (
+            _NOTHING_TO_WAIT_FOR
+            if partition_log.high_watermark >= partition_log.log_end_offset
+            else self._durable(partition)
+        )
 
     def _carry_out(
         self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool = True

@@ -18,8 +18,8 @@ class Deadlines(Generic[Key]):
 
     Moving a deadline later, which every heartbeat does, is one dictionary write: the heap keeps the earlier time and
     finds out when that time comes; so is clearing one and setting it again, which every transaction does. So `next_ms`
-    may be earlier than the earliest deadline, never later, and `due` may find nothing. The heap holds at most twice as
-    many entries as there are keys, and a few.
+    may be earlier than the earliest deadline, never later, and `due` may find nothing. Whenever something is put on the
+    heap, it holds at most twice as many entries as there are keys, and a few.
     """
 
     __slots__ = ("_deadline_ms", "_heap", "_heaped_ms")
@@ -44,17 +44,12 @@ class Deadlines(Generic[Key]):
             self._heaped_ms[key] = deadline_ms
             heappush(self._heap, (deadline_ms, key))
             if len(self._heap) > 2 * len(self._deadline_ms) + _COMPACT_ABOVE_ENTRIES:
-                self._compact()
+                self._heaped_ms = dict(self._deadline_ms)
+                self._heap = [(at_ms, heaped) for heaped, at_ms in self._heaped_ms.items()]
+                heapify(self._heap)
 
     def clear(self, key: Key) -> None:
         self._deadline_ms.pop(key, None)
-        if len(self._heap) > 2 * len(self._deadline_ms) + _COMPACT_ABOVE_ENTRIES:
-            self._compact()
-
-    def _compact(self) -> None:
-        self._heaped_ms = dict(self._deadline_ms)
-        self._heap = [(at_ms, key) for key, at_ms in self._heaped_ms.items()]
-        heapify(self._heap)
 
     def next_ms(self) -> int | None:
         """No deadline is earlier than this; None when there is none at all."""

@@ -60,18 +60,12 @@ def write_record(
     out += body
 
 
-def write_plain_record(out: bytearray, key: bytes | None, value: bytes | None, offset_delta: int) -> None:
+def plain_record(key: bytes | None, value: bytes | None, offset_delta: int) -> bytes:
     """What `write_record` makes of a record of its batch's time, without headers."""
     before_key, before_value = _around_key(
         _NULL_LENGTH if key is None else len(key), _NULL_LENGTH if value is None else len(value), offset_delta
     )
-    out += before_key
-    if key:
-        out += key
-    out += before_value
-    if value:
-        out += value
-    out += _NO_HEADERS
+    return b"".join((before_key, key or b"", before_value, value or b"", _NO_HEADERS))
 
 
 @lru_cache(maxsize=4_096)  # coordinators write records of few lengths

@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, Codec, compress, decompress
 from protocol.primitives import Buffer, DecodeError
-from protocol.record import PlainRecord, read_record, write_plain_record, write_record
+from protocol.record import PlainRecord, plain_record, read_record, write_record
 from protocol.record import Record as Record
 from protocol.sequence import advance_sequence
 
@@ -290,7 +290,7 @@ def build_plain_batch(
     partition_leader_epoch: int,
     producer: tuple[int, int] | None = None,
     is_log_append_time: bool = False,
-) -> bytearray:
+) -> bytes:
     """What `build_batch` makes of records of one time, without headers, not compressed: of those of coordinators.
 
     producer: (id, epoch) of the transaction that they belong to.
@@ -299,24 +299,19 @@ def build_plain_batch(
     if producer is not None:
         attributes |= TRANSACTIONAL_BIT
     producer_id, producer_epoch = producer or NO_PRODUCER
-    batch = bytearray(HEADER_BYTES)
-    for offset_delta, record in enumerate(records):
-        write_plain_record(batch, record.key, record.value, offset_delta)
     count = len(records)
-    _seal(
-        batch,
-        base_offset,
-        partition_leader_epoch,
-        attributes,
-        count - 1,
-        timestamp_ms,
-        timestamp_ms,
-        producer_id,
-        producer_epoch,
-        NO_SEQUENCE,
-        count,
+    section = b"".join([plain_record(one.key, one.value, offset_delta) for offset_delta, one in enumerate(records)])
+    checked = _CHECKED_HEADER.pack(
+        attributes, count - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE, count
     )
-    return batch
+    unchecked = _UNCHECKED_HEADER.pack(
+        base_offset,
+        HEADER_BYTES - LENGTH_OVERHEAD_BYTES + len(section),
+        partition_leader_epoch,
+        CURRENT_MAGIC,
+        crc32c(section, crc32c(checked)),
+    )
+    return b"".join((unchecked, checked, section))
 
 
 def _seal(batch: bytearray, base_offset: int, partition_leader_epoch: int, *checked: int) -> None:

@@ -171,10 +171,9 @@ class _RepeatedRequests(ABC):
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
-        known = self._shapes.find(frame, version)
-        if known is None:
+        template = self._shapes.find_same(frame, version)
+        if template is None:
             return None
-        template = known[0]
         if not template.is_current(self._services):
             self._shapes.forget(frame)
             return None

@@ -16,7 +16,7 @@ from broker.log.results import ActiveProducer, AppendOrigin
 from broker.log.verification import VerificationEntry, VerificationGuard, VerificationTable
 from protocol.errors import ErrorCode
 from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
-from protocol.sequence import MAXIMUM_SEQUENCE
+from protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
 
 NO_OFFSET: Final = -1
 NO_COORDINATOR_EPOCH: Final = -1
@@ -197,11 +197,9 @@ class ProducerState:
             is_open = has_open_transaction and producer_epoch == entry.producer_epoch
             if not is_open and verification_is_enabled and (verification is None or verification.guard is not guard):
                 return ErrorCode.INVALID_TXN_STATE
-        if is_client:
-            if verification is not None and not _may_begin(verification, header, entry):
-                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            if not follows and not _may_begin_anew(header, entry):
-                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        is_plain_successor = follows and verification is None
+        if is_client and not is_plain_successor and not self._is_in_sequence(header, entry, verification):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if has_open_transaction and not is_transactional:
             return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE
@@ -215,6 +213,21 @@ class ProducerState:
             self.verifications.get(header.producer_id) is None
             and self.check_data_batch(header, origin=AppendOrigin.CLIENT) is ErrorCode.NONE
         )
+
+    def _is_in_sequence(
+        self, header: BatchHeader, entry: ProducerEntry, verification: VerificationEntry | None
+    ) -> bool:
+        base_sequence = header.base_sequence
+        if verification is not None:
+            if verification.is_transaction_version_2 and not entry.recent_batches and base_sequence != 0:
+                return False
+            if base_sequence > verification.lowest_sequence:
+                return False  # an earlier batch of the same transaction is still being verified, or failed to be
+        if entry.producer_epoch == NO_PRODUCER_EPOCH:
+            return True  # perhaps all it wrote was deleted by retention: any sequence will do
+        if header.producer_epoch != entry.producer_epoch:
+            return base_sequence == 0
+        return base_sequence == advance_sequence(entry.last_sequence, 1)
 
     def apply_data_batch(self, header: BatchHeader, *, base_offset: int, max_timestamp_ms: int, now_ms: int) -> None:
         """Take note of an appended batch that carries a producer id.
@@ -386,18 +399,3 @@ class ProducerState:
 
 def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
     return not entry.has_open_transaction and now_ms - entry.last_activity_ms >= expiration_ms
-
-
-def _may_begin(verification: VerificationEntry, header: BatchHeader, entry: ProducerEntry) -> bool:
-    """Whether a batch is the first of those that were to be verified, or one before it."""
-    if verification.is_transaction_version_2 and not entry.recent_batches and header.base_sequence != 0:
-        return False
-    # Otherwise an earlier batch of the same transaction is still being verified, or failed to be.
-    return header.base_sequence <= verification.lowest_sequence
-
-
-def _may_begin_anew(header: BatchHeader, entry: ProducerEntry) -> bool:
-    """Whether a batch that does not follow the last one may be the first of its epoch that is known here."""
-    if entry.producer_epoch == NO_PRODUCER_EPOCH:
-        return True  # perhaps all it wrote was deleted by retention: any sequence will do
-    return header.base_sequence == 0 and (header.producer_epoch != entry.producer_epoch or not entry.recent_batches)

@@ -136,8 +136,9 @@ class Completion:
 
     async def _complete(self) -> None:
         transaction = self.transaction
-        # The commit point: no marker leaves before it.
-        await self._runtime.durable(self._partition.index)
+        durable = self._runtime.durable(self._partition.index)
+        if not isinstance(durable, eager.Finished):
+            await durable  # the commit point: no marker leaves before it
         if not self._turns.pass_through():
             await self._turns.enter()
         # In one order everywhere, so that what happens does not depend on how sets are hashed.
@@ -167,9 +168,11 @@ class Completion:
         pause_s = FIRST_RETRY_PAUSE_S
         while True:
             begun = self._channel.send(self._marker(remaining))
-            outcome = begun.result if isinstance(begun, eager.Finished) else await begun
-            remaining = self._undelivered(remaining, outcome)
-            self._insist_on_ownership()
+            if isinstance(begun, eager.Finished):
+                remaining = self._undelivered(remaining, begun.result)
+            else:
+                remaining = self._undelivered(remaining, await begun)
+                self._insist_on_ownership()
             if not remaining:
                 return
             await asyncio.sleep(pause_s)

@@ -107,12 +107,24 @@ def _append_all(
 ) -> dict[TopicPartition, PartitionLog]:
     """Append a marker to its partitions and say in `outcome` what came of it; returns the logs to wait for."""
     volatile: dict[TopicPartition, PartitionLog] = {}
-    for topic_partition in marker.partitions:
+    producer_id, producer_epoch, committed, coordinator_epoch, transaction_version, partitions = marker
+    for topic_partition in partitions:
         partition_log = topics.log(topic_partition)
         if partition_log is None:
             outcome[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             continue
-        error = outcome[topic_partition] = _append(partition_log, marker, now_ms)
+        try:
+            error = partition_log.append_marker(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                committed=committed,
+                coordinator_epoch=coordinator_epoch,
+                transaction_version=transaction_version,
+                now_ms=now_ms,
+            ).error
+        except StorageError as failure:
+            error = _failed(partition_log, failure)
+        outcome[topic_partition] = error
         if error is ErrorCode.NONE and partition_log.high_watermark < partition_log.log_end_offset:
             volatile[topic_partition] = partition_log
     return volatile
@@ -131,20 +143,6 @@ def _note_failed(outcome: dict[TopicPartition, ErrorCode], failed: Mapping[Topic
         for topic_partition, error in outcome.items():
             if error is ErrorCode.NONE:
                 outcome[topic_partition] = failed.get(topic_partition, error)
-
-
-def _append(partition_log: PartitionLog, marker: TransactionMarker, now_ms: int) -> ErrorCode:
-    try:
-        return partition_log.append_marker(
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            committed=marker.committed,
-            coordinator_epoch=marker.coordinator_epoch,
-            transaction_version=marker.transaction_version,
-            now_ms=now_ms,
-        ).error
-    except StorageError as error:
-        return _failed(partition_log, error)
 
 
 async def _flush(logs: Mapping[TopicPartition, PartitionLog]) -> dict[TopicPartition, ErrorCode]:

@@ -26,11 +26,14 @@ MAXIMUM_EPOCH = 2**31 - 1
 
 
 class Reelection:
-    """stand_again: takes the partition over anew, in an epoch that is higher by a step, which may be 0."""
+    """stand_again: takes the partition over anew, in an epoch that is higher by a step, which may be 0.
+
+    refusal_count: of partitions whose markers were refused and have not been taken since.
+    """
 
     def __init__(self, stand_again: Callable[[TopicPartition, int], None]) -> None:
         self._stand_again = stand_again
-        self._refusal_count: dict[TopicPartition, int] = {}
+        self.refusal_count: dict[TopicPartition, int] = {}
         self._timers: dict[TopicPartition, asyncio.TimerHandle] = {}
 
     def refused(self, coordinator_partition: TopicPartition, error: ErrorCode) -> None:
@@ -39,8 +42,8 @@ class Reelection:
         """
         if coordinator_partition in self._timers:
             return
-        refusal_count = self._refusal_count.get(coordinator_partition, 0)
-        self._refusal_count[coordinator_partition] = refusal_count + 1
+        refusal_count = self.refusal_count.get(coordinator_partition, 0)
+        self.refusal_count[coordinator_partition] = refusal_count + 1
         step = 0
         if error is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
             step = 2 ** min(refusal_count, LONGEST_STEP_EXPONENT)
@@ -63,7 +66,7 @@ class Reelection:
 
     def completed(self, coordinator_partition: TopicPartition) -> None:
         """Markers were taken again."""
-        self._refusal_count.pop(coordinator_partition, None)
+        self.refusal_count.pop(coordinator_partition, None)
 
     def close(self) -> None:
         for timer in self._timers.values():

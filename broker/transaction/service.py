@@ -355,11 +355,14 @@ class TransactionService:
         if self._completions.get(transactional_id) is not completion:
             return
         del self._completions[transactional_id]
+        refusal = completion.refusal
+        if refusal is None and not self._reelection.refusal_count:
+            return
         coordinator_partition = TopicPartition(TRANSACTION_STATE_TOPIC, completion.partition_index)
-        if completion.refusal is None:
+        if refusal is None:
             self._reelection.completed(coordinator_partition)
-        elif completion.refusal in DEPOSED and isinstance(self._topics.placement, SingleNodePlacement):
-            self._reelection.refused(coordinator_partition, completion.refusal)
+        elif refusal in DEPOSED and isinstance(self._topics.placement, SingleNodePlacement):
+            self._reelection.refused(coordinator_partition, refusal)
 
     def _stand_again(self, coordinator_partition: TopicPartition, step: int) -> None:
         partition_log = self._topics.log(coordinator_partition)

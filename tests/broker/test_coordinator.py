@@ -351,7 +351,7 @@ async def test_submit_appends_without_waiting_for_the_disk(harness: Harness) -> 
     harness.log.flush_gate.clear()
     assert harness.runtime.submit(0, lambda _: say("a")) == "said"
     assert shard.words == ["a"]
-    durable = asyncio.create_task(harness.runtime.durable(0))
+    durable = asyncio.ensure_future(harness.runtime.durable(0))
     await asyncio.sleep(0)
     assert not durable.done()
     harness.log.flush_gate.set()

@@ -16,12 +16,12 @@ from broker.handlers.produce import _Production
 from broker.log import partition_files, producer_replay, producer_snapshot
 from broker.log.compaction import CleanedTransactions, RetentionRules
 from broker.log.durable_log import DurableLog
-from broker.log.partition_log import PartitionLog
+from broker.log.partition_log import AppendResult, PartitionLog
 from broker.log.producer_state import ProducerEntry, ProducerState
 from broker.log.segment import Segment
 from broker.log.transaction_index import TransactionIndex
 from broker.topic_partition import TopicPartition
-from broker.transaction import coordinator, markers
+from broker.transaction import coordinator
 from broker.transaction.completion import Completion
 from broker.transaction.coordinator import TransactionShard
 from broker.transaction.metadata import TransactionMetadata
@@ -64,12 +64,12 @@ def stable_offset_does_not_wait_for_the_disk() -> AbstractContextManager[Any]:
 def retries_are_not_recognised() -> AbstractContextManager[Any]:
     return _together(
         patch.object(ProducerEntry, "find_duplicate", lambda self, header: None),
-        patch.object(ProducerState, "_is_in_sequence", lambda self, header, entry: True),
+        patch.object(ProducerState, "_is_in_sequence", lambda self, *about: True),
     )
 
 
 def sequences_are_not_checked() -> AbstractContextManager[Any]:
-    return patch.object(ProducerState, "_is_in_sequence", lambda self, header, entry: True)
+    return patch.object(ProducerState, "_is_in_sequence", lambda self, *about: True)
 
 
 def partitions_do_not_fence() -> AbstractContextManager[Any]:
@@ -179,25 +179,24 @@ def end_is_answered_before_the_disk_has_it() -> AbstractContextManager[Any]:
 
 
 def one_partition_gets_the_opposite_marker() -> AbstractContextManager[Any]:
-    original = markers._append
+    original = PartitionLog.append_marker
 
-    def append(partition_log: PartitionLog, marker: markers.TransactionMarker, now_ms: int) -> ErrorCode:
-        if partition_log.topic_partition == OUT_1:
-            marker = marker._replace(committed=not marker.committed)
-        return original(partition_log, marker, now_ms)
+    def append_marker(partition_log: PartitionLog, *, committed: bool, **about: Any) -> AppendResult:
+        is_opposite = partition_log.topic_partition == OUT_1
+        return original(partition_log, committed=committed is not is_opposite, **about)
 
-    return patch.object(markers, "_append", append)
+    return patch.object(PartitionLog, "append_marker", append_marker)
 
 
 def one_partition_gets_no_marker() -> AbstractContextManager[Any]:
-    original = markers._append
+    original = PartitionLog.append_marker
 
-    def append(partition_log: PartitionLog, marker: markers.TransactionMarker, now_ms: int) -> ErrorCode:
+    def append_marker(partition_log: PartitionLog, **about: Any) -> AppendResult:
         if partition_log.topic_partition == OUT_1:
-            return ErrorCode.NONE
-        return original(partition_log, marker, now_ms)
+            return AppendResult(ErrorCode.NONE)
+        return original(partition_log, **about)
 
-    return patch.object(markers, "_append", append)
+    return patch.object(PartitionLog, "append_marker", append_marker)
 
 
 def producer_ids_are_handed_out_again_after_a_restart() -> AbstractContextManager[Any]:
