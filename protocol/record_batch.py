@@ -300,7 +300,10 @@ def build_plain_batch(
         attributes |= TRANSACTIONAL_BIT
     producer_id, producer_epoch = producer or NO_PRODUCER
     count = len(records)
-    section = b"".join([plain_record(one.key, one.value, offset_delta) for offset_delta, one in enumerate(records)])
+    if count == 1:
+        section = plain_record(records[0].key, records[0].value, 0)
+    else:
+        section = b"".join([plain_record(one.key, one.value, offset_delta) for offset_delta, one in enumerate(records)])
     checked = _CHECKED_HEADER.pack(
         attributes, count - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE, count
     )

@@ -121,15 +121,15 @@ class _Template:
 
 
 class _UnverifiedBatch:
-    """A batch that waits to be verified, and is then appended or refused."""
+    """A batch that is being verified, and then appended."""
 
-    __slots__ = ("end_turn", "guard", "header", "is_decided", "records")
+    __slots__ = ("end_turn", "guard", "header", "is_appended", "records")
 
     def __init__(self, records: memoryview, header: BatchHeader, guard: VerificationGuard) -> None:
         self.records = records
         self.header = header
         self.guard = guard
-        self.is_decided = False
+        self.is_appended = False
         self.end_turn: Callable[[], None] | None = None  # lets the producer's next request be verified
 
 
@@ -319,9 +319,10 @@ class ProduceTemplates:
                 version=template.version,
             )
             if isinstance(verified, eager.Finished):
-                reply, durable_offset = self._append_verified(
-                    template, records, header, guard, verified.result, correlation_id
-                )
+                error = verified.result[template.topic_partition]
+                if error is not ErrorCode.NONE:
+                    return self._refused(template, error, correlation_id)
+                reply, durable_offset = self._append(template, records, header, correlation_id, guard)
                 if durable_offset <= template.log.high_watermark:
                     return reply
                 return self._when_appended(template, durable_offset, reply, correlation_id)
@@ -331,7 +332,7 @@ class ProduceTemplates:
         started = eager.start(self._append_when_verified(template, batch, verified, correlation_id), self._loop)
         if isinstance(started, eager.Finished):
             return started.result
-        if not batch.is_decided:
+        if not batch.is_appended:
             batch.records = memoryview(bytes(batch.records))  # the frame's memory is for the next one
             batch.end_turn = begin_turn(self._services, batch.header.producer_id, started)
         return started
@@ -344,34 +345,21 @@ class ProduceTemplates:
         correlation_id: int,
     ) -> Reply:
         try:
-            errors = await verified
-            reply, durable_offset = self._append_verified(
-                template, batch.records, batch.header, batch.guard, errors, correlation_id
-            )
+            error = (await verified)[template.topic_partition]
+            if error is not ErrorCode.NONE:
+                return self._refused(template, error, correlation_id)
+            reply, durable_offset = self._append(template, batch.records, batch.header, correlation_id, batch.guard)
         except Exception as error:  # noqa: BLE001  # of one request
             return self._failed(template, correlation_id, error)
-        batch.is_decided = True
+        batch.is_appended = True
         if batch.end_turn is not None:
             batch.end_turn()
         if durable_offset <= template.log.high_watermark:
             return reply
         return await self._when_durable(template, durable_offset, reply, correlation_id)
 
-    def _append_verified(
-        self,
-        template: _Template,
-        records: memoryview,
-        header: BatchHeader,
-        guard: VerificationGuard,
-        errors: dict[TopicPartition, ErrorCode],
-        correlation_id: int,
-    ) -> tuple[Reply, int]:
-        """As `_append`, if the coordinator has confirmed the partition."""
-        error = errors[template.topic_partition]
-        if error is not ErrorCode.NONE:
-            answer = refused(template.topic_partition.partition, error, NOT_CONFIRMED)
-            return template.reply(correlation_id, answer), 0
-        return self._append(template, records, header, correlation_id, guard)
+    def _refused(self, template: _Template, error: ErrorCode, correlation_id: int) -> Reply:
+        return template.reply(correlation_id, refused(template.topic_partition.partition, error, NOT_CONFIRMED))
 
     def _failed(self, template: _Template, correlation_id: int, error: Exception) -> Reply:
         code = ErrorCode.UNKNOWN_SERVER_ERROR

@@ -355,7 +355,8 @@ class PartitionLog(SweptLog):
         else:
             end_offset = self.high_watermark = self.log_end_offset
             self.last_stable_offset = self._producers.last_stable_offset(end_offset, self.log_start_offset)
-            self._watchers.notify()
+            if self._watchers.are_there:
+                self._watchers.notify()
             if end_offset - self._flush_offset >= rules.flush_interval_messages:
                 self.flush_soon()
 

@@ -155,7 +155,7 @@ class ProducerState:
         entry = self._producers.get(producer_id, _UNKNOWN_PRODUCER)
         if producer_epoch < entry.producer_epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        if entry.has_open_transaction and producer_epoch == entry.producer_epoch:
+        if entry.current_transaction_first_offset != NO_OFFSET and producer_epoch == entry.producer_epoch:
             return None
         return self.verifications.begin(
             producer_id, producer_epoch, base_sequence, transaction_version_2=transaction_version_2

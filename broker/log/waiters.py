@@ -54,21 +54,26 @@ class DurabilityWaiters:
 
 
 class Watchers:
-    """Callbacks without arguments; quick ones, for they run inside the step that moved the log."""
+    """Callbacks without arguments; quick ones, for they run inside the step that moved the log.
 
-    __slots__ = ("_callbacks",)
+    are_there: whether there are any; who moves a log often asks before it calls `notify`.
+    """
+
+    __slots__ = ("_callbacks", "are_there")
 
     def __init__(self) -> None:
         self._callbacks: dict[Callable[[], None], None] = {}
+        self.are_there = False
 
     def add(self, callback: Callable[[], None]) -> None:
         self._callbacks[callback] = None
+        self.are_there = True
 
     def remove(self, callback: Callable[[], None]) -> None:
         """Nothing happens when it is not there."""
         self._callbacks.pop(callback, None)
+        self.are_there = bool(self._callbacks)
 
     def notify(self) -> None:
-        if self._callbacks:
-            for callback in tuple(self._callbacks):
-                callback()
+        for callback in tuple(self._callbacks):
+            callback()

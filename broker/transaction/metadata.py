@@ -298,12 +298,14 @@ def fence_end(
 
 def to_value(metadata: TransactionMetadata) -> bytes:
     """The record's value. The partitions are null only in state Empty, as in Kafka."""
+    partitions = metadata.partitions
+    pack_partitions = _pack_remembered if len(partitions) <= _MOST_REMEMBERED_PARTITIONS else _pack_partitions
     return pack_transaction_log_value(
         metadata.producer_id,
         metadata.producer_epoch,
         metadata.timeout_ms,
         metadata.state,
-        _packed(metadata),
+        PACKED_NULL_PARTITIONS if metadata.state is EMPTY else pack_partitions(partitions),
         metadata.last_update_ms,
         metadata.start_ms,
         metadata.previous_producer_id,
@@ -339,13 +341,6 @@ def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction
             _VERSION_2 if value.client_transaction_version >= _VERSION_2 else TransactionVersion.V1
         ),
     )
-
-
-def _packed(metadata: TransactionMetadata) -> bytes:
-    partitions = metadata.partitions
-    if len(partitions) <= _MOST_REMEMBERED_PARTITIONS:
-        return PACKED_NULL_PARTITIONS if metadata.state is EMPTY else _pack_remembered(partitions)
-    return _pack_partitions(partitions)
 
 
 def _pack_partitions(partitions: frozenset[TopicPartition]) -> bytes:

@@ -310,9 +310,10 @@ class TransactionService:
         return metadata is not None and metadata.state.is_prepared
 
     def _index(self, transactional_id: str) -> int:
-        if not self.is_available:
+        partition_count = self._state_topic.partition_count
+        if not partition_count:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
-        return partition_for_key(transactional_id, self._state_topic.partition_count)
+        return partition_for_key(transactional_id, partition_count)
 
     # Views for administrators
 
