@@ -36,6 +36,19 @@ def test_a_cleared_deadline_is_never_due() -> None:
     assert list(deadlines.due(100)) == []
 
 
+def test_a_deadline_that_is_cleared_and_set_again_later_stays_where_it_is_on_the_heap() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    for time_ms in range(10, 20):
+        deadlines.set("a", time_ms)
+        deadlines.clear("a")
+    deadlines.set("a", 20)
+    assert deadlines._heap == [(10, "a")]
+    assert list(deadlines.due(19)) == []
+    assert deadlines._heap == [(20, "a")]
+    assert list(deadlines.due(20)) == ["a"]
+    assert deadlines._heap == []
+
+
 def test_a_key_may_be_set_again_while_it_is_handled() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.set("a", 10)

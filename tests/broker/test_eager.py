@@ -118,3 +118,12 @@ async def test_after_its_first_wait_a_coroutine_may_use_timeouts() -> None:
     started = eager.start(work(), asyncio.get_running_loop())
     assert isinstance(started, asyncio.Task)
     assert await started == "timed out"
+
+
+async def test_what_is_finished_may_be_awaited_like_what_is_not() -> None:
+    async def later() -> int:
+        return 8
+
+    begun: list[eager.Begun[int]] = [eager.Finished(7), later()]
+    assert [await one for one in begun] == [7, 8]
+    assert list(await asyncio.gather(eager.Finished(1), eager.Finished(2))) == [1, 2]

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, cast
+from unittest.mock import patch
 
 from broker.disk import StorageError
 from broker.log.partition_log import PartitionLog
@@ -149,6 +151,12 @@ class MemoryLog:
             if read_header(batch).last_offset >= offset:
                 return LogRead(memoryview(batch), self.log_end_offset, self.log_end_offset, 0)
         return LogRead(memoryview(b""), self.log_end_offset, self.log_end_offset, 0)
+
+
+def in_page_cache() -> AbstractContextManager[object]:
+    """All that is appended counts as durable, as where the page cache is enough."""
+    end_offset = property(lambda log: log.log_end_offset, lambda log, offset: None)
+    return patch.object(MemoryLog, "high_watermark", end_offset)
 
 
 class MemoryTopics:

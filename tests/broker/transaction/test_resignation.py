@@ -19,7 +19,7 @@ from broker.transaction.service import TransactionService
 from broker.transaction.state_machine import TransactionVersion
 from protocol.errors import ErrorCode
 from tests.support.fake_peers import turns
-from tests.support.memory_topics import INTERNAL_PARTITION_COUNT, MemoryLog, MemoryTopics
+from tests.support.memory_topics import INTERNAL_PARTITION_COUNT, MemoryLog, MemoryTopics, in_page_cache
 
 ID = "tx"
 V2 = TransactionVersion.V2
@@ -128,6 +128,18 @@ async def test_a_request_that_waits_for_markers_is_told_that_the_coordinator_has
     assert not waiting.done()
     coordinator.topics.resign(STATE)
     assert (await waiting).error is ErrorCode.NOT_COORDINATOR
+
+
+async def test_markers_that_have_not_left_when_the_coordinator_goes_never_do(coordinator: Coordinator) -> None:
+    with in_page_cache():
+        ended = await coordinator.service.end_transaction(ID, coordinator.producer, committed=True, version=V2)
+        assert ended.error is ErrorCode.NONE
+        next_producer = Producer(ended.producer_id, ended.producer_epoch)
+        waiting = asyncio.ensure_future(coordinator.service.add_partitions(ID, next_producer, (OUT,), version=V2))
+        coordinator.topics.resign(STATE)
+        assert await waiting is ErrorCode.NOT_COORDINATOR
+        await turns()
+        assert coordinator.marker_count == 0
 
 
 async def test_other_partitions_are_left_alone(coordinator: Coordinator) -> None:

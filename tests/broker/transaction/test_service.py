@@ -12,6 +12,7 @@ import pytest
 
 from broker.config import Settings
 from broker.coordinator import CoordinatorRecord, partition_for_key
+from broker.eager import Finished
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.transaction import reelection
@@ -36,7 +37,7 @@ from protocol.stored.transaction_state import (
     encode_transaction_log_key,
     encode_transaction_log_value,
 )
-from tests.support.memory_topics import INTERNAL_PARTITION_COUNT, MemoryLog, MemoryTopics
+from tests.support.memory_topics import INTERNAL_PARTITION_COUNT, MemoryLog, MemoryTopics, in_page_cache
 
 V1, V2 = TransactionVersion.V1, TransactionVersion.V2
 OK, CONCURRENT = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS
@@ -183,6 +184,25 @@ async def test_the_next_transaction_may_follow_at_once_and_never_meets_concurren
     await broker.end(producer)
     await broker.reaches(COMPLETE_COMMIT)
     assert len(broker.markers(OUT_0)) == 21
+
+
+async def test_a_transaction_that_need_not_wait_for_the_disk_ends_without_a_task() -> None:
+    with in_page_cache():
+        broker = Broker()
+        await broker.service.start()
+        producer = await broker.begin()
+        tasks = asyncio.all_tasks()
+        ended = broker.service.end_transaction(ID, producer, committed=True, version=V2)
+        assert isinstance(ended, Finished)
+        assert ended.result.error is OK
+        assert broker.transaction.state is PREPARE_COMMIT, "its reply leaves before its markers"
+        waiting = broker.service.add_partitions(ID, producer_of(ended.result), (OUT_0,), version=V2)
+        assert not isinstance(waiting, Finished)
+        await asyncio.sleep(0)
+        assert broker.transaction.state is COMPLETE_COMMIT
+        assert asyncio.all_tasks() == tasks
+        assert await waiting is OK
+        await broker.service.close()
 
 
 async def test_a_reply_waits_until_the_prepared_record_is_durable_and_so_do_the_markers(broker: Broker) -> None:
