@@ -21,19 +21,10 @@ class Turnstile:
 
     async def enter(self) -> None:
         """Go on at once, unless many have done so in this turn."""
-        if not self.pass_through():
-            await self._wait_for_turn()
-
-    def pass_through(self) -> bool:
-        """Go on at once; False, and nothing is done, where `enter` would have to wait."""
-        if self._entered_count >= self._per_turn_count or self._waiting:
-            return False
-        self._entered_count += 1
-        if not self._is_counting:
+        if self._entered_count < self._per_turn_count and not self._waiting:
+            self._entered_count += 1
             self._count()
-        return True
-
-    async def _wait_for_turn(self) -> None:
+            return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         self._count()

@@ -318,10 +318,7 @@ class ProduceTemplates:
                 producer_epoch=header.producer_epoch,
                 version=template.version,
             )
-            if isinstance(verified, eager.Finished):
-                error = verified.result[template.topic_partition]
-                if error is not ErrorCode.NONE:
-                    return self._refused(template, error, correlation_id)
+            if isinstance(verified, eager.Finished):  # and so confirmed
                 reply, durable_offset = self._append(template, records, header, correlation_id, guard)
                 if durable_offset <= template.log.high_watermark:
                     return reply
@@ -347,7 +344,8 @@ class ProduceTemplates:
         try:
             error = (await verified)[template.topic_partition]
             if error is not ErrorCode.NONE:
-                return self._refused(template, error, correlation_id)
+                answer = refused(template.topic_partition.partition, error, NOT_CONFIRMED)
+                return template.reply(correlation_id, answer)
             reply, durable_offset = self._append(template, batch.records, batch.header, correlation_id, batch.guard)
         except Exception as error:  # noqa: BLE001  # of one request
             return self._failed(template, correlation_id, error)
@@ -357,9 +355,6 @@ class ProduceTemplates:
         if durable_offset <= template.log.high_watermark:
             return reply
         return await self._when_durable(template, durable_offset, reply, correlation_id)
-
-    def _refused(self, template: _Template, error: ErrorCode, correlation_id: int) -> Reply:
-        return template.reply(correlation_id, refused(template.topic_partition.partition, error, NOT_CONFIRMED))
 
     def _failed(self, template: _Template, correlation_id: int, error: Exception) -> Reply:
         code = ErrorCode.UNKNOWN_SERVER_ERROR

@@ -58,7 +58,8 @@ def verify(
 
     With CONCURRENT_TRANSACTIONS the markers of the last transaction are still on their way. A client of transaction
     version 2 has nothing to wait for between its transactions, so the broker tries again for it, for a short while.
-    Returns Produce's own error per partition, NONE where the batch may be appended.
+    Returns Produce's own error per partition, NONE where the batch may be appended; it is finished at once only where
+    all of them may be.
     """
     add = version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2
     ask = partial(

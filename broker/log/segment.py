@@ -64,6 +64,7 @@ class Segment(SegmentFiles):
         self.was_changed = True
         if not position:
             self._first_timestamp_ms = max_timestamp_ms
+            self._room_limits = None
         greatest_ms = self._max_timestamp_ms
         if greatest_ms is None:
             greatest_ms = self.max_timestamp_ms

@@ -50,7 +50,7 @@ class Completion:
     transaction: as prepared; all its partitions get a marker, also those that had one before a restart: a repeated
                  marker is harmless.
     channel:     the way to the partitions.
-    turns:       how many transactions are completed in one turn of the event loop.
+    turns:       how many transactions that had to wait for the disk are completed in one turn of the event loop.
     ended:       called once it is over, in the same step; also when it was given up.
     A partition that is out of reach is tried for ever; only a partition that was deleted is left out.
     Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
@@ -76,8 +76,7 @@ class Completion:
         self._ended = ended
         self.refusal: ErrorCode | None = None  # why it was given up
         self._loop = asyncio.get_running_loop()
-        # The reply to who ended the transaction leaves first.
-        self._begin = self._loop.call_soon(self._run_eagerly)
+        self._is_given_up = False
         self._task: asyncio.Task[None] | None = None  # where something has to be waited for
         self._over: asyncio.Future[None] | None = None  # where somebody waits for the end
 
@@ -95,7 +94,7 @@ class Completion:
 
     def give_up(self) -> None:
         """Send nothing more and append nothing: the partition is another coordinator's from now on."""
-        self._begin.cancel()
+        self._is_given_up = True
         if self._task is not None:
             self._task.cancel()
         else:
@@ -106,8 +105,10 @@ class Completion:
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _run_eagerly(self) -> None:
-        """Without a task, unless something has to be waited for."""
+    def begin(self) -> None:
+        """Complete the transaction, in this step where nothing has to be waited for. To be called once."""
+        if self._is_given_up:
+            return
         started = eager.start(self._run(), self._loop)
         if not isinstance(started, eager.Finished):
             self._task = started
@@ -139,8 +140,7 @@ class Completion:
         durable = self._runtime.durable(self._partition.index)
         if not isinstance(durable, eager.Finished):
             await durable  # the commit point: no marker leaves before it
-        if not self._turns.pass_through():
-            await self._turns.enter()
+            await self._turns.enter()  # many may have waited for the same
         # In one order everywhere, so that what happens does not depend on how sets are hashed.
         shares = self._channel.destinations(sorted(transaction.partitions))
         if len(shares) == 1:

@@ -7,6 +7,7 @@ Rules live in `coordinator` and `state_machine`; here is what needs the event lo
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import TypeVar
 
@@ -92,6 +93,7 @@ class TransactionService:
         )
         self._completions: dict[str, Completion] = {}
         self._completion_turns = Turnstile(COMPLETIONS_PER_TURN)
+        self._new_completions: deque[Completion] = deque()  # to be begun in the event loop's next turns
         self._reelection = Reelection(self._stand_again)
         topics.on_deleted.append(self._topic_deleted)
 
@@ -340,8 +342,11 @@ class TransactionService:
     def _complete_prepared(self, partition: Partition) -> None:
         if not partition.shard.unsent:
             return
+        if not self._new_completions:
+            # Not now: the replies to those who ended these transactions leave first.
+            asyncio.get_running_loop().call_soon(self._begin_completions)
         for transactional_id in partition.shard.take_unsent():
-            self._completions[transactional_id] = Completion(
+            completion = self._completions[transactional_id] = Completion(
                 self._runtime,
                 partition,
                 partition.shard.transactions[transactional_id],
@@ -350,6 +355,15 @@ class TransactionService:
                 clock=self._clock,
                 ended=self._completion_ended,
             )
+            self._new_completions.append(completion)
+
+    def _begin_completions(self) -> None:
+        """As many as may be completed in one turn of the event loop."""
+        completions = self._new_completions
+        for _ in range(min(len(completions), COMPLETIONS_PER_TURN)):
+            completions.popleft().begin()
+        if completions:
+            asyncio.get_running_loop().call_soon(self._begin_completions)
 
     def _completion_ended(self, completion: Completion) -> None:
         transactional_id = completion.transaction.transactional_id
