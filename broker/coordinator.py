@@ -247,11 +247,9 @@ class CoordinatorRuntime(Generic[S]):
         """Wait until all that was appended to a partition so far is durable. Raises CoordinatorRefusal."""
         partition = self.partition(index)
         partition_log = partition.log
-        return (
-            _NOTHING_TO_WAIT_FOR
-            if partition_log.high_watermark >= partition_log.log_end_offset
-            else self._durable(partition)
-        )
+        if partition_log.high_watermark >= partition_log.log_end_offset:
+            return _NOTHING_TO_WAIT_FOR
+        return self._durable(partition)
 
     def _carry_out(
         self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool = True

@@ -168,11 +168,9 @@ class Completion:
         pause_s = FIRST_RETRY_PAUSE_S
         while True:
             begun = self._channel.send(self._marker(remaining))
-            if isinstance(begun, eager.Finished):
-                remaining = self._undelivered(remaining, begun.result)
-            else:
-                remaining = self._undelivered(remaining, await begun)
-                self._insist_on_ownership()
+            outcome = begun.result if isinstance(begun, eager.Finished) else await begun
+            remaining = self._undelivered(remaining, outcome)
+            self._insist_on_ownership()
             if not remaining:
                 return
             await asyncio.sleep(pause_s)
