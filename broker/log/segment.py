@@ -85,6 +85,7 @@ class Segment(SegmentFiles):
         self.was_changed = True
         if not position:
             self._first_timestamp_ms = max_timestamps_ms[0]
+            self._room_limits = None
         self._index_run(position, len(batches[0]), base_offsets, max_timestamps_ms)
         last_batch = base_offsets[-1]
         self._last_batch_offset, self._last_batch_position = last_batch, file.size_bytes - len(batches[-1])
