@@ -9,8 +9,11 @@ Source: Kafka's DefaultRecordBatch for the layout, and LogValidator for what is 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import count as count_from
+from itertools import repeat
 from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
@@ -48,18 +51,19 @@ class BatchRun(NamedTuple):
     def batches_count(self) -> int:
         return len(self.buffer) // self.distance_bytes
 
-    def places(self) -> Iterator[tuple[int, int]]:
-        """Where each begins, and where it ends."""
-        first, distance, limit = self.first_position, self.distance_bytes, len(self.buffer)
-        return zip(range(first, limit, distance), range(first + self.size_bytes, limit + 1, distance), strict=True)
+    def slices(self, skipped_bytes: int = 0) -> Iterator[memoryview]:
+        """Each batch from so many bytes on."""
+        buffer, distance, first = self.buffer, self.distance_bytes, self.first_position
+        starts = range(first + skipped_bytes, len(buffer), distance)
+        ends = range(first + self.size_bytes, len(buffer) + 1, distance)
+        return map(buffer.__getitem__, map(slice, starts, ends))
 
     @property
     def first_batch(self) -> memoryview:
         return self.buffer[self.first_position : self.first_position + self.size_bytes]
 
     def batches(self) -> list[memoryview]:
-        buffer = self.buffer
-        return [buffer[start:end] for start, end in self.places()]
+        return list(self.slices())
 
     def shortened(self, count: int) -> BatchRun:
         """The first `count` of them."""
@@ -140,24 +144,16 @@ class BatchForm:
         )
         found = RunColumns(times_ms, producer_ids, epochs, sequences).shortened(count)
         count = found.in_sequence_count(self.records_count)
-        buffer = run.buffer
-        places = list(run.shortened(count).places())
-        checked = [buffer[start + CHECKED_POSITION : end] for start, end in places]
+        checked = tuple(map(bytes, run.shortened(count).slices(CHECKED_POSITION)))
         count = count_equal(crcs[:count], tuple(map(crc32c, checked)))
-        are_in = self._records.are_in
-        for index, (start, end) in enumerate(places[:count]):
-            if not are_in(bytes(buffer[start + HEADER_BYTES : end])):
-                count = index
-                break
-        return found.shortened(count)
+        return found.shortened(self._records.count_in(checked[:count]))
 
     def place(self, run: BatchRun, *, base_offset: int, partition_leader_epoch: int) -> None:
         """Write the offsets that a leader gives into the batches, where they lie."""
-        buffer, length = run.buffer, self.batch_length
-        offset = base_offset
-        for position in range(run.first_position, len(buffer), run.distance_bytes):
-            put_prefix(buffer, position, offset, length, partition_leader_epoch)
-            offset += self.records_count
+        positions = range(run.first_position, len(run.buffer), run.distance_bytes)
+        offsets = count_from(base_offset, self.records_count)
+        alike = map(repeat, (self.batch_length, partition_leader_epoch))
+        deque(map(put_prefix, repeat(run.buffer), positions, offsets, *alike), maxlen=0)
 
 
 def form_of(batch: memoryview, header: BatchHeader) -> BatchForm | None:
@@ -165,7 +161,9 @@ def form_of(batch: memoryview, header: BatchHeader) -> BatchForm | None:
     if header.attributes & (CODEC_MASK | LOG_APPEND_TIME_BIT):
         return None
     try:
-        records = uniform_records(batch[HEADER_BYTES:], header.records_count)
+        records = uniform_records(
+            batch[HEADER_BYTES:], header.records_count, before_bytes=HEADER_BYTES - CHECKED_POSITION
+        )
     except DecodeError:
         return None
     return None if records is None else BatchForm(batch, header, records)

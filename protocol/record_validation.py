@@ -9,7 +9,7 @@ Source: Kafka's LogValidator and DefaultRecordBatch; KIP-467 for the record erro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from mmap import mmap
@@ -230,26 +230,57 @@ def _check_record_headers(content: Buffer, position: int, end: int) -> None:
 class UniformRecords:
     """How the records lie in batches that are built alike: block by block, equally long in each.
 
-    misses_key: whether one of them has no key.
+    before_bytes: as many bytes of a batch come before its records in what is looked at.
+    misses_key:   whether one of them has no key.
     """
 
-    __slots__ = ("_blocks", "_size_bytes", "misses_key")
+    __slots__ = ("_columns", "_continued", "_expected", "_lowest", "_size_bytes", "misses_key")
 
-    def __init__(self, blocks: tuple[tuple[int, _Table], ...], size_bytes: int) -> None:
-        self._blocks = blocks
-        self._size_bytes = size_bytes
+    def __init__(self, blocks: Sequence[tuple[int, _Table]], size_bytes: int, before_bytes: int) -> None:
+        known: list[slice] = []
+        expected: list[bytes] = []
+        continued: list[slice] = []
+        lowest: list[slice] = []
+        for position, table in blocks:
+            start = before_bytes + position
+            columns = [
+                slice(start + column, start + table.size_bytes, table.row_bytes) for column in range(table.row_bytes)
+            ]
+            known += [columns[number] for number in table.known]
+            expected += table.expected
+            continued += columns[table.timestamp : table.offset - 1]
+            lowest.append(columns[table.offset - 1])
+        self._size_bytes = before_bytes + size_bytes
+        self._columns = itemgetter(*known)
+        self._expected = tuple(expected)
+        self._continued = [itemgetter(column) for column in continued]
+        self._lowest = [itemgetter(column) for column in lowest]
         self.misses_key = any(table.misses_key for _, table in blocks)
 
     def are_in(self, content: bytes) -> bool:
-        """Whether the decompressed records section of another batch is such records and nothing else."""
-        for position, table in self._blocks:
-            if not _are_rows(content, position, table):
-                return False
-        return len(content) == self._size_bytes
+        """Whether another batch holds such records and nothing else."""
+        return len(content) == self._size_bytes and self._are_in_all((content,))
+
+    def count_in(self, contents: Sequence[bytes]) -> int:
+        """How many batches from the first on hold such records and nothing else."""
+        if {*map(len, contents)} <= {self._size_bytes} and self._are_in_all(contents):
+            return len(contents)
+        return next(index for index, content in enumerate(contents) if not self.are_in(content))
+
+    def _are_in_all(self, contents: Sequence[bytes]) -> bool:
+        """As `_are_rows`, for all of them and their blocks, without a step of Python for each."""
+        return (
+            tuple(map(self._columns, contents)).count(self._expected) == len(contents)
+            and not any(b"".join(map(column, contents)).translate(None, _CONTINUED_BYTES) for column in self._continued)
+            and all(b"".join(map(column, contents)).isascii() for column in self._lowest)
+        )
 
 
-def uniform_records(content: Buffer, count: int) -> UniformRecords | None:
-    """How the records of a section lie; None where they are not equally long. Raises DecodeError as `check_records`."""
+def uniform_records(content: Buffer, count: int, *, before_bytes: int = 0) -> UniformRecords | None:
+    """How the records of a section lie; None where they are not equally long. Raises DecodeError as `check_records`.
+
+    before_bytes: of what comes before the section where it is to be told whether others are like it.
+    """
     check_records(content, count)
     blocks = []
     position = 0
@@ -260,19 +291,20 @@ def uniform_records(content: Buffer, count: int) -> UniformRecords | None:
             return None
         blocks.append((position, table))
         position += table.size_bytes
-    return UniformRecords(tuple(blocks), position)
+    return UniformRecords(blocks, position, before_bytes)
 
 
 class _Table(NamedTuple):
     """How the records of a block lie that are equally long: like the rows of a table.
 
-    columns:    takes those out of the rows whose bytes are known; `expected` is what it has to find.
+    known:      the columns whose bytes are known; `columns` takes them out of the rows, and has to find `expected`.
     timestamp:  the first column of the timestamps, which differ but take the same number of bytes.
     offset:     the column behind them.
     """
 
     row_bytes: int
     size_bytes: int
+    known: tuple[int, ...]
     columns: Callable[[bytes], tuple[bytes, ...]]
     expected: tuple[bytes, ...]
     timestamp: int
@@ -317,7 +349,7 @@ def _are_rows(content: Buffer, position: int, table: _Table) -> bool:
     """Whether the table's rows lie there: they are as it says in every byte that has a meaning, but those of the
     timestamps' values.
     """
-    row_bytes, size_bytes, columns, expected, timestamp, offset, _ = table
+    row_bytes, size_bytes, _, columns, expected, timestamp, offset, _ = table
     rows = bytes(content[position : position + size_bytes])
     if columns(rows) != expected:
         return False
@@ -350,9 +382,10 @@ def _table(first_row: bytes, body: int, lowest_bytes: bytes, higher_bytes: bytes
     row_bytes = len(first_row)
     alike = (*range(body), *range(offset + 1, key_end), *range(value, value_end), row_bytes - 1)
     count = len(lowest_bytes)
-    columns = itemgetter(*(slice(column, None, row_bytes) for column in (offset, *alike)))
+    known = (offset, *alike)
+    columns = itemgetter(*(slice(column, None, row_bytes) for column in known))
     expected = (lowest_bytes, *(first_row[column : column + 1] * count for column in alike))
-    return _Table(row_bytes, row_bytes * count, columns, expected, timestamp, offset, key_length < 0)
+    return _Table(row_bytes, row_bytes * count, known, columns, expected, timestamp, offset, key_length < 0)
 
 
 def _times_are_within(header: BatchHeader, rules: RecordRules, now_ms: int) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -108,12 +109,9 @@ class _Template:
     def replies(self, correlation_ids: Sequence[int], base_offsets: range) -> Frame:
         """The replies to requests whose batches were appended together, as one chunk."""
         pack, size_bytes, start, end = self.reply_struct.pack, self.reply_size_bytes, self.reply_start, self.reply_end
-        log_start_offset = self.log.log_start_offset
-        replies = [
-            pack(size_bytes, correlation_id, start, 0, base_offset, -1, log_start_offset, end)
-            for correlation_id, base_offset in zip(correlation_ids, base_offsets, strict=True)
-        ]
-        return (b"".join(replies),)
+        before = repeat(size_bytes), correlation_ids, repeat(start), repeat(0)
+        behind = repeat(-1), repeat(self.log.log_start_offset), repeat(end)
+        return (b"".join(map(pack, *before, base_offsets, *behind)),)
 
     def reply(self, correlation_id: int, answer: PartitionProduceResponse) -> list[Buffer]:
         topic = TopicProduceResponse(self.topic_response.name, self.topic_response.topic_id, [answer])

@@ -243,8 +243,10 @@ class SegmentFiles:
             self._bytes_since_index_entry = since_bytes + count * batch_bytes
             return
         self.indexes_used = True
+        offsets = base_offsets[first :: indexed.step]
         self.offset_index.extend(
-            [base_offsets[index] + delta for index in indexed], [position + index * batch_bytes for index in indexed]
+            range(offsets.start + delta, offsets.stop + delta, offsets.step),
+            range(position + first * batch_bytes, position + count * batch_bytes, indexed.step * batch_bytes),
         )
         self._bytes_since_index_entry = (count - indexed[-1]) * batch_bytes
 
