@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import count as count_from
-from itertools import repeat
+from itertools import repeat, tee
 from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
@@ -144,9 +144,15 @@ class BatchForm:
         )
         found = RunColumns(times_ms, producer_ids, epochs, sequences).shortened(count)
         count = found.in_sequence_count(self.records_count)
-        checked = tuple(map(bytes, run.shortened(count).slices(CHECKED_POSITION)))
-        count = count_equal(crcs[:count], tuple(map(crc32c, checked)))
-        return found.shortened(self._records.count_in(checked[:count]))
+        if not count:
+            return found.shortened(0)
+        looked_at = run.shortened(count)
+        # Batch by batch, as long as it lies in the processor's cache.
+        checked, same = tee(map(bytes, looked_at.slices(CHECKED_POSITION)))
+        looks = zip(map(crc32c, checked), map(self._records.columns, same), strict=True)
+        computed, columns_of_records = zip(*looks, strict=True)
+        count = count_equal(crcs[:count], computed)
+        return found.shortened(self._records.count_alike(columns_of_records[:count]) if count else 0)
 
     def place(self, run: BatchRun, *, base_offset: int, partition_leader_epoch: int) -> None:
         """Write the offsets that a leader gives into the batches, where they lie."""
@@ -161,9 +167,7 @@ def form_of(batch: memoryview, header: BatchHeader) -> BatchForm | None:
     if header.attributes & (CODEC_MASK | LOG_APPEND_TIME_BIT):
         return None
     try:
-        records = uniform_records(
-            batch[HEADER_BYTES:], header.records_count, before_bytes=HEADER_BYTES - CHECKED_POSITION
-        )
+        records = uniform_records(batch[CHECKED_POSITION:], header.records_count, HEADER_BYTES - CHECKED_POSITION)
     except DecodeError:
         return None
     return None if records is None else BatchForm(batch, header, records)

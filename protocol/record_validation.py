@@ -230,60 +230,63 @@ def _check_record_headers(content: Buffer, position: int, end: int) -> None:
 class UniformRecords:
     """How the records lie in batches that are built alike: block by block, equally long in each.
 
-    before_bytes: as many bytes of a batch come before its records in what is looked at.
-    misses_key:   whether one of them has no key.
+    columns:    takes out of a batch, from where the first one was given, what has to be looked at: see `count_alike`.
+    misses_key: whether one of them has no key.
     """
 
-    __slots__ = ("_columns", "_continued", "_expected", "_lowest", "_size_bytes", "misses_key")
+    __slots__ = ("_expected", "_lowest_count", "_size_bytes", "columns", "misses_key")
 
-    def __init__(self, blocks: Sequence[tuple[int, _Table]], size_bytes: int, before_bytes: int) -> None:
+    columns: Callable[[bytes], tuple[bytes, ...]]
+
+    def __init__(self, blocks: Sequence[tuple[int, _Table]], size_bytes: int) -> None:
+        """blocks: where each begins, and its table."""
         known: list[slice] = []
         expected: list[bytes] = []
         continued: list[slice] = []
         lowest: list[slice] = []
-        for position, table in blocks:
-            start = before_bytes + position
-            columns = [
-                slice(start + column, start + table.size_bytes, table.row_bytes) for column in range(table.row_bytes)
-            ]
+        for start, table in blocks:
+            row_bytes, end = table.row_bytes, start + table.size_bytes
+            columns = [slice(start + number, end, row_bytes) for number in range(row_bytes)]
             known += [columns[number] for number in table.known]
             expected += table.expected
             continued += columns[table.timestamp : table.offset - 1]
             lowest.append(columns[table.offset - 1])
-        self._size_bytes = before_bytes + size_bytes
-        self._columns = itemgetter(*known)
+        self.columns = itemgetter(*known, *continued, *lowest)
         self._expected = tuple(expected)
-        self._continued = [itemgetter(column) for column in continued]
-        self._lowest = [itemgetter(column) for column in lowest]
+        self._lowest_count = len(lowest)
+        self._size_bytes = size_bytes
         self.misses_key = any(table.misses_key for _, table in blocks)
 
     def are_in(self, content: bytes) -> bool:
-        """Whether another batch holds such records and nothing else."""
-        return len(content) == self._size_bytes and self._are_in_all((content,))
+        """Whether another batch, from there on, has such records and nothing else behind."""
+        return len(content) == self._size_bytes and self._are_alike((self.columns(content),))
 
-    def count_in(self, contents: Sequence[bytes]) -> int:
-        """How many batches from the first on hold such records and nothing else."""
-        if {*map(len, contents)} <= {self._size_bytes} and self._are_in_all(contents):
-            return len(contents)
-        return next(index for index, content in enumerate(contents) if not self.are_in(content))
+    def count_alike(self, found: Sequence[tuple[bytes, ...]]) -> int:
+        """How many from the first on have such records, of batches that are as long; `found` by `columns` in each."""
+        if self._are_alike(found):
+            return len(found)
+        return next(index for index, one in enumerate(found) if not self._are_alike((one,)))
 
-    def _are_in_all(self, contents: Sequence[bytes]) -> bool:
-        """As `_are_rows`, for all of them and their blocks, without a step of Python for each."""
+    def _are_alike(self, found: Sequence[tuple[bytes, ...]]) -> bool:
+        """As `_are_rows`, for all blocks of all batches, without a step of Python for each."""
+        count = len(found)
+        columns = list(zip(*found, strict=True))
+        first_continued, first_lowest = len(self._expected), len(columns) - self._lowest_count
         return (
-            tuple(map(self._columns, contents)).count(self._expected) == len(contents)
-            and not any(b"".join(map(column, contents)).translate(None, _CONTINUED_BYTES) for column in self._continued)
-            and all(b"".join(map(column, contents)).isascii() for column in self._lowest)
+            all(column.count(expected) == count for column, expected in zip(columns, self._expected, strict=False))
+            and not b"".join(map(b"".join, columns[first_continued:first_lowest])).translate(None, _CONTINUED_BYTES)
+            and b"".join(map(b"".join, columns[first_lowest:])).isascii()
         )
 
 
-def uniform_records(content: Buffer, count: int, *, before_bytes: int = 0) -> UniformRecords | None:
-    """How the records of a section lie; None where they are not equally long. Raises DecodeError as `check_records`.
+def uniform_records(content: Buffer, count: int, start: int = 0) -> UniformRecords | None:
+    """How the records lie in the section that begins at `start`; None where they are not equally long.
 
-    before_bytes: of what comes before the section where it is to be told whether others are like it.
+    Raises DecodeError as `check_records`.
     """
-    check_records(content, count)
+    check_records(content[start:], count)
     blocks = []
-    position = 0
+    position = start
     for first_of_block in range(0, count, RECORDS_PER_BLOCK):
         offsets = _offset_varints(first_of_block, min(RECORDS_PER_BLOCK, count - first_of_block))
         table = _known_tables.get((content[position], content[position + 1], *offsets))
@@ -291,7 +294,7 @@ def uniform_records(content: Buffer, count: int, *, before_bytes: int = 0) -> Un
             return None
         blocks.append((position, table))
         position += table.size_bytes
-    return UniformRecords(blocks, position, before_bytes)
+    return UniformRecords(blocks, position)
 
 
 class _Table(NamedTuple):
