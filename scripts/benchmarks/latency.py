@@ -64,8 +64,8 @@ FIGURES = (
         needs_launches=False,
         is_headline=True,
         in_the_way="a record on its way is a fetch that waits, a produce that is checked and appended, and a delivery: "
-        "some 2,700 bytecode instructions, 0.06 ms of Python. The limit, which does none of that, shows what it takes "
-        "to wake two processes and to send three messages over the loopback.",
+        "some 2,700 bytecode instructions, 0.03 to 0.06 ms of Python. The limit, which does none of that, shows what "
+        "it takes to wake two processes and to send three messages over the loopback.",
     ),
     Figure(
         name="steady-latency",

@@ -116,6 +116,7 @@ FIGURES = (
         is_headline=True,
         targets=(Target("broker against limit", 0.8, is_lower_bound=True),),
         in_the_way="what the limit leaves out is checks of the request, the batch and its records, the producer's "
-        "state, the indexes, the order of replies. For requests that arrive together that is done together.",
+        "state, the indexes, the order of replies. For requests that arrive together that is done together, in native "
+        "code: 1.5 to 2 µs for a batch of 16 KB, of which the limit needs 5.3 in all, 4.3 of them the system's.",
     ),
 )

@@ -132,9 +132,8 @@ FIGURES = (
         subjects=COMPARED,
         needs_launches=False,
         is_headline=True,
-        in_the_way="a request of 16 KB costs any server in Python some 40 µs before it does a broker's work "
-        "(`produce-against-limit`); that work is about 1,300 bytecode instructions, 20 µs, and no single part of it "
-        "stands out. Megabytes are copied, twice, by the system for both brokers alike.",
+        in_the_way="a request of 16 KB that comes alone is about 1,300 bytecode instructions, and no single part of "
+        "them stands out. Megabytes are copied, twice, by the system for both brokers alike.",
     ),
     Figure(
         name="consume",

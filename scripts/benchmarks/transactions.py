@@ -113,9 +113,9 @@ FIGURES = (
         is_headline=True,
         in_the_way="librdkafka waits a millisecond before it asks for the partitions of a transaction and works for "
         "half a millisecond, so that one producer makes at most about 600 transactions a second whatever answers. With "
-        "50, processor time decides: a transaction is five requests and nine appends, 0.35 ms of Python on one of two "
-        "cores, four times what the limit takes. A durable one waits for the disk three times, one after another, and "
-        "syncs eight files.",
+        "50, processor time decides, most of it the clients' own: a transaction is five requests and nine appends, "
+        "0.2 ms on one of two cores, four times what the limit takes. A durable one waits for the disk three times, "
+        "one after another, and syncs eight files.",
     ),
     Figure(
         name="transactions-by-size",
