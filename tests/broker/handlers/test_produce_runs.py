@@ -28,14 +28,13 @@ from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.framing import LENGTH_BYTES, EqualFrames, request_frame
 from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.messages.produce import ProduceResponse
 from protocol.schema import decode
+from tests.support import produce_frames
 from tests.support.batch_runs import equal_batch, with_byte, with_header
 from tests.support.handler_context import NOW_MS, HandlerBroker, open_broker
+from tests.support.produce_frames import BY_ID, BY_NAME, OWN_ID
 
-BY_NAME, BY_ID = 12, 13
-OWN_ID = b"the id of a topic"[:16]
-"""In frames and replies that are compared, for the id that a broker has given to its topic."""
 TOPICS = ("orders", "returns", "compacted", "stamped")
 PARTITIONS_COUNT = 2
 BURSTS_COUNT = 20
@@ -239,30 +238,8 @@ def has_reply(frame: bytes) -> bool:
     return not isinstance(frame, Unanswered)
 
 
-def produce_frame(
-    records: bytes | None,
-    *,
-    topic: str = "orders",
-    partition: int = 0,
-    version: int = BY_NAME,
-    acks: int = -1,
-    client_id: str | None = "client",
-    correlation_id: int = 1,
-    transactional_id: str | None = None,
-) -> bytes:
-    request = ProduceRequest(
-        transactional_id=transactional_id,
-        acks=acks,
-        timeout_ms=1_000,
-        topic_data=[
-            TopicProduceData(
-                name=topic,
-                topic_id=OWN_ID if version >= BY_ID else bytes(16),
-                partition_data=[PartitionProduceData(index=partition, records=records)],
-            )
-        ],
-    )
-    frame = request_frame(correlation_id, client_id, request, version)
+def produce_frame(records: bytes | None, *, acks: int = -1, **request: Any) -> bytes:
+    frame = produce_frames.produce_frame(records, acks=acks, **request)
     return frame if acks else Unanswered(frame)
 
 
@@ -805,19 +782,25 @@ async def test_more_than_a_system_call_writes_are_appended_together(tmp_path: Pa
         assert max(both.together.dispatcher.run_counts) > 1_024
 
 
+def hold_back_syncs(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Nothing reaches the disk until the event is set."""
+    may_sync = asyncio.Event()
+    sync = LocalDisk.sync
+
+    async def sync_later(*arguments: Any, **options: Any) -> Any:
+        await may_sync.wait()
+        return await sync(*arguments, **options)
+
+    monkeypatch.setattr(LocalDisk, "sync", sync_later)
+    return may_sync
+
+
 async def test_runs_that_wait_for_the_disk_are_answered_in_order_with_what_is_around_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(tmp_path, **DURABLE) as client:
         await client.burst([produce_frame(batch()), produce_frame(batch(), partition=1)])
-        may_sync = asyncio.Event()
-        sync = LocalDisk.sync
-
-        async def sync_later(*arguments: Any, **options: Any) -> Any:
-            await may_sync.wait()
-            return await sync(*arguments, **options)
-
-        monkeypatch.setattr(LocalDisk, "sync", sync_later)
+        may_sync = hold_back_syncs(monkeypatch)
         frames = [
             *frames_with([batch()] * 6),
             other_frame(len(PLAIN), 100),
@@ -843,14 +826,7 @@ async def test_a_client_that_leaves_while_its_run_waits_is_not_answered(
 ) -> None:
     async with connected(tmp_path, **DURABLE) as client:
         await client.burst([PLAIN])
-        may_sync = asyncio.Event()
-        sync = LocalDisk.sync
-
-        async def sync_later(*arguments: Any, **options: Any) -> Any:
-            await may_sync.wait()
-            return await sync(*arguments, **options)
-
-        monkeypatch.setattr(LocalDisk, "sync", sync_later)
+        may_sync = hold_back_syncs(monkeypatch)
         client.arrive(*[PLAIN] * 6)
         client.connection.connection_lost(None)
         may_sync.set()

@@ -24,14 +24,12 @@ from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.framing import LENGTH_BYTES, request_frame
 from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.messages.produce import ProduceResponse
 from protocol.schema import decode
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, open_broker
 from tests.support.known_requests import FrameClient
+from tests.support.produce_frames import BY_ID, BY_NAME, OWN_ID, produce_frame
 
-BY_NAME, BY_ID = 12, 13
-OWN_ID = b"the id of a topic"[:16]
-"""In frames and replies that are compared, for the id that a broker has given to its topic."""
 TOPICS = ("orders", "returned-orders", "compacted", "stamped")
 STEPS_COUNT = 150
 
@@ -70,32 +68,6 @@ async def served(directory: Path, **settings: Any) -> AsyncIterator[Served]:
         await broker.create_topic("compacted", 3, {"cleanup.policy": "compact", "max.message.bytes": "2000"})
         await broker.create_topic("stamped", 3, {"message.timestamp.type": "LogAppendTime", "compression.type": "lz4"})
         yield Served(broker)
-
-
-def produce_frame(
-    records: bytes | None,
-    *,
-    topic: str = "orders",
-    partition: int = 0,
-    version: int = BY_NAME,
-    acks: int = -1,
-    client_id: str | None = "client",
-    correlation_id: int = 1,
-    transactional_id: str | None = None,
-) -> bytes:
-    request = ProduceRequest(
-        transactional_id=transactional_id,
-        acks=acks,
-        timeout_ms=1_000,
-        topic_data=[
-            TopicProduceData(
-                name=topic,
-                topic_id=OWN_ID if version >= BY_ID else bytes(16),
-                partition_data=[PartitionProduceData(index=partition, records=records)],
-            )
-        ],
-    )
-    return request_frame(correlation_id, client_id, request, version)
 
 
 def answer(reply: bytes | str | None, version: int = BY_NAME) -> Any:

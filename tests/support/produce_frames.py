@@ -1,0 +1,37 @@
+"""Frames of Produce requests for one partition, which brokers are to answer alike whatever ids they gave to topics."""
+
+from __future__ import annotations
+
+from protocol.framing import request_frame
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+BY_NAME, BY_ID = 12, 13
+"""The last version that names topics, and the first that tells their ids."""
+OWN_ID = b"the id of a topic"[:16]
+"""In frames and replies that are compared, for the id that a broker has given to its topic."""
+
+
+def produce_frame(
+    records: bytes | None,
+    *,
+    topic: str = "orders",
+    partition: int = 0,
+    version: int = BY_NAME,
+    acks: int = -1,
+    client_id: str | None = "client",
+    correlation_id: int = 1,
+    transactional_id: str | None = None,
+) -> bytes:
+    request = ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=1_000,
+        topic_data=[
+            TopicProduceData(
+                name=topic,
+                topic_id=OWN_ID if version >= BY_ID else bytes(16),
+                partition_data=[PartitionProduceData(index=partition, records=records)],
+            )
+        ],
+    )
+    return request_frame(correlation_id, client_id, request, version)
