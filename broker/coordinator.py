@@ -362,8 +362,8 @@ class CoordinatorRuntime(Generic[S]):
             try:
                 if not await replay.run():
                     return  # given up meanwhile
-            except (StorageError, DecodeError, ImportError, OSError) as error:
-                # The last two: what a kind of record takes is read from files, and there may be no descriptor.
+            except (DecodeError, ImportError, OSError) as error:
+                # Of the log, or of what a kind of record takes, which is read from files: there may be no descriptor.
                 self._take_offline(partition, error)
                 return
             # No await since the log's end was reached: a marker is among what was replayed or is told to the observer.

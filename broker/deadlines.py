@@ -27,9 +27,8 @@ class Deadlines(Generic[Key]):
     def __init__(self) -> None:
         self._deadline_ms: dict[Key, int] = {}
         self._heap: list[tuple[int, Key]] = []
-        self._heaped_ms: dict[
-            Key, int
-        ] = {}  # the earliest heap entry of each key that counts; the others are left over
+        # The earliest heap entry of each key that counts; the others are left over.
+        self._heaped_ms: dict[Key, int] = {}
 
     def __len__(self) -> int:
         return len(self._deadline_ms)

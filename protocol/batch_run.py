@@ -23,6 +23,7 @@ from protocol.primitives import DecodeError
 from protocol.record_batch import (
     CHECKED_POSITION,
     CODEC_MASK,
+    CRC_POSITION,
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
     BatchHeader,
@@ -33,8 +34,8 @@ from protocol.sequence import MAXIMUM_SEQUENCE
 
 _COLUMNS: Final = "17sI6sqqqhii"
 """A header: all before the checksum, the checksum, attributes and last offset delta, then field by field."""
-_MIDDLE_POSITION: Final = 21
-_MIDDLE_END: Final = 27
+_MIDDLE: Final = slice(CHECKED_POSITION, CHECKED_POSITION + 6)
+"""Attributes and last offset delta."""
 
 _Value = TypeVar("_Value")
 
@@ -107,15 +108,14 @@ class BatchForm:
     misses_key: whether one of the records has no key.
     """
 
-    __slots__ = ("_middle", "_records", "_start", "attributes", "batch_length", "records_count", "size_bytes")
+    __slots__ = ("_middle", "_records", "_start", "batch_length", "records_count", "size_bytes")
 
     def __init__(self, batch: memoryview, header: BatchHeader, records: UniformRecords) -> None:
         self.size_bytes = len(batch)
         self.batch_length = header.batch_length
-        self.attributes = header.attributes
         self.records_count = header.records_count
-        self._start = bytes(batch[:17])
-        self._middle = bytes(batch[_MIDDLE_POSITION:_MIDDLE_END])
+        self._start = bytes(batch[:CRC_POSITION])
+        self._middle = bytes(batch[_MIDDLE])
         self._records = records
 
     @property
@@ -124,11 +124,7 @@ class BatchForm:
 
     def is_of(self, batch: memoryview) -> bool:
         """Whether the header of a batch is of this form."""
-        return (
-            len(batch) == self.size_bytes
-            and batch[: len(self._start)] == self._start
-            and batch[_MIDDLE_POSITION:_MIDDLE_END] == self._middle
-        )
+        return len(batch) == self.size_bytes and batch[:CRC_POSITION] == self._start and batch[_MIDDLE] == self._middle
 
     def read(self, run: BatchRun) -> RunColumns:
         """The columns of those batches from the first on that have this form, follow each other in sequence and are

@@ -62,7 +62,7 @@ MARKER_BYTES = _UNCHECKED_HEADER.size + _MARKER_AFTER_CRC.size
 _MARKER_BATCH_LENGTH = MARKER_BYTES - LENGTH_OVERHEAD_BYTES
 _MAGIC_AND_CRC = struct.Struct(">bI")
 _CRC = struct.Struct(">I")
-_CRC_POSITION = 17
+CRC_POSITION: Final = 17
 _NO_CRC_YET = 0
 CHECKED_POSITION: Final = 21
 """Where what the checksum covers begins."""
@@ -173,7 +173,7 @@ def check_crc(batch: Buffer) -> bool:
     """Whether one batch, no more bytes and no fewer, has the checksum that it claims; False when too short for any."""
     if len(batch) < HEADER_BYTES:
         return False
-    stored: int = _CRC.unpack_from(batch, _CRC_POSITION)[0]
+    stored: int = _CRC.unpack_from(batch, CRC_POSITION)[0]
     return stored == computed_crc(memoryview(batch))
 
 
@@ -324,7 +324,7 @@ def _seal(batch: bytearray, base_offset: int, partition_leader_epoch: int, *chec
     """
     length = len(batch) - LENGTH_OVERHEAD_BYTES
     _HEADER.pack_into(batch, 0, base_offset, length, partition_leader_epoch, CURRENT_MAGIC, _NO_CRC_YET, *checked)
-    _CRC.pack_into(batch, _CRC_POSITION, computed_crc(memoryview(batch)))
+    _CRC.pack_into(batch, CRC_POSITION, computed_crc(memoryview(batch)))
 
 
 def retain_records(batch: RecordBatch, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytearray:

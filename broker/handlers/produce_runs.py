@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from protocol.batch_run import BatchRun, count_alike
 from protocol.framing import LENGTH_BYTES, EqualFrames
+from protocol.headers import REQUEST_START_BYTES
 
 if TYPE_CHECKING:
     from broker.long_polls import Reply
 
 REQUEST_END: Final = bytes(3)
 """No tagged fields: of the partition, of the topic, of the request."""
-_HEAD_POSITION: Final = 12
+_HEAD_POSITION: Final = LENGTH_BYTES + REQUEST_START_BYTES
 """Behind the frame's length, API key, version and correlation id."""
 
 
@@ -48,9 +49,7 @@ def run_of_requests(frames: EqualFrames, records_start: int, records_end: int) -
     """
     first = records_start + LENGTH_BYTES
     size_bytes = records_end - records_start
-    columns = zip(
-        *_columns(frames.frame_bytes, first - _HEAD_POSITION, size_bytes).iter_unpack(frames.buffer), strict=True
-    )
+    columns = zip(*_columns(first - _HEAD_POSITION, size_bytes).iter_unpack(frames.buffer), strict=True)
     starts, correlation_ids, heads, ends = columns
     count = min(count_alike(starts, starts[0]), count_alike(heads, heads[0]), count_alike(ends, REQUEST_END))
     if count < 2:
@@ -60,8 +59,5 @@ def run_of_requests(frames: EqualFrames, records_start: int, records_end: int) -
 
 
 @lru_cache(maxsize=64)
-def _columns(frame_bytes: int, head_bytes: int, batch_bytes: int) -> Struct:
-    columns = Struct(f">8si{head_bytes}s{batch_bytes}x{len(REQUEST_END)}s")
-    if columns.size != frame_bytes:
-        raise ValueError(f"a frame of {columns.size} bytes is not one of {frame_bytes}")
-    return columns
+def _columns(head_bytes: int, batch_bytes: int) -> Struct:
+    return Struct(f">8si{head_bytes}s{batch_bytes}x{len(REQUEST_END)}s")

@@ -184,15 +184,9 @@ class ProduceTemplates:
         known = self._known(frame, version)
         if known is None:
             return None
-        template, start, end = known
+        template, start, end, header = known
         records = frame[start:end]
-        header = read_batch(records, version)
-        if isinstance(header, Refusal):
-            return None
-        is_transactional = bool(header.attributes & TRANSACTIONAL_BIT)
-        if is_transactional is (template.transactional_id is None):
-            return None
-        if is_transactional:
+        if template.transactional_id is not None:
             if header.producer_id in self._services.produce_verifications:
                 return None  # its turn comes later
             guard = template.log.begin_verification(
@@ -219,12 +213,10 @@ class ProduceTemplates:
         known = self._known(first, version)
         if known is None:
             return None
-        template, start, end = known
-        header = read_batch(first[start:end], version)
-        if isinstance(header, Refusal) or header.producer_id in self._services.produce_verifications:
+        template, start, end, header = known
+        if header.producer_id in self._services.produce_verifications:
             return None
-        is_transactional = bool(header.attributes & TRANSACTIONAL_BIT)
-        if is_transactional is (template.transactional_id is None) or (is_transactional and header.producer_id < 0):
+        if template.transactional_id is not None and header.producer_id < 0:
             return None
         run = run_of_requests(frames, start, end)
         if run is None:
@@ -244,8 +236,9 @@ class ProduceTemplates:
         started = eager.start(self._run_when_durable(template, end_offset, replies, correlation_ids), self._loop)
         return StartedRun(count, started.result if isinstance(started, eager.Finished) else started)
 
-    def _known(self, frame: memoryview, version: int) -> tuple[_Template, int, int] | None:
-        """The template of a request, and where its batch begins and ends."""
+    def _known(self, frame: memoryview, version: int) -> tuple[_Template, int, int, BatchHeader] | None:
+        """The template of a request, where its batch begins and ends, and that batch's header, which is transactional
+        just where the request is."""
         if version != self._version:
             return None
         for head_end, templates in self._templates.items():  # the one that is left is where the head ends
@@ -264,7 +257,12 @@ class ProduceTemplates:
         if template.log.offline_reason is not None:  # it has failed, or has gone: with its topic, or to another node
             del templates[bytes(frame[REQUEST_START_BYTES:head_end])]
             return None
-        return template, start, end
+        header = read_batch(frame[start:end], version)
+        if isinstance(header, Refusal):
+            return None
+        if bool(header.attributes & TRANSACTIONAL_BIT) is (template.transactional_id is None):
+            return None
+        return template, start, end, header
 
     def _append(
         self,
