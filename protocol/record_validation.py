@@ -28,7 +28,7 @@ from protocol.record_batch import (
     NO_TIMESTAMP_MS,
     BatchHeader,
 )
-from protocol.varints import read_varint, read_varlong
+from protocol.varints import VARINTS, read_varint, read_varlong
 
 MAXIMUM_RECORD_ERRORS: Final = 100
 """Reported per batch, so that a reply stays small whatever is refused."""
@@ -39,7 +39,10 @@ _NULL: Final = 1  # the length -1, zig-zag
 _CONTINUED_BYTES: Final = bytes(range(0x80, 0x100))  # those after which a variable-length integer goes on
 _WORTH_TRYING_COUNT: Final = 6
 _KNOWN_TABLES_COUNT: Final = 256
+_LONGEST_VARINT_BYTES: Final = 5
 _LONGEST_VARLONG_BYTES: Final = 10
+_OF_A_FIRST_RECORD: Final = bytes(3)
+"""Attributes, which mean nothing, and no distance from the batch's time and offset."""
 _DECOMPRESSED: Final = memoryview(mmap(-1, 4 * 1024 * 1024))
 """Where the records of the batch that is being checked are decompressed; what was never written to takes no memory."""
 _WRONG_OFFSET: Final = "a record's offset is not the one after the record before it"
@@ -112,6 +115,10 @@ def check_records(content: Buffer, count: int) -> bool:
     position = 0
     misses_key = False
     try:
+        if count == 1:
+            only_misses_key = _misses_key_of_plain_record(content)
+            if only_misses_key is not None:
+                return only_misses_key
         for first_of_block in range(0, count, RECORDS_PER_BLOCK):
             lowest_bytes, higher_bytes = _offset_varints(first_of_block, min(RECORDS_PER_BLOCK, count - first_of_block))
             end = None
@@ -126,6 +133,43 @@ def check_records(content: Buffer, count: int) -> bool:
     if position != len(content):
         raise DecodeError("the records do not end where the batch ends", position=position)
     return misses_key
+
+
+def _misses_key_of_plain_record(content: Buffer) -> bool | None:
+    """Whether the only record of a batch has no key; None where a closer look is needed.
+
+    Mostly it has the time of its batch, a short key or none, a value and no headers. Then all but key and value follows
+    from how many bytes there are: it is compared and not read, which is four times as fast. Raises IndexError.
+    """
+    size_bytes = len(content)
+    start = _length_that_fills(size_bytes) + _OF_A_FIRST_RECORD
+    cursor = len(start)
+    if content[:cursor] != start:
+        return None
+    key_length = content[cursor]
+    cursor += 1
+    if key_length != _NULL:
+        if key_length & 0x81:  # long or negative
+            return None
+        cursor += key_length >> 1
+    end = size_bytes - 1
+    length = _length_that_fills(end - cursor)
+    if content[cursor : cursor + len(length)] != length or content[end]:
+        return None
+    return key_length == _NULL
+
+
+@lru_cache(maxsize=2048)
+def _length_that_fills(size_bytes: int) -> bytes:
+    """The length of a field that takes `size_bytes` together with its length, zig-zag.
+
+    Where there is none, as where a byte more of the field makes two more with its length, it is more bytes than that.
+    """
+    for width in range(1, min(size_bytes, _LONGEST_VARINT_BYTES) + 1):
+        length = VARINTS[size_bytes - width]
+        if len(length) == width:
+            return length
+    return bytes(max(size_bytes, 0) + 2)
 
 
 @lru_cache(maxsize=256)
