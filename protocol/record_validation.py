@@ -138,8 +138,8 @@ def check_records(content: Buffer, count: int) -> bool:
 def _misses_key_of_plain_record(content: Buffer) -> bool | None:
     """Whether the only record of a batch has no key; None where a closer look is needed.
 
-    Mostly it has the time of its batch, a short key or none, a value and no headers. Then all but key and value follows
-    from how many bytes there are: it is compared and not read, which is four times as fast. Raises IndexError.
+    Mostly it has the time of its batch, a short key or none, a value and no headers. Then all but the key's length
+    follows from how many bytes there are, and is compared, not read. Raises IndexError.
     """
     size_bytes = len(content)
     start = _length_that_fills(size_bytes) + _OF_A_FIRST_RECORD

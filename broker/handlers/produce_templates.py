@@ -194,7 +194,7 @@ class ProduceTemplates:
                 header.producer_epoch,
                 header.base_sequence,
                 transaction_version_2=version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2,
-                in_this_step=version < FIRST_VERSION_OF_TRANSACTION_VERSION_2,
+                in_this_step=True,
             )
             if isinstance(guard, ErrorCode):
                 return None

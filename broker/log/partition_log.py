@@ -515,8 +515,8 @@ class PartitionLog(SweptLog):
     ) -> VerificationGuard | ErrorCode | None:
         """What a transactional batch needs before it may be appended: a guard, to be verified with the coordinator.
 
-        in_this_step: whether the answer may be there at once, in transaction version 1. The guard is IN_THIS_STEP then,
-                      unless one is pending already; if it takes longer, `keep_verification` is next.
+        in_this_step: whether the answer may be there at once. In transaction version 1 the guard is IN_THIS_STEP then,
+                      unless one is pending already; if the answer is not there, `keep_verification` is next.
         None when its transaction is already open here, or verification is switched off. Refuses with
         INVALID_PRODUCER_EPOCH. Source: KIP-890.
         """

@@ -147,8 +147,8 @@ class ProducerState:
     ) -> VerificationGuard | ErrorCode | None:
         """The guard to append a transactional batch with, once verified; None when its transaction is open here.
 
-        in_this_step: whether the answer may be there at once, in transaction version 1: then it is IN_THIS_STEP, unless
-                      a verification of the producer is pending.
+        in_this_step: whether the answer may be there at once: the guard is IN_THIS_STEP then, but for a transaction of
+                      version 2, which the question opens, and unless a verification of the producer is pending.
         Refuses with INVALID_PRODUCER_EPOCH.
         """
         entry = self._producers.get(producer_id, _UNKNOWN_PRODUCER)
@@ -156,7 +156,7 @@ class ProducerState:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if entry.current_transaction_first_offset != NO_OFFSET and producer_epoch == entry.producer_epoch:
             return None
-        if in_this_step and producer_id not in self.verifications:
+        if in_this_step and not transaction_version_2 and producer_id not in self.verifications:
             return IN_THIS_STEP
         return self.verifications.begin(
             producer_id, producer_epoch, base_sequence, transaction_version_2=transaction_version_2
