@@ -98,7 +98,11 @@ def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *
             limit_bytes = rules.maximum_decompressed_bytes
             content = decompress(header.codec, content, maximum_bytes=limit_bytes, into=_DECOMPRESSED)
         misses_key = check_records(content, records_count)
-        if (misses_key and rules.requires_keys) or not _times_are_within(header, rules, now_ms):
+        has_right_times = rules.uses_log_append_time or (  # as far as the header alone tells
+            rules.timestamp_before_max_ms == NO_LIMIT_MS
+            and header.max_timestamp_ms <= now_ms + rules.timestamp_after_max_ms
+        )
+        if not has_right_times or (misses_key and rules.requires_keys):
             return _examine_records(header, content, rules, now_ms)
     except DecodeError as error:
         return _invalid(str(error))
@@ -112,27 +116,37 @@ def check_records(content: Buffer, count: int) -> bool:
     """
     if count * _SMALLEST_RECORD_BYTES > len(content):
         raise DecodeError(f"{count} records do not fit into {len(content)} bytes")
-    position = 0
-    misses_key = False
     try:
         if count == 1:
             only_misses_key = _misses_key_of_plain_record(content)
             if only_misses_key is not None:
                 return only_misses_key
-        for first_of_block in range(0, count, RECORDS_PER_BLOCK):
-            lowest_bytes, higher_bytes = _offset_varints(first_of_block, min(RECORDS_PER_BLOCK, count - first_of_block))
-            end = None
-            if len(lowest_bytes) >= _WORTH_TRYING_COUNT:
-                end, block_misses_key = _check_uniform_block(content, position, lowest_bytes, higher_bytes)
-            if end is None:
-                end, block_misses_key = _check_block(content, position, lowest_bytes, higher_bytes)
-            position = end
-            misses_key |= block_misses_key
+        if count <= RECORDS_PER_BLOCK:
+            position, misses_key = _check_next_block(content, 0, 0, count)
+        else:
+            position, misses_key = 0, False
+            for first_of_block in range(0, count, RECORDS_PER_BLOCK):
+                block_count = min(RECORDS_PER_BLOCK, count - first_of_block)
+                position, block_misses_key = _check_next_block(content, position, first_of_block, block_count)
+                misses_key |= block_misses_key
     except IndexError:
         raise DecodeError("the last record of the batch is cut short", position=len(content)) from None
     if position != len(content):
         raise DecodeError("the records do not end where the batch ends", position=position)
     return misses_key
+
+
+def _check_next_block(content: Buffer, position: int, first_of_block: int, count: int) -> tuple[int, bool]:
+    """Check the `count` records of one block; return the position after it, and whether any has no key.
+
+    Raises IndexError and DecodeError.
+    """
+    lowest_bytes, higher_bytes = _offset_varints(first_of_block, count)
+    if count >= _WORTH_TRYING_COUNT:
+        end, misses_key = _check_uniform_block(content, position, lowest_bytes, higher_bytes)
+        if end is not None:
+            return end, misses_key
+    return _check_block(content, position, lowest_bytes, higher_bytes)
 
 
 def _misses_key_of_plain_record(content: Buffer) -> bool | None:
@@ -433,16 +447,6 @@ def _table(first_row: bytes, body: int, lowest_bytes: bytes, higher_bytes: bytes
     columns = itemgetter(*(slice(column, None, row_bytes) for column in known))
     expected = (lowest_bytes, *(first_row[column : column + 1] * count for column in alike))
     return _Table(row_bytes, row_bytes * count, known, columns, expected, timestamp, offset, key_length < 0)
-
-
-def _times_are_within(header: BatchHeader, rules: RecordRules, now_ms: int) -> bool:
-    """Whether the header alone tells that no record is too old or too far ahead."""
-    if rules.uses_log_append_time:
-        return True
-    return (
-        rules.timestamp_before_max_ms == NO_LIMIT_MS
-        and header.max_timestamp_ms <= now_ms + rules.timestamp_after_max_ms
-    )
 
 
 def _examine_records(header: BatchHeader, content: Buffer, rules: RecordRules, now_ms: int) -> BatchRefusal | None:

@@ -299,10 +299,10 @@ class ProduceTemplates:
                 template.reply_end,
             ),
         )
-        end_offset = result.last_offset + 1
-        if end_offset <= log.high_watermark:
+        if result.last_offset < log.high_watermark:
             return reply
-        started = eager.start(self._when_durable(template, end_offset, reply, correlation_id), self._loop)
+        durable = self._when_durable(template, result.last_offset + 1, reply, correlation_id)
+        started = eager.start(durable, self._loop)
         return started.result if isinstance(started, eager.Finished) else started
 
     def _verify(

@@ -327,6 +327,17 @@ def test_one_plain_record_needs_no_closer_look(key: bytes | None) -> None:
     assert plain == [key is None] * len(sizes)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        bytes(4) + b"\x76" + bytes(60),  # 65 bytes, of which one of two bytes, or one of one, would be the length
+        section(b"\x00\x00\x00\x01" + bytes(65) + b"\x00"),  # a value and its length that take as many
+    ],
+)
+def test_a_field_that_no_length_fits_is_refused(content: bytes) -> None:
+    assert not is_accepted(content, 1)
+
+
 @given(st.binary(max_size=300), st.integers(1, 30), st.sampled_from(Codec))
 def test_garbage_is_refused_as_an_invalid_record(garbage: bytes, count: int, codec: Codec) -> None:
     header = read_header(build_batch(records(1)))._replace(
