@@ -37,7 +37,7 @@ from broker.handlers.produce_verification import (
     begin_turn,
     verify,
 )
-from broker.log.verification import IN_THIS_STEP
+from broker.log.verification import IN_THIS_STEP, VerificationGuard
 from broker.topic_partition import TopicPartition
 from protocol.errors import NO_ERROR, ErrorCode
 from protocol.framing import LENGTH_BYTES, EqualFrames, response_frame
@@ -55,7 +55,6 @@ from protocol.schema import encode
 if TYPE_CHECKING:
     from broker.handlers.api import Services
     from broker.log.partition_log import PartitionLog
-    from broker.log.verification import VerificationGuard
     from broker.long_polls import Frame, Reply
 
 FIRST_FLEXIBLE_VERSION = 9
@@ -196,10 +195,10 @@ class ProduceTemplates:
                 transaction_version_2=version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2,
                 in_this_step=True,
             )
-            if isinstance(guard, ErrorCode):
-                return None
-            if guard is not None:
+            if isinstance(guard, VerificationGuard):
                 return self._verify(template, records, header, guard, correlation_id)
+            if guard is not None:
+                return None  # it is refused
         return self._append(template, records, header, correlation_id)
 
     def dispatch_run(self, frames: EqualFrames) -> StartedRun | None:

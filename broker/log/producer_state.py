@@ -179,7 +179,7 @@ class ProducerState:
         OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE (not verified, or outside the transaction that this producer
         has open).
         Batches of coordinators carry no sequence, so for them neither duplicates nor sequences are looked at.
-        guard: proves nothing where it is IN_THIS_STEP, but a verification of the producer is pending.
+        guard: IN_THIS_STEP proves nothing while a verification of the producer is pending.
         """
         producer_id = header.producer_id
         producer_epoch = header.producer_epoch
