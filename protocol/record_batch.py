@@ -19,7 +19,7 @@ from protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, Codec, compress, de
 from protocol.primitives import Buffer, DecodeError
 from protocol.record import PlainRecord, plain_record, read_record, write_record
 from protocol.record import Record as Record
-from protocol.sequence import advance_sequence
+from protocol.sequence import MAXIMUM_SEQUENCE
 
 CURRENT_MAGIC: Final = 2
 HEADER_BYTES: Final = 61
@@ -124,7 +124,7 @@ class BatchHeader(NamedTuple):
         """NO_SEQUENCE where the batch carries none."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
-        return advance_sequence(self.base_sequence, self.last_offset_delta)
+        return (self.base_sequence + self.last_offset_delta) & MAXIMUM_SEQUENCE
 
 
 class RecordBatch(NamedTuple):
@@ -183,9 +183,9 @@ def computed_crc(batch: memoryview) -> int:
     return computed
 
 
-def patched_prefix(*, base_offset: int, batch_length: int, partition_leader_epoch: int) -> bytes:
-    """The first 16 bytes of a batch as a leader stores it; `batch[PREFIX_BYTES:]` follows as it is, without a copy."""
-    return _PREFIX.pack(base_offset, batch_length, partition_leader_epoch)
+pack_prefix = _PREFIX.pack
+"""The first 16 bytes of a batch as a leader stores it: `pack_prefix(base_offset, batch_length, epoch)`. What follows,
+`batch[PREFIX_BYTES:]`, stays as it is, without a copy."""
 
 
 put_prefix = _PREFIX.pack_into

@@ -28,7 +28,7 @@ from protocol.record_batch import (
     NO_TIMESTAMP_MS,
     BatchHeader,
 )
-from protocol.varints import read_varint, read_varlong
+from protocol.varints import VARINTS, read_varint, read_varlong
 
 MAXIMUM_RECORD_ERRORS: Final = 100
 """Reported per batch, so that a reply stays small whatever is refused."""
@@ -39,7 +39,10 @@ _NULL: Final = 1  # the length -1, zig-zag
 _CONTINUED_BYTES: Final = bytes(range(0x80, 0x100))  # those after which a variable-length integer goes on
 _WORTH_TRYING_COUNT: Final = 6
 _KNOWN_TABLES_COUNT: Final = 256
+_LONGEST_VARINT_BYTES: Final = 5
 _LONGEST_VARLONG_BYTES: Final = 10
+_OF_A_FIRST_RECORD: Final = bytes(3)
+"""Attributes, which mean nothing, and no distance from the batch's time and offset."""
 _DECOMPRESSED: Final = memoryview(mmap(-1, 4 * 1024 * 1024))
 """Where the records of the batch that is being checked are decompressed; what was never written to takes no memory."""
 _WRONG_OFFSET: Final = "a record's offset is not the one after the record before it"
@@ -95,7 +98,11 @@ def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *
             limit_bytes = rules.maximum_decompressed_bytes
             content = decompress(header.codec, content, maximum_bytes=limit_bytes, into=_DECOMPRESSED)
         misses_key = check_records(content, records_count)
-        if (misses_key and rules.requires_keys) or not _times_are_within(header, rules, now_ms):
+        has_right_times = rules.uses_log_append_time or (  # as far as the header alone tells
+            rules.timestamp_before_max_ms == NO_LIMIT_MS
+            and header.max_timestamp_ms <= now_ms + rules.timestamp_after_max_ms
+        )
+        if not has_right_times or (misses_key and rules.requires_keys):
             return _examine_records(header, content, rules, now_ms)
     except DecodeError as error:
         return _invalid(str(error))
@@ -109,23 +116,74 @@ def check_records(content: Buffer, count: int) -> bool:
     """
     if count * _SMALLEST_RECORD_BYTES > len(content):
         raise DecodeError(f"{count} records do not fit into {len(content)} bytes")
-    position = 0
-    misses_key = False
     try:
-        for first_of_block in range(0, count, RECORDS_PER_BLOCK):
-            lowest_bytes, higher_bytes = _offset_varints(first_of_block, min(RECORDS_PER_BLOCK, count - first_of_block))
-            end = None
-            if len(lowest_bytes) >= _WORTH_TRYING_COUNT:
-                end, block_misses_key = _check_uniform_block(content, position, lowest_bytes, higher_bytes)
-            if end is None:
-                end, block_misses_key = _check_block(content, position, lowest_bytes, higher_bytes)
-            position = end
-            misses_key |= block_misses_key
+        if count == 1:
+            only_misses_key = _misses_key_of_plain_record(content)
+            if only_misses_key is not None:
+                return only_misses_key
+        if count <= RECORDS_PER_BLOCK:
+            position, misses_key = _check_next_block(content, 0, 0, count)
+        else:
+            position, misses_key = 0, False
+            for first_of_block in range(0, count, RECORDS_PER_BLOCK):
+                block_count = min(RECORDS_PER_BLOCK, count - first_of_block)
+                position, block_misses_key = _check_next_block(content, position, first_of_block, block_count)
+                misses_key |= block_misses_key
     except IndexError:
         raise DecodeError("the last record of the batch is cut short", position=len(content)) from None
     if position != len(content):
         raise DecodeError("the records do not end where the batch ends", position=position)
     return misses_key
+
+
+def _check_next_block(content: Buffer, position: int, first_of_block: int, count: int) -> tuple[int, bool]:
+    """Check the `count` records of one block; return the position after it, and whether any has no key.
+
+    Raises IndexError and DecodeError.
+    """
+    lowest_bytes, higher_bytes = _offset_varints(first_of_block, count)
+    if count >= _WORTH_TRYING_COUNT:
+        end, misses_key = _check_uniform_block(content, position, lowest_bytes, higher_bytes)
+        if end is not None:
+            return end, misses_key
+    return _check_block(content, position, lowest_bytes, higher_bytes)
+
+
+def _misses_key_of_plain_record(content: Buffer) -> bool | None:
+    """Whether the only record of a batch has no key; None where a closer look is needed.
+
+    Mostly it has the time of its batch, a short key or none, a value and no headers. Then all but the key's length
+    follows from how many bytes there are, and is compared, not read. Raises IndexError.
+    """
+    size_bytes = len(content)
+    start = _length_that_fills(size_bytes) + _OF_A_FIRST_RECORD
+    cursor = len(start)
+    if content[:cursor] != start:
+        return None
+    key_length = content[cursor]
+    cursor += 1
+    if key_length != _NULL:
+        if key_length & 0x81:  # long or negative
+            return None
+        cursor += key_length >> 1
+    end = size_bytes - 1
+    length = _length_that_fills(end - cursor)
+    if content[cursor : cursor + len(length)] != length or content[end]:
+        return None
+    return key_length == _NULL
+
+
+@lru_cache(maxsize=2048)
+def _length_that_fills(size_bytes: int) -> bytes:
+    """The length of a field that takes `size_bytes` together with its length, zig-zag.
+
+    Where there is none, as where a byte more of the field makes two more with its length, it is more bytes than that.
+    """
+    for width in range(1, min(size_bytes, _LONGEST_VARINT_BYTES) + 1):
+        length = VARINTS[size_bytes - width]
+        if len(length) == width:
+            return length
+    return bytes(max(size_bytes, 0) + 2)
 
 
 @lru_cache(maxsize=256)
@@ -389,16 +447,6 @@ def _table(first_row: bytes, body: int, lowest_bytes: bytes, higher_bytes: bytes
     columns = itemgetter(*(slice(column, None, row_bytes) for column in known))
     expected = (lowest_bytes, *(first_row[column : column + 1] * count for column in alike))
     return _Table(row_bytes, row_bytes * count, known, columns, expected, timestamp, offset, key_length < 0)
-
-
-def _times_are_within(header: BatchHeader, rules: RecordRules, now_ms: int) -> bool:
-    """Whether the header alone tells that no record is too old or too far ahead."""
-    if rules.uses_log_append_time:
-        return True
-    return (
-        rules.timestamp_before_max_ms == NO_LIMIT_MS
-        and header.max_timestamp_ms <= now_ms + rules.timestamp_after_max_ms
-    )
 
 
 def _examine_records(header: BatchHeader, content: Buffer, rules: RecordRules, now_ms: int) -> BatchRefusal | None:

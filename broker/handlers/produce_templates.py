@@ -25,9 +25,7 @@ from broker.disk import StorageError
 from broker.handlers.produce import (
     ACKS_ALL,
     ACKS_LEADER,
-    Refusal,
     error_of_lost_log,
-    read_batch,
     refused,
     resolve,
     tell_refusal,
@@ -39,8 +37,9 @@ from broker.handlers.produce_verification import (
     begin_turn,
     verify,
 )
+from broker.log.verification import IN_THIS_STEP, VerificationGuard
 from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
+from protocol.errors import NO_ERROR, ErrorCode
 from protocol.framing import LENGTH_BYTES, EqualFrames, response_frame
 from protocol.headers import REQUEST_START_BYTES, read_request_start
 from protocol.messages.produce import (
@@ -49,14 +48,13 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.primitives import Buffer, MalformedError, read_unsigned_varint
-from protocol.record_batch import TRANSACTIONAL_BIT, BatchHeader
+from protocol.primitives import Buffer, DecodeError, MalformedError, continue_unsigned_varint
+from protocol.record_batch import CURRENT_MAGIC, LENGTH_OVERHEAD_BYTES, TRANSACTIONAL_BIT, BatchHeader, read_header
 from protocol.schema import encode
 
 if TYPE_CHECKING:
     from broker.handlers.api import Services
     from broker.log.partition_log import PartitionLog
-    from broker.log.verification import VerificationGuard
     from broker.long_polls import Frame, Reply
 
 FIRST_FLEXIBLE_VERSION = 9
@@ -83,6 +81,7 @@ class _Template:
         "reply_struct",
         "topic_partition",
         "topic_response",
+        "transactional_bit",
         "transactional_id",
         "version",
     )
@@ -96,6 +95,7 @@ class _Template:
         version: int,
     ) -> None:
         self.transactional_id = transactional_id
+        self.transactional_bit = 0 if transactional_id is None else TRANSACTIONAL_BIT  # of a batch's attributes
         self.topic_partition = topic_partition
         self.log = log
         self.topic_response = topic_response
@@ -184,8 +184,7 @@ class ProduceTemplates:
         known = self._known(frame, version)
         if known is None:
             return None
-        template, start, end, header = known
-        records = frame[start:end]
+        template, _, records, header = known
         if template.transactional_id is not None:
             if header.producer_id in self._services.produce_verifications:
                 return None  # its turn comes later
@@ -194,15 +193,13 @@ class ProduceTemplates:
                 header.producer_epoch,
                 header.base_sequence,
                 transaction_version_2=version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2,
+                in_this_step=True,
             )
-            if isinstance(guard, ErrorCode):
-                return None
-            if guard is not None:
+            if isinstance(guard, VerificationGuard):
                 return self._verify(template, records, header, guard, correlation_id)
-        reply, durable_offset = self._append(template, records, header, correlation_id)
-        if durable_offset <= template.log.high_watermark:
-            return reply
-        return self._when_appended(template, durable_offset, reply, correlation_id)
+            if guard is not None:
+                return None  # it is refused
+        return self._append(template, records, header, correlation_id)
 
     def dispatch_run(self, frames: EqualFrames) -> StartedRun | None:
         """Start as many requests from the first on as are known and can be appended together; None, and nothing is
@@ -213,12 +210,12 @@ class ProduceTemplates:
         known = self._known(first, version)
         if known is None:
             return None
-        template, start, end, header = known
+        template, start, records, header = known
         if header.producer_id in self._services.produce_verifications:
             return None
         if template.transactional_id is not None and header.producer_id < 0:
             return None
-        run = run_of_requests(frames, start, end)
+        run = run_of_requests(frames, start, start + len(records))
         if run is None:
             return None
         log = template.log
@@ -236,9 +233,10 @@ class ProduceTemplates:
         started = eager.start(self._run_when_durable(template, end_offset, replies, correlation_ids), self._loop)
         return StartedRun(count, started.result if isinstance(started, eager.Finished) else started)
 
-    def _known(self, frame: memoryview, version: int) -> tuple[_Template, int, int, BatchHeader] | None:
-        """The template of a request, where its batch begins and ends, and that batch's header, which is transactional
-        just where the request is."""
+    def _known(self, frame: memoryview, version: int) -> tuple[_Template, int, memoryview, BatchHeader] | None:
+        """The template of a request, where its batch begins, that batch, one of the current format, and its header,
+        which is transactional just where the request is.
+        """
         if version != self._version:
             return None
         for head_end, templates in self._templates.items():  # the one that is left is where the head ends
@@ -248,21 +246,27 @@ class ProduceTemplates:
         else:
             return None
         try:
-            length, start = read_unsigned_varint(frame, head_end)
-        except (IndexError, MalformedError):
+            length = frame[head_end]
+            start = head_end + 1
+            if length > 0x7F:
+                length, start = continue_unsigned_varint(frame, start, length)
+            end = start + length - 1
+            records = frame[start:end]
+            header = read_header(records)
+        except (IndexError, MalformedError, DecodeError):
             return None
-        end = start + length - 1
-        if frame[end:] != REQUEST_END:
+        if (
+            frame[end:] != REQUEST_END
+            or header.magic != CURRENT_MAGIC
+            or header.batch_length + LENGTH_OVERHEAD_BYTES != length - 1
+        ):
             return None
         if template.log.offline_reason is not None:  # it has failed, or has gone: with its topic, or to another node
             del templates[bytes(frame[REQUEST_START_BYTES:head_end])]
             return None
-        header = read_batch(frame[start:end], version)
-        if isinstance(header, Refusal):
+        if header.attributes & TRANSACTIONAL_BIT != template.transactional_bit:
             return None
-        if bool(header.attributes & TRANSACTIONAL_BIT) is (template.transactional_id is None):
-            return None
-        return template, start, end, header
+        return template, start, records, header
 
     def _append(
         self,
@@ -271,30 +275,34 @@ class ProduceTemplates:
         header: BatchHeader,
         correlation_id: int,
         guard: VerificationGuard | None = None,
-    ) -> tuple[Reply, int]:
-        """The reply, and up to where the log is to be durable (exclusive) when it leaves."""
+    ) -> Reply | asyncio.Future[Reply]:
+        """Append and answer, once the log is durable so far."""
         log = template.log
         try:
             result = log.append(records, now_ms=self._services.clock.now_ms(), header=header, guard=guard)
         except StorageError as error:
-            return self._lost(template, correlation_id, error), 0
-        if result.error is not ErrorCode.NONE:
+            return self._lost(template, correlation_id, error)
+        if result.error is not NO_ERROR:
             answer = PartitionProduceResponse(template.topic_partition.partition, result.error)
             tell_refusal(answer, result, log)
-            return template.reply(correlation_id, answer), 0
+            return template.reply(correlation_id, answer)
         reply = (
             template.reply_struct.pack(
                 template.reply_size_bytes,
                 correlation_id,
                 template.reply_start,
-                ErrorCode.NONE,
+                NO_ERROR,
                 result.base_offset,
                 result.log_append_time_ms,
                 log.log_start_offset,
                 template.reply_end,
             ),
         )
-        return reply, result.last_offset + 1
+        if result.last_offset < log.high_watermark:
+            return reply
+        durable = self._when_durable(template, result.last_offset + 1, reply, correlation_id)
+        started = eager.start(durable, self._loop)
+        return started.result if isinstance(started, eager.Finished) else started
 
     def _verify(
         self,
@@ -305,20 +313,26 @@ class ProduceTemplates:
         correlation_id: int,
     ) -> Reply | asyncio.Future[Reply]:
         """Verify, append and answer: in this step, where the coordinator's word is there at once."""
+        transactional_id = template.transactional_id or ""
+        topic_partition = template.topic_partition
+        producer_id = header.producer_id
+        producer_epoch = header.producer_epoch
         try:
+            if guard is IN_THIS_STEP:
+                confirms = self._services.verifier.confirms
+                if confirms(transactional_id, producer_id, producer_epoch, topic_partition):
+                    return self._append(template, records, header, correlation_id, guard)
+                guard = template.log.keep_verification(producer_id, producer_epoch, header.base_sequence)
             verified = verify(
                 self._services,
-                (template.topic_partition,),
-                transactional_id=template.transactional_id or "",
-                producer_id=header.producer_id,
-                producer_epoch=header.producer_epoch,
+                (topic_partition,),
+                transactional_id=transactional_id,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
                 version=template.version,
             )
             if isinstance(verified, eager.Finished):  # and so confirmed
-                reply, durable_offset = self._append(template, records, header, correlation_id, guard)
-                if durable_offset <= template.log.high_watermark:
-                    return reply
-                return self._when_appended(template, durable_offset, reply, correlation_id)
+                return self._append(template, records, header, correlation_id, guard)
         except Exception as error:  # noqa: BLE001  # of one request
             return self._failed(template, correlation_id, error)
         batch = _UnverifiedBatch(records, header, guard)
@@ -342,26 +356,18 @@ class ProduceTemplates:
             if error is not ErrorCode.NONE:
                 answer = refused(template.topic_partition.partition, error, NOT_CONFIRMED)
                 return template.reply(correlation_id, answer)
-            reply, durable_offset = self._append(template, batch.records, batch.header, correlation_id, batch.guard)
+            reply = self._append(template, batch.records, batch.header, correlation_id, batch.guard)
         except Exception as error:  # noqa: BLE001  # of one request
             return self._failed(template, correlation_id, error)
         batch.is_appended = True
         if batch.end_turn is not None:
             batch.end_turn()
-        if durable_offset <= template.log.high_watermark:
-            return reply
-        return await self._when_durable(template, durable_offset, reply, correlation_id)
+        return await reply if isinstance(reply, asyncio.Future) else reply
 
     def _failed(self, template: _Template, correlation_id: int, error: Exception) -> Reply:
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         log.error("request_failed", api="Produce", version=template.version, error=code.name, exc_info=error)
         return template.reply(correlation_id, refused(template.topic_partition.partition, code))
-
-    def _when_appended(
-        self, template: _Template, durable_offset: int, reply: Reply, correlation_id: int
-    ) -> Reply | asyncio.Future[Reply]:
-        started = eager.start(self._when_durable(template, durable_offset, reply, correlation_id), self._loop)
-        return started.result if isinstance(started, eager.Finished) else started
 
     async def _when_durable(self, template: _Template, durable_offset: int, reply: Reply, correlation_id: int) -> Reply:
         try:

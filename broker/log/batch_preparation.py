@@ -73,8 +73,9 @@ def prepare_client_batch(
             return AppendResult(ErrorCode.INVALID_RECORD, message=f"{header.producer_id} is no producer id")
         batch = memoryview(recompress(RecordBatch(header, batch), rules.codec, rules.level))
         header = read_header(batch)
-    if len(batch) > rules.largest_batch_bytes:
-        return too_large(len(batch), rules)
+        size_bytes = len(batch)
+    if size_bytes > rules.largest_batch_bytes:
+        return too_large(size_bytes, rules)
     if rules.uses_log_append_time or header.attributes & LOG_APPEND_TIME_BIT:
         return _with_topic_time(batch, header, rules, now_ms)
     return header, (batch[PREFIX_BYTES:],)

@@ -19,6 +19,7 @@ from broker.log.producer_replay import usable_transaction_index
 from broker.log.producer_snapshot import ProducerSnapshot
 from broker.log.producer_state import CompletedTransaction, Duplicate
 from broker.log.results import (
+    CLIENT,
     AbortedTransaction,
     ActiveProducer,
     AppendedRun,
@@ -36,16 +37,16 @@ from broker.log.segment import EMPTY, Segment
 from broker.log.segment_files import CorruptTransactionIndexError
 from broker.log.swept_log import SweptLog
 from broker.log.transaction_index import TransactionIndexEntry
-from broker.log.verification import VerificationGuard
+from broker.log.verification import IN_THIS_STEP, VerificationGuard
 from protocol.batch_run import BatchForm, BatchRun
-from protocol.errors import ErrorCode
+from protocol.errors import NO_ERROR, ErrorCode
 from protocol.record import PlainRecord
 from protocol.record_batch import (
     MARKER_BYTES,
     BatchHeader,
     build_end_transaction_marker,
     build_plain_batch,
-    patched_prefix,
+    pack_prefix,
     read_header,
 )
 
@@ -90,7 +91,7 @@ class PartitionLog(SweptLog):
 
         batch:  exactly one v2 batch, as sent; offset and leader epoch are overwritten, the rest is written as it is.
         header: of the batch, where it has been read already, and the batch is one of that size and of the v2 format.
-        guard:  from `begin_verification`, where the batch had to be verified.
+        guard:  from `begin_verification`, where the batch had to be verified. What is not appended stays pending.
         Returns the offsets given; for a retry among the producer's last five batches, those given before. Durable only
         after `flushed`.
         Refuses, as a value: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
@@ -107,40 +108,33 @@ class PartitionLog(SweptLog):
             header = read
         prepared = prepare_client_batch(batch, header, rules, now_ms)
         if isinstance(prepared, AppendResult):
+            if guard is IN_THIS_STEP:
+                self.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
             return prepared
         header, rest = prepared
-        if header.producer_id >= 0:
+        size_bytes = header.size_bytes
+        max_timestamp_ms = header.max_timestamp_ms
+        is_of_producer = header.producer_id >= 0
+        if is_of_producer:
             verdict = self._producers.check_data_batch(
-                header,
-                origin=AppendOrigin.CLIENT,
-                guard=guard,
-                verification_is_enabled=rules.verifies_transactions,
+                header, origin=CLIENT, guard=guard, verification_is_enabled=rules.verifies_transactions
             )
-            if verdict is not ErrorCode.NONE:
-                self._roll_when_full(
-                    header.size_bytes, header.last_offset_delta, header.max_timestamp_ms, rules, now_ms
-                )
+            if verdict is not NO_ERROR:
+                if guard is IN_THIS_STEP:
+                    self.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
+                self._roll_when_full(size_bytes, header.last_offset_delta, max_timestamp_ms, rules, now_ms)
                 return self._not_appended(header, verdict)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        prefix = patched_prefix(
-            base_offset=base_offset,
-            batch_length=header.batch_length,
-            partition_leader_epoch=self.leader_epoch,
-        )
-        self._write((prefix, *rest), header.size_bytes, last_offset, header.max_timestamp_ms, rules, now_ms)
-        if header.producer_id >= 0:
+        prefix = pack_prefix(base_offset, header.batch_length, self.leader_epoch)
+        self._write((prefix, *rest), size_bytes, last_offset, max_timestamp_ms, rules, now_ms)
+        if is_of_producer:
             self._producers.apply_data_batch(
-                header, base_offset=base_offset, max_timestamp_ms=header.max_timestamp_ms, now_ms=now_ms
+                header, base_offset=base_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
             )
         self._appended(rules)
-        return AppendResult(
-            ErrorCode.NONE,
-            base_offset,
-            last_offset,
-            header.max_timestamp_ms if rules.uses_log_append_time else -1,
-            self.log_start_offset,
-        )
+        append_time_ms = max_timestamp_ms if rules.uses_log_append_time else -1
+        return AppendResult(NO_ERROR, base_offset, last_offset, append_time_ms, self.log_start_offset)
 
     def append_run(self, run: BatchRun, header: BatchHeader, *, now_ms: int) -> AppendedRun | None:
         """Append several batches of a client with one write, as `append` would one after the other, without a guard.
@@ -511,17 +505,35 @@ class PartitionLog(SweptLog):
     # Producers
 
     def begin_verification(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        transaction_version_2: bool,
+        in_this_step: bool = False,
     ) -> VerificationGuard | ErrorCode | None:
         """What a transactional batch needs before it may be appended: a guard, to be verified with the coordinator.
 
+        in_this_step: whether the answer may be there at once. In transaction version 1 the guard is IN_THIS_STEP then,
+                      unless one is pending already; if the answer is not there, `keep_verification` is next.
         None when its transaction is already open here, or verification is switched off. Refuses with
         INVALID_PRODUCER_EPOCH. Source: KIP-890.
         """
-        if not self.config.transaction_partition_verification_enable and not transaction_version_2:
+        if not transaction_version_2 and not self.config.transaction_partition_verification_enable:
             return None
         return self._producers.begin_verification(
-            producer_id, producer_epoch, base_sequence, transaction_version_2=transaction_version_2
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            transaction_version_2=transaction_version_2,
+            in_this_step=in_this_step,
+        )
+
+    def keep_verification(self, producer_id: int, producer_epoch: int, base_sequence: int) -> VerificationGuard:
+        """The guard in place of IN_THIS_STEP, where the batch is not appended in this step."""
+        return self._producers.verifications.begin(
+            producer_id, producer_epoch, base_sequence, transaction_version_2=False
         )
 
     def lead(self, leader_epoch: int) -> None:

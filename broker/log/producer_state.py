@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from broker.log.producer_snapshot import ProducerBatch, ProducerSnapshot
-from broker.log.results import ActiveProducer, AppendOrigin
-from broker.log.verification import VerificationEntry, VerificationGuard, VerificationTable
-from protocol.errors import ErrorCode
+from broker.log.results import CLIENT, ActiveProducer, AppendOrigin
+from broker.log.verification import IN_THIS_STEP, VerificationEntry, VerificationGuard, VerificationTable
+from protocol.errors import NO_ERROR, ErrorCode
 from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 from protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
 
@@ -93,15 +93,6 @@ class ProducerEntry:
                 return Duplicate(batch.base_offset, batch.last_offset, batch.max_timestamp_ms)
         return None
 
-    def is_followed_by(self, header: BatchHeader) -> bool:
-        """Whether a batch has the epoch of the last one, and the sequence after it."""
-        recent = self.recent_batches
-        return (
-            bool(recent)
-            and header.producer_epoch == self.producer_epoch
-            and header.base_sequence == (recent[-1].last_sequence + 1) & MAXIMUM_SEQUENCE
-        )
-
     def move_to_epoch(self, producer_epoch: int) -> None:
         """Another epoch starts its sequences anew."""
         self.producer_epoch = producer_epoch
@@ -146,10 +137,18 @@ class ProducerState:
     # Verification
 
     def begin_verification(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        transaction_version_2: bool,
+        in_this_step: bool = False,
     ) -> VerificationGuard | ErrorCode | None:
         """The guard to append a transactional batch with, once verified; None when its transaction is open here.
 
+        in_this_step: whether the answer may be there at once: the guard is IN_THIS_STEP then, but for a transaction of
+                      version 2, which the question opens, and unless a verification of the producer is pending.
         Refuses with INVALID_PRODUCER_EPOCH.
         """
         entry = self._producers.get(producer_id, _UNKNOWN_PRODUCER)
@@ -157,6 +156,8 @@ class ProducerState:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if entry.current_transaction_first_offset != NO_OFFSET and producer_epoch == entry.producer_epoch:
             return None
+        if in_this_step and not transaction_version_2 and producer_id not in self.verifications:
+            return IN_THIS_STEP
         return self.verifications.begin(
             producer_id, producer_epoch, base_sequence, transaction_version_2=transaction_version_2
         )
@@ -178,41 +179,50 @@ class ProducerState:
         OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE (not verified, or outside the transaction that this producer
         has open).
         Batches of coordinators carry no sequence, so for them neither duplicates nor sequences are looked at.
+        guard: IN_THIS_STEP proves nothing while a verification of the producer is pending.
         """
         producer_id = header.producer_id
         producer_epoch = header.producer_epoch
         entry = self._producers.get(producer_id, _UNKNOWN_PRODUCER)
-        is_client = origin is AppendOrigin.CLIENT
-        follows = is_client and entry.is_followed_by(header)
-        if is_client and not follows and entry.recent_batches:
+        recent = entry.recent_batches
+        is_client = origin is CLIENT
+        is_transactional = header.attributes & TRANSACTIONAL_BIT
+        has_open_transaction = entry.current_transaction_first_offset != NO_OFFSET
+        follows = (
+            is_client
+            and recent
+            and header.base_sequence == (recent[-1].last_sequence + 1) & MAXIMUM_SEQUENCE
+            and producer_epoch == entry.producer_epoch
+        )
+        verification = self.verifications.get(producer_id)
+        if follows and verification is None:  # most batches: of all rules, one is left
+            if not is_transactional:
+                return ErrorCode.INVALID_TXN_STATE if has_open_transaction else NO_ERROR
+            is_confirmed = has_open_transaction or guard is IN_THIS_STEP or not verification_is_enabled
+            return NO_ERROR if is_confirmed else ErrorCode.INVALID_TXN_STATE
+        if is_client and not follows and recent:
             duplicate = entry.find_duplicate(header)
             if duplicate is not None:
                 return duplicate
         if producer_epoch < entry.producer_epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        is_transactional = header.attributes & TRANSACTIONAL_BIT
-        has_open_transaction = entry.current_transaction_first_offset != NO_OFFSET
-        verification = self.verifications.get(producer_id)
         if is_transactional:
             is_open = has_open_transaction and producer_epoch == entry.producer_epoch
-            if not is_open and verification_is_enabled and (verification is None or verification.guard is not guard):
+            current_guard = IN_THIS_STEP if verification is None else verification.guard
+            if not is_open and verification_is_enabled and guard is not current_guard:
                 return ErrorCode.INVALID_TXN_STATE
-        is_plain_successor = follows and verification is None
-        if is_client and not is_plain_successor and not self._is_in_sequence(header, entry, verification):
+        if is_client and not self._is_in_sequence(header, entry, verification):
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if has_open_transaction and not is_transactional:
             return ErrorCode.INVALID_TXN_STATE
-        return ErrorCode.NONE
+        return NO_ERROR
 
     def may_append_run(self, header: BatchHeader) -> bool:
         """Whether batches of a client that follow each other in sequence may be appended together, without a guard.
 
         header: of the first one; the others are of the same producer, epoch and attributes.
         """
-        return (
-            self.verifications.get(header.producer_id) is None
-            and self.check_data_batch(header, origin=AppendOrigin.CLIENT) is ErrorCode.NONE
-        )
+        return header.producer_id not in self.verifications and self.check_data_batch(header, origin=CLIENT) is NO_ERROR
 
     def _is_in_sequence(
         self, header: BatchHeader, entry: ProducerEntry, verification: VerificationEntry | None
@@ -250,7 +260,8 @@ class ProducerState:
             if entry.current_transaction_first_offset == NO_OFFSET:
                 entry.current_transaction_first_offset = base_offset
                 self._open_transactions[base_offset] = producer_id
-            self.verifications.transactional_batch_appended(producer_id, header.producer_epoch, is_control=False)
+            if producer_id in self.verifications:
+                self.verifications.transactional_batch_appended(producer_id, header.producer_epoch, is_control=False)
 
     # Markers
 

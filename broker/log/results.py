@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from broker.file_slice import FileSlice
 from protocol.errors import ErrorCode
@@ -16,6 +16,10 @@ class AppendOrigin(Enum):
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
+
+
+CLIENT: Final = AppendOrigin.CLIENT
+"""For what every append asks, as `NO_ERROR`."""
 
 
 class Isolation(Enum):

@@ -11,12 +11,20 @@ Source: KIP-890; Kafka's VerificationGuard, VerificationStateEntry and ProducerS
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 class VerificationGuard:
     """A token equal to nothing but itself: ids and epochs would not tell a transaction from the one after it."""
 
     __slots__ = ()
+
+
+IN_THIS_STEP: Final = VerificationGuard()
+"""The guard of a batch that is confirmed and appended in one step: no marker can come in between, so nothing is noted.
+
+It counts only where no verification of the producer is pending, for that one knows which sequence comes first.
+"""
 
 
 @dataclass(slots=True)
@@ -34,22 +42,19 @@ class VerificationEntry:
     first_swept_at_ms: int | None = None
 
 
-class VerificationTable:
-    """The pending verifications of one partition, by producer id."""
+class VerificationTable(dict[int, VerificationEntry]):
+    """The pending verifications of one partition, by producer id. `clear` withdraws all, as when leadership is lost."""
 
-    __slots__ = ("_entries",)
-
-    def __init__(self) -> None:
-        self._entries: dict[int, VerificationEntry] = {}
+    __slots__ = ()
 
     def begin(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool
     ) -> VerificationGuard:
         """The producer's guard: the one it has, or a new one. A higher epoch starts its lowest sequence anew."""
-        entry = self._entries.get(producer_id)
+        entry = self.get(producer_id)
         if entry is None:
             entry = VerificationEntry(VerificationGuard(), producer_epoch, base_sequence, transaction_version_2)
-            self._entries[producer_id] = entry
+            self[producer_id] = entry
         elif producer_epoch > entry.producer_epoch:
             entry.producer_epoch = producer_epoch
             entry.lowest_sequence = base_sequence
@@ -57,12 +62,9 @@ class VerificationTable:
             entry.lowest_sequence = base_sequence
         return entry.guard
 
-    def get(self, producer_id: int) -> VerificationEntry | None:
-        return self._entries.get(producer_id)
-
     def is_current(self, producer_id: int, guard: VerificationGuard | None) -> bool:
         """Whether `guard` is the producer's current one; None never is."""
-        entry = self._entries.get(producer_id)
+        entry = self.get(producer_id)
         return entry is not None and entry.guard is guard
 
     def transactional_batch_appended(self, producer_id: int, producer_epoch: int, *, is_control: bool) -> None:
@@ -71,28 +73,21 @@ class VerificationTable:
         It stays where the marker of a version 2 transaction carries the entry's epoch: that entry is of the next
         transaction.
         """
-        entry = self._entries.get(producer_id)
+        entry = self.get(producer_id)
         if entry is None:
             return
         if is_control and entry.is_transaction_version_2 and entry.producer_epoch == producer_epoch:
             return
-        del self._entries[producer_id]
+        del self[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Withdraw the guards met by a sweep at least `expiration_ms` ago already; return how many."""
         expired = []
-        for producer_id, entry in self._entries.items():
+        for producer_id, entry in self.items():
             if entry.first_swept_at_ms is None:
                 entry.first_swept_at_ms = now_ms
             elif now_ms - entry.first_swept_at_ms >= expiration_ms:
                 expired.append(producer_id)
         for producer_id in expired:
-            del self._entries[producer_id]
+            del self[producer_id]
         return len(expired)
-
-    def clear(self) -> None:
-        """Withdraw all guards, as when leadership is lost."""
-        self._entries.clear()
-
-    def __len__(self) -> int:
-        return len(self._entries)

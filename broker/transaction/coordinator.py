@@ -177,6 +177,19 @@ class TransactionShard:
             ErrorCode.NONE, [metadata_record(metadata.with_partitions(partitions, version=version, now_ms=now_ms))]
         )
 
+    def confirms_partition(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        """Whether `verify_partitions` would say NONE of this one."""
+        metadata = self.transactions.get(transactional_id)
+        return (
+            metadata is not None
+            and metadata.state is ONGOING
+            and metadata.producer_id == producer_id
+            and metadata.producer_epoch == producer_epoch
+            and partition in metadata.partitions
+        )
+
     def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:

@@ -54,6 +54,19 @@ class RemoteTransactionVerifier(TransactionVerifier):
         self._request_timeout_s = request_timeout_ms / 1000
         self._queues: dict[int, _VerificationQueue] = {}
 
+    def confirms(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
+    ) -> bool:
+        metadata = self._topics.metadata.get(TRANSACTION_STATE_TOPIC)
+        if metadata is None:
+            return False
+        coordinator = TopicPartition(
+            TRANSACTION_STATE_TOPIC, partition_for_key(transactional_id, metadata.partition_count)
+        )
+        return self._topics.placement.is_local(coordinator) and super().confirms(
+            transactional_id, producer_id, producer_epoch, topic_partition
+        )
+
     def verify(
         self,
         *,

@@ -227,6 +227,16 @@ class TransactionService:
         partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_for_key(group_id, metadata.partition_count))
         return await self.add_partitions(transactional_id, producer, (partition,), version=TransactionVersion.V1)
 
+    def confirms_partition(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        """Whether it is known at once that a partition is in the producer's open transaction. False says nothing."""
+        partition_count = self._state_topic.partition_count
+        if not partition_count:
+            return False
+        shard = self._runtime.durable_shard(partition_for_key(transactional_id, partition_count))
+        return shard is not None and shard.confirms_partition(transactional_id, producer_id, producer_epoch, partition)
+
     def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
     ) -> eager.Begun[dict[TopicPartition, ErrorCode]]:

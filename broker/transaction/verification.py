@@ -22,6 +22,12 @@ class TransactionVerifier:
     def __init__(self, transactions: TransactionService) -> None:
         self._transactions = transactions
 
+    def confirms(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
+    ) -> bool:
+        """Whether `verify`, without adding, would say NONE at once; false where it has to be asked, for any reason."""
+        return self._transactions.confirms_partition(transactional_id, producer_id, producer_epoch, topic_partition)
+
     def verify(
         self,
         *,

@@ -48,6 +48,7 @@ WIDE_TOPIC = "wide"
 WIDE_PARTITIONS_COUNT = 100
 RECORDS_PER_BATCH = 16
 RECORD_BYTES = 1_000
+SMALL_RECORD_BYTES = 100
 TOGETHER_COUNT = 16
 NOW_MS = 1_800_000_000_000
 WARM_UP_COUNT = 20
@@ -343,14 +344,28 @@ async def produce_in_transaction_one_by_one(client: Client) -> Counts:
     return await transactions(client, "produce", partitions_per_request=1)
 
 
+async def produce_single_records_in_transaction(client: Client) -> Counts:
+    """One small record to each of the three, in a request each: what a transaction costs beside its records."""
+    return await transactions(
+        client, "produce", partitions_per_request=1, records_count=1, record_bytes=SMALL_RECORD_BYTES
+    )
+
+
 async def end_txn(client: Client) -> Counts:
     """The commit, with its markers in three partitions and all that completes it."""
     return await transactions(client, "end_txn")
 
 
-async def transactions(client: Client, counted: str, *, partitions_per_request: int = PARTITIONS_COUNT) -> Counts:
+async def transactions(
+    client: Client,
+    counted: str,
+    *,
+    partitions_per_request: int = PARTITIONS_COUNT,
+    records_count: int = RECORDS_PER_BATCH,
+    record_bytes: int = RECORD_BYTES,
+) -> Counts:
     producer_id, producer_epoch = producer = await init_producer(client, TRANSACTIONAL_ID)
-    sequences = iter(range(0, 2**31, RECORDS_PER_BATCH))
+    sequences = iter(range(0, 2**31, records_count))
     adding = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=TRANSACTIONAL_ID,
         v3_and_below_producer_id=producer_id,
@@ -371,7 +386,8 @@ async def transactions(client: Client, counted: str, *, partitions_per_request: 
         sequence = next(sequences)
         for first in range(0, PARTITIONS_COUNT, partitions_per_request):
             partitions = range(first, first + partitions_per_request)
-            batches = {partition: batch(producer, sequence, True) for partition in partitions}
+            one = batch(producer, sequence, True, records_count=records_count, record_bytes=record_bytes)
+            batches = dict.fromkeys(partitions, one)
             insist(await client.call(produce_request(batches, TRANSACTIONAL_ID), 11, if_counted("produce")))
         assert (await client.call(ending, 4, if_counted("end_txn"))).error_code == 0
 
@@ -437,8 +453,15 @@ async def find_coordinator(client: Client, key_type: int, key: str) -> None:
             return
 
 
-def batch(producer: tuple[int, int] = (-1, -1), base_sequence: int = -1, is_transactional: bool = False) -> bytes:
-    records = [Record(offset, NOW_MS, None, b"x" * RECORD_BYTES) for offset in range(RECORDS_PER_BATCH)]
+def batch(
+    producer: tuple[int, int] = (-1, -1),
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    *,
+    records_count: int = RECORDS_PER_BATCH,
+    record_bytes: int = RECORD_BYTES,
+) -> bytes:
+    records = [Record(offset, NOW_MS, None, b"x" * record_bytes) for offset in range(records_count)]
     return bytes(
         build_batch(
             records,
@@ -476,6 +499,7 @@ REPLAYS: dict[str, Replay] = {
     "add_partitions_to_txn": add_partitions_to_txn,
     "produce to 3 partitions in a transaction": produce_in_transaction,
     "produce to 3 partitions in a transaction, one by one": produce_in_transaction_one_by_one,
+    "produce of one record to 3 partitions in a transaction, one by one": produce_single_records_in_transaction,
     "end_txn of 3 partitions": end_txn,
     "offset_commit": offset_commit,
 }

@@ -23,7 +23,7 @@ from protocol.record_batch import (
     build_plain_batch,
     check_crc,
     iterate_batches,
-    patched_prefix,
+    pack_prefix,
     read_end_transaction_marker,
     read_header,
     read_records,
@@ -199,7 +199,7 @@ def test_a_bit_turned_anywhere_behind_the_checksum_is_noticed() -> None:
 
 def test_a_leader_gives_offset_and_epoch_without_touching_the_checksum() -> None:
     batch = build_batch(RECORDS)
-    prefix = patched_prefix(base_offset=2**40, batch_length=read_header(batch).batch_length, partition_leader_epoch=17)
+    prefix = pack_prefix(2**40, read_header(batch).batch_length, 17)
     assert len(prefix) == PREFIX_BYTES
     stored = prefix + batch[PREFIX_BYTES:]
     assert check_crc(stored)

@@ -287,6 +287,57 @@ def test_what_earlier_batches_were_like_does_not_matter(
     assert not alone or reads(bytes(content), count)
 
 
+@given(
+    key=st.one_of(st.none(), st.binary(max_size=70)),
+    value=st.one_of(
+        st.none(), st.binary(max_size=20), st.integers(0, 300).map(bytes), st.integers(8_000, 8_300).map(bytes)
+    ),
+    timestamp_delta=st.sampled_from([0, 0, 0, 1, -70, 9_000]),
+    offset_delta=st.sampled_from([0, 0, 0, 1]),
+    changes=st.lists(st.tuples(st.one_of(st.integers(0, 9), st.integers(0, 2**31)), st.integers(0, 255)), max_size=2),
+    cut_bytes=st.sampled_from([0, 0, 0, 1, 5]),
+)
+def test_one_record_alone_is_judged_like_one_among_many(
+    key: bytes | None,
+    value: bytes | None,
+    timestamp_delta: int,
+    offset_delta: int,
+    changes: list[tuple[int, int]],
+    cut_bytes: int,
+) -> None:
+    content = bytearray(section(body(offset_delta, key=key, value=value, timestamp_delta=timestamp_delta)))
+    for position, byte in changes:
+        content[position % len(content)] = byte
+    content = content[: len(content) - cut_bytes]
+    try:
+        end, misses_key = record_validation._check_block(content, 0, b"\0", b"")
+        is_right = end == len(content)
+    except (IndexError, DecodeError):
+        is_right = False
+    if not is_right:
+        assert not is_accepted(bytes(content), 1)
+    else:
+        assert check_records(bytes(content), 1) == misses_key
+
+
+@pytest.mark.parametrize("key", [None, b"", b"key", b"k" * 63])
+def test_one_plain_record_needs_no_closer_look(key: bytes | None) -> None:
+    sizes = [*range(1, 300), 8_192, 20_000, 1_100_000, 2**21]
+    plain = [record_validation._misses_key_of_plain_record(section(body(0, key=key, value=bytes(n)))) for n in sizes]
+    assert plain == [key is None] * len(sizes)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        bytes(4) + b"\x76" + bytes(60),  # 65 bytes, of which one of two bytes, or one of one, would be the length
+        section(b"\x00\x00\x00\x01" + bytes(65) + b"\x00"),  # a value and its length that take as many
+    ],
+)
+def test_a_field_that_no_length_fits_is_refused(content: bytes) -> None:
+    assert not is_accepted(content, 1)
+
+
 @given(st.binary(max_size=300), st.integers(1, 30), st.sampled_from(Codec))
 def test_garbage_is_refused_as_an_invalid_record(garbage: bytes, count: int, codec: Codec) -> None:
     header = read_header(build_batch(records(1)))._replace(

@@ -72,11 +72,24 @@ class ScriptedVerifier:
     """In place of the transaction coordinator: answers one prepared error per call, NONE when none is prepared.
 
     is_elsewhere: the answer comes from another node, so later than the step that asks.
+    confirms_at_once: what it would confirm it confirms as soon as it is asked whether it does.
     """
 
     is_elsewhere: bool = False
+    confirms_at_once: bool = False
     answers: list[ErrorCode | Mapping[TopicPartition, ErrorCode]] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
+
+    def confirms(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
+    ) -> bool:
+        is_confirmed = not self.answers or self.answers[0] is ErrorCode.NONE
+        if self.is_elsewhere or not self.confirms_at_once or not is_confirmed:
+            return False
+        del self.answers[:1]
+        call = {"transactional_id": transactional_id, "producer_id": producer_id, "producer_epoch": producer_epoch}
+        self.calls.append({"topic_partitions": [topic_partition], "add": False, **call})
+        return True
 
     async def verify(
         self, *, topic_partitions: Sequence[TopicPartition], **call: Any

@@ -59,6 +59,18 @@ class Served(FrameClient):
                 found[TopicPartition(name, partition)] = segments + str(log.log_start_offset).encode()
         return found
 
+    def unverified(self) -> list[dict[int, tuple[int, int]]]:
+        """The epoch and the lowest sequence of every producer that waits for its verification, in each log."""
+        logs = (self.broker.topics.log(TopicPartition(name, partition)) for name in TOPICS for partition in range(3))
+        return [
+            {
+                producer_id: (entry.producer_epoch, entry.lowest_sequence)
+                for producer_id, entry in log._producers.verifications.items()
+            }
+            for log in logs
+            if log is not None
+        ]
+
 
 @asynccontextmanager
 async def served(directory: Path, **settings: Any) -> AsyncIterator[Served]:
@@ -137,7 +149,11 @@ def end_transaction(broker: HandlerBroker, topic: str = "orders", partition: int
 
 
 @pytest.mark.parametrize("version", [9, 10, 11, 12, 13])
-async def test_only_the_first_request_of_a_transactional_producer_is_decoded(one: Served, version: int) -> None:
+@pytest.mark.parametrize("confirms_at_once", [False, True])
+async def test_only_the_first_request_of_a_transactional_producer_is_decoded(
+    one: Served, version: int, confirms_at_once: bool
+) -> None:
+    one.broker.verifier.confirms_at_once = confirms_at_once
     for number in range(6):
         reply = await one.produce(transactional_frame(number, version=version))
         assert answer(reply, version).base_offset == number + number // 2
@@ -163,8 +179,9 @@ async def test_what_is_sent_with_and_without_a_transactional_id_is_not_mixed_up(
 
 @pytest.mark.parametrize("version", [11, 12])
 @pytest.mark.parametrize("is_elsewhere", [False, True])
+@pytest.mark.parametrize("confirms_at_once", [False, True])
 async def test_known_transactional_requests_are_answered_like_decoded_ones(
-    tmp_path: Path, version: int, is_elsewhere: bool
+    tmp_path: Path, version: int, is_elsewhere: bool, confirms_at_once: bool
 ) -> None:
     replies: list[list[bytes | str | None]] = [[], []]
     async with served(tmp_path / "a") as known, served(tmp_path / "b") as decoded:
@@ -173,6 +190,7 @@ async def test_known_transactional_requests_are_answered_like_decoded_ones(
             end_transaction(one.broker)
             verifier = one.broker.verifier
             verifier.is_elsewhere = is_elsewhere
+            verifier.confirms_at_once = confirms_at_once
             verifier.answers = [
                 ErrorCode.TRANSACTION_ABORTABLE,
                 ErrorCode.PRODUCER_FENCED,
@@ -186,6 +204,7 @@ async def test_known_transactional_requests_are_answered_like_decoded_ones(
             assert one.broker.services.produce_verifications == {}
         assert replies[0] == replies[1]
         assert known.stored() == decoded.stored()
+        assert known.unverified() == decoded.unverified()
         assert known.known_count >= 8
 
 
@@ -400,12 +419,14 @@ async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
             step = choose.randrange(20)
             verified = choose.choice((ErrorCode.NONE,) * 5 + (ErrorCode.TRANSACTION_ABORTABLE,))
             is_elsewhere = choose.choice((False, True))
+            confirms_at_once = choose.choice((False, True))
             frame = request_frame(4, "client", ApiVersionsRequest(), 3) if step == 5 else producer.frame(topic)
             decoded.connect_again()
             for one in both:
                 topics, clock = one.broker.topics, one.broker.clock
                 one.broker.verifier.answers = [verified]
                 one.broker.verifier.is_elsewhere = is_elsewhere
+                one.broker.verifier.confirms_at_once = confirms_at_once
                 if step == 0 and topic in TOPICS:
                     await topics.delete(topic)
                     await one.broker.create_topic(topic, 3)
@@ -418,6 +439,7 @@ async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
                 elif step in (6, 7, 8) and topic in TOPICS:
                     end_transaction(one.broker, topic, 0)
             assert await known.produce(frame, topic) == await decoded.produce(frame, topic)
+            assert known.unverified() == decoded.unverified()
         assert known.stored() == decoded.stored()
         assert decoded.known_count == 0
         assert known.known_count >= STEPS_COUNT // 15

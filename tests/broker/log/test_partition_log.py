@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import structlog
@@ -14,11 +16,20 @@ from broker.disk import StorageError
 from broker.file_slice import FileSlice
 from broker.log.log_config import LogConfig
 from broker.log.partition_log import AbortedTransaction, AppendResult, Isolation, PartitionLog, TimestampedOffset
-from broker.log.verification import VerificationGuard
+from broker.log.verification import IN_THIS_STEP, VerificationGuard
 from broker.shard import CoordinatorRecord
+from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
-from protocol.record_batch import Record, RecordBatch, build_batch, check_crc, iterate_batches, read_records
-from tests.support.log_world import NOW_MS, LogWorld, content_of, overwrite
+from protocol.record_batch import (
+    Record,
+    RecordBatch,
+    build_batch,
+    check_crc,
+    iterate_batches,
+    read_header,
+    read_records,
+)
+from tests.support.log_world import NOW_MS, TOPIC_ID, LogWorld, content_of, overwrite
 
 PAGE_CACHE = LogConfig(flush_interval_messages=2**63 - 1)
 
@@ -289,6 +300,123 @@ async def test_records_of_a_coordinator_that_are_too_large_leave_nothing(
 
 
 # Transactions
+
+
+def pending(log: PartitionLog) -> dict[int, tuple[int, int, bool]]:
+    return {
+        producer_id: (entry.producer_epoch, entry.lowest_sequence, entry.is_transaction_version_2)
+        for producer_id, entry in log._producers.verifications.items()
+    }
+
+
+class Transactions:
+    """Batches and markers of two producers by chance, for a log."""
+
+    def __init__(self, seed: int) -> None:
+        self._choose = random.Random(seed)
+        self._sequences = dict.fromkeys((1, 2), 0)
+        self._epochs = dict.fromkeys((1, 2), 0)
+
+    def next(self) -> Callable[[PartitionLog, bool], object]:
+        choose = self._choose
+        producer_id = choose.choice((1, 2))
+        if not choose.randrange(8):
+            self._epochs[producer_id] += 1
+            self._sequences[producer_id] = 0
+        epoch = self._epochs[producer_id] - choose.choice((0, 0, 0, 0, 0, 0, 1))
+        if not choose.randrange(4):
+            return partial(self._mark, producer_id, epoch)
+        sequence = max(0, self._sequences[producer_id] + choose.choice((0, 0, 0, 0, 0, 1, -1, -2)))
+        count = choose.randrange(1, 3)
+        batch = build_batch(
+            [Record(offset, NOW_MS, None, b"v") for offset in range(count)],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            is_transactional=choose.randrange(10) > 0,
+        )
+        if not choose.randrange(12):
+            batch[-2] ^= 1
+        elif sequence == self._sequences[producer_id]:
+            self._sequences[producer_id] += count
+        is_confirmed, is_version_2 = choose.randrange(6) > 0, not choose.randrange(6)
+        return partial(self._append, memoryview(batch), is_confirmed, is_version_2)
+
+    @staticmethod
+    def _mark(producer_id: int, epoch: int, log: PartitionLog, _in_this_step: bool) -> object:
+        return log.append_marker(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            committed=True,
+            coordinator_epoch=0,
+            transaction_version=0,
+            now_ms=NOW_MS,
+        )
+
+    @staticmethod
+    def _append(
+        batch: memoryview, is_confirmed: bool, is_version_2: bool, log: PartitionLog, in_this_step: bool
+    ) -> object:
+        header = read_header(batch)
+        guard = None
+        if header.is_transactional:
+            producer = header.producer_id, header.producer_epoch, header.base_sequence
+            begun = log.begin_verification(*producer, transaction_version_2=is_version_2, in_this_step=in_this_step)
+            if isinstance(begun, ErrorCode):
+                return begun
+            if begun is not None and not is_confirmed:
+                if begun is IN_THIS_STEP:
+                    begun = log.keep_verification(*producer)
+                return type(begun)
+            guard = begun
+        return log.append(batch, now_ms=NOW_MS, guard=guard)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_what_is_confirmed_in_the_step_of_its_append_is_judged_as_if_its_verification_had_been_noted(
+    world: LogWorld, seed: int
+) -> None:
+    noted, unnoted = (world.logs.create(TopicPartition("orders", number), TOPIC_ID, PAGE_CACHE) for number in (1, 2))
+    transactions = Transactions(seed)
+    results: set[tuple[ErrorCode, bool]] = set()
+    for _ in range(300):
+        step = transactions.next()
+        outcome = step(unnoted, True)
+        assert step(noted, False) == outcome
+        assert pending(noted) == pending(unnoted)
+        assert noted.producer_snapshots() == unnoted.producer_snapshots()
+        assert noted.last_stable_offset == unnoted.last_stable_offset
+        if isinstance(outcome, AppendResult):
+            results.add((outcome.error, outcome.is_duplicate))
+    assert list(batches(noted, Isolation.LOG_END)) == list(batches(unnoted, Isolation.LOG_END))
+    assert results >= {
+        (ErrorCode.NONE, False),
+        (ErrorCode.NONE, True),
+        (ErrorCode.CORRUPT_MESSAGE, False),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, False),
+        (ErrorCode.INVALID_TXN_STATE, False),
+    }
+
+
+async def test_the_guard_of_a_single_step_counts_only_while_no_verification_is_pending(world: LogWorld) -> None:
+    log = world.create(PAGE_CACHE)
+    assert log.begin_verification(7, 0, 0, transaction_version_2=True, in_this_step=True) is not IN_THIS_STEP
+    assert log.begin_verification(7, 0, 0, transaction_version_2=False, in_this_step=True) is not IN_THIS_STEP
+
+    def append(producer_id: int) -> ErrorCode:
+        return world.append(
+            b"v",
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            is_transactional=True,
+            guard=IN_THIS_STEP,
+        ).error
+
+    assert append(7) is ErrorCode.INVALID_TXN_STATE
+    assert log.begin_verification(8, 0, 0, transaction_version_2=False, in_this_step=True) is IN_THIS_STEP
+    assert append(8) is ErrorCode.NONE
+    assert list(pending(log)) == [7]
 
 
 async def test_an_open_transaction_holds_the_last_stable_offset_until_its_marker_is_durable(world: LogWorld) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.log.results import AbortedTransaction
 from broker.share.partition import Acquired, OffsetRange
 from broker.share.reading import read_batches, records_of
-from protocol.record_batch import Record, build_batch, build_end_transaction_marker, patched_prefix
+from protocol.record_batch import Record, build_batch, build_end_transaction_marker, pack_prefix
 
 PRODUCER_ID = 7
 
@@ -29,7 +29,7 @@ def marker(offset: int, *, committed: bool) -> bytes:
     built = build_end_transaction_marker(
         producer_id=PRODUCER_ID, producer_epoch=0, committed=committed, coordinator_epoch=0, timestamp_ms=0
     )
-    prefix = patched_prefix(base_offset=offset, batch_length=len(built) - 12, partition_leader_epoch=0)
+    prefix = pack_prefix(offset, len(built) - 12, 0)
     return prefix + bytes(built[len(prefix) :])
 
 

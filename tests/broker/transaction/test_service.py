@@ -41,7 +41,7 @@ from tests.support.memory_topics import INTERNAL_PARTITION_COUNT, MemoryLog, Mem
 
 V1, V2 = TransactionVersion.V1, TransactionVersion.V2
 OK, CONCURRENT = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS
-OUT_0, OUT_1 = TopicPartition("out", 0), TopicPartition("out", 1)
+OUT_0, OUT_1, OUT_2 = (TopicPartition("out", partition) for partition in range(3))
 ID = "tx-1"
 
 
@@ -426,6 +426,42 @@ async def test_verification_adds_or_only_asks(broker: Broker) -> None:
     assert await verify(producer, add=True) == {OUT_0: OK}
     assert await verify(producer, add=False) == {OUT_0: OK}
     assert await verify(stranger, add=True) == {OUT_0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+
+
+async def test_what_would_be_verified_at_once_can_be_confirmed(broker: Broker) -> None:
+    verifier = TransactionVerifier(broker.service)
+    assert not verifier.confirms(ID, 1, 0, OUT_0), "there is no coordinator yet"
+    producer = producer_of(await broker.service.init_producer_id(ID, timeout_ms=60_000))
+    assert not verifier.confirms(ID, *producer, OUT_0)
+    assert await broker.service.add_partitions(ID, producer, (OUT_0,), version=V1) is OK
+    assert verifier.confirms(ID, *producer, OUT_0)
+    assert not verifier.confirms(ID, producer.producer_id, producer.producer_epoch + 1, OUT_0)
+    assert not verifier.confirms(ID, 999, producer.producer_epoch, OUT_0)
+    assert not verifier.confirms(ID, *producer, OUT_1)
+    assert not verifier.confirms("", *producer, OUT_0)
+    assert (await broker.end(producer, version=V1)).error is OK
+    assert not verifier.confirms(ID, *producer, OUT_0)
+
+
+async def _added(broker: Broker, producer: Producer, partition: TopicPartition) -> ErrorCode:
+    return await broker.service.add_partitions(ID, producer, (partition,), version=V2)
+
+
+async def test_nothing_is_confirmed_from_what_is_not_durable(broker: Broker) -> None:
+    verifier = TransactionVerifier(broker.service)
+    producer = await broker.begin()
+    assert verifier.confirms(ID, *producer, OUT_0)
+    gate = broker.state_log().flush_gate
+    gate.clear()
+    adding = asyncio.ensure_future(_added(broker, producer, OUT_2))
+    await asyncio.sleep(0)
+    assert not verifier.confirms(ID, *producer, OUT_0)
+    assert not verifier.confirms(ID, *producer, OUT_2)
+    gate.set()
+    assert await adding is OK
+    assert verifier.confirms(ID, *producer, OUT_2)
+    broker.service._state_topic.forget()
+    assert not verifier.confirms(ID, *producer, OUT_0)
 
 
 async def test_init_producer_id_refuses_what_makes_no_sense(broker: Broker) -> None:
