@@ -331,10 +331,9 @@ class PartitionLog(SweptLog):
     ) -> None:
         """Write a batch that has passed all checks and has its offset, the next one, in one call."""
         try:
-            active = self.segments.active
-            if not active.has_room_for(size_bytes, last_offset, max_timestamp_ms, rules.segment_limits):
-                active = self.roll(now_ms)
-            active.append(buffers, last_offset, max_timestamp_ms)
+            limits = rules.segment_limits
+            if not self.segments.active.append(buffers, size_bytes, last_offset, max_timestamp_ms, limits):
+                self.roll(now_ms).append(buffers, size_bytes, last_offset, max_timestamp_ms, limits)
         except StorageError as error:
             self.give_up(error)
             raise
