@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from broker.log.producer_snapshot import ProducerBatch, ProducerSnapshot
 from broker.log.results import ActiveProducer, AppendOrigin
+from broker.log.transaction_index import TransactionIndexEntry
 from broker.log.verification import VerificationEntry, VerificationGuard, VerificationTable
 from protocol.errors import ErrorCode
 from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
@@ -31,20 +32,6 @@ class Duplicate(NamedTuple):
     base_offset: int
     last_offset: int
     max_timestamp_ms: int
-
-
-class CompletedTransaction(NamedTuple):
-    """A transaction that a marker has ended.
-
-    last_offset:        of the marker.
-    last_stable_offset: first offset of the earliest transaction that is still open, else the offset after the marker.
-    """
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    is_aborted: bool
-    last_stable_offset: int
 
 
 class ProducerEntry:
@@ -255,7 +242,7 @@ class ProducerState:
     # Markers
 
     def check_marker(
-        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
     ) -> ErrorCode:
         """Whether a marker may be appended: NONE, INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
 
@@ -277,7 +264,6 @@ class ProducerState:
 
     def apply_marker(
         self,
-        *,
         producer_id: int,
         producer_epoch: int,
         committed: bool,
@@ -285,8 +271,12 @@ class ProducerState:
         offset: int,
         timestamp_ms: int,
         now_ms: int,
-    ) -> CompletedTransaction | None:
-        """Take note of an appended marker; return the transaction that it ended, None where there was none."""
+        is_replicated: bool = False,
+    ) -> TransactionIndexEntry | None:
+        """Take note of an appended marker; return the transaction that it aborted, None where there was none.
+
+        is_replicated: whether it is below the high watermark in the same step, as all that was appended before it.
+        """
         entry = self._producers.get(producer_id)
         if entry is None:
             entry = self._producers[producer_id] = ProducerEntry()
@@ -300,12 +290,15 @@ class ProducerState:
             return None
         entry.current_transaction_first_offset = NO_OFFSET
         del self._open_transactions[first_offset]
-        unreplicated = self._unreplicated_transactions
-        while unreplicated and unreplicated[-1].first_offset >= first_offset:
-            unreplicated.pop()
-        unreplicated.append(_UnreplicatedTransaction(first_offset, offset))
+        if not is_replicated:
+            unreplicated = self._unreplicated_transactions
+            while unreplicated and unreplicated[-1].first_offset >= first_offset:
+                unreplicated.pop()
+            unreplicated.append(_UnreplicatedTransaction(first_offset, offset))
+        if committed:
+            return None
         earliest_open_offset = next(iter(self._open_transactions), offset + 1)
-        return CompletedTransaction(producer_id, first_offset, offset, not committed, earliest_open_offset)
+        return TransactionIndexEntry(producer_id, first_offset, offset, earliest_open_offset)
 
     # Stability
 
