@@ -252,7 +252,7 @@ def the_end_of_a_transaction_keeps_its_epoch() -> AbstractContextManager[Any]:
 
     return _together(
         patch.object(TransactionMetadata, "_prepared_with_next_epoch", prepared),
-        patch.object(ProducerState, "check_marker", lambda self, **marker: ErrorCode.NONE),
+        patch.object(ProducerState, "check_marker", lambda self, *marker: ErrorCode.NONE),
     )
 
 
