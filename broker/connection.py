@@ -480,7 +480,7 @@ class Connection(asyncio.BufferedProtocol):
         transport; so is what the socket does not take.
         """
         if len(reply) == 1 and self._descriptor >= 0 and not transport.get_write_buffer_size():
-            chunk = cast("Buffer", reply[0])
+            chunk: Any = reply[0]  # one that lies in a file has others before it
             try:
                 sent_bytes = os.write(self._descriptor, chunk)
             except OSError:

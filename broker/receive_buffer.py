@@ -9,7 +9,7 @@ connection's own only when something in it is to stay.
 
 from __future__ import annotations
 
-from protocol.framing import LENGTH_BYTES, EqualFrames, read_frame_length
+from protocol.framing import LENGTH_BYTES, EqualFrames, read_frame_length, unpack_length
 
 SMALL_CAPACITY_BYTES = 128 * 1024
 PIPELINE_CAPACITY_BYTES = 1024 * 1024
@@ -127,8 +127,8 @@ class Receiver:
         """
         if self.buffer is None:
             view = self._pool.shared.view
-            length = int.from_bytes(view[:LENGTH_BYTES], "big")
-            if length + LENGTH_BYTES == byte_count and minimum_bytes <= length <= maximum_bytes:
+            length_bytes = byte_count - LENGTH_BYTES
+            if unpack_length(view) == (length_bytes,) and minimum_bytes <= length_bytes <= maximum_bytes:
                 return view[LENGTH_BYTES:byte_count]
         self.received(byte_count)
         return None

@@ -16,6 +16,9 @@ _LENGTH = Struct(">i")
 
 LENGTH_BYTES = _LENGTH.size
 
+unpack_length = _LENGTH.unpack_from
+"""The length of the frame that begins where a buffer does, in a tuple, whatever it is."""
+
 _REPLY_STARTS = (Struct(">ii").pack, Struct(">iix").pack)
 """By header version: a length, a correlation id and, from version 1 on, no tagged fields."""
 

@@ -223,7 +223,6 @@ class SegmentFiles:
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None:
             offset_index, time_index = self.offset_index, self.time_index
-        self.indexes_used = True
         base_offset = self.base_offset
         offset_index.append(last_offset - base_offset, position)
         assert self._max_timestamp_ms is not None
