@@ -15,7 +15,7 @@ from broker.log.producer_snapshot import ProducerBatch, ProducerSnapshot
 from broker.log.results import ActiveProducer, AppendOrigin
 from broker.log.transaction_index import TransactionIndexEntry
 from broker.log.verification import VerificationEntry, VerificationGuard, VerificationTable
-from protocol.errors import ErrorCode
+from protocol.errors import NO_ERROR, ErrorCode
 from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 from protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
 
@@ -260,7 +260,7 @@ class ProducerState:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if coordinator_epoch < entry.coordinator_epoch:
             return ErrorCode.TRANSACTION_COORDINATOR_FENCED
-        return ErrorCode.NONE
+        return NO_ERROR
 
     def apply_marker(
         self,
@@ -327,7 +327,9 @@ class ProducerState:
         first_unstable_offset = self.first_unstable_offset(high_watermark)
         if first_unstable_offset is None or first_unstable_offset >= high_watermark:
             return high_watermark
-        return max(first_unstable_offset, min(log_start_offset, high_watermark))
+        if log_start_offset <= first_unstable_offset:
+            return first_unstable_offset
+        return min(log_start_offset, high_watermark)
 
     # Snapshots, expiry, views
 
