@@ -110,7 +110,11 @@ class Connection(asyncio.BufferedProtocol):
         self._direct_sends = direct_sends
         self._direct_send: DirectSend | None = None  # what is on its way of a reply, where the transport has no part
         self._may_send_directly = False
+        # Chunks of replies with nothing in flight before them: in `_in_flight` is what came later.
+        self._ready: list[Any] = []
+        self._ready_bytes = 0
         self._in_flight: deque[_InFlight] = deque()
+        self._write_buffer_bytes = limits.fencepost_connection_write_buffer_bytes
         self._max_in_flight = limits.fencepost_connection_max_in_flight
         self._maximum_frame_bytes = limits.socket_request_max_bytes
         self._is_reading_paused = False
@@ -195,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
         self._descriptor = _descriptor_of(transport)
         self._may_send_directly = self._descriptor >= 0 and _is_on_this_machine(transport)
         self.last_activity_s = self._loop.time()
-        transport.set_write_buffer_limits(high=self._limits.fencepost_connection_write_buffer_bytes)
+        transport.set_write_buffer_limits(high=self._write_buffer_bytes)
         if not self._owner.connection_opened(self):
             transport.abort()
         self._weigh_holds()
@@ -249,6 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         self._receiver.close()
         self._begun = None
         self._end_direct_send()
+        self._ready = []
         self._in_flight.clear()
         callbacks, self._close_callbacks = self._close_callbacks, {}
         for callback in callbacks:
@@ -364,8 +369,8 @@ class Connection(asyncio.BufferedProtocol):
         receiver.skip(run.requests_count * frames.frame_bytes)
         if isinstance(run.replies, asyncio.Future):
             self._wait_for(run.replies)
-        else:
-            self._in_flight.append(_InFlight(run.replies, is_done=True))
+        elif run.replies is not None:
+            self._answered(run.replies, sum(map(len, run.replies)))
         return run.requests_count
 
     def _may_start(self) -> bool:
@@ -391,10 +396,19 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(outcome, _LATER):
             self._wait_for(outcome)
             return
-        self._in_flight.append(_InFlight(outcome, is_done=True))
+        reply_bytes = sum(map(len, outcome))
+        self._answered(outcome, reply_bytes)
         # Earlier replies of this reading go out together, but a large one is not kept back: it may fill the socket.
-        if sum(map(len, outcome)) >= self._limits.fencepost_connection_write_buffer_bytes:
+        if reply_bytes >= self._write_buffer_bytes:
             self._send_ready()
+
+    def _answered(self, reply: Frame, reply_bytes: int) -> None:
+        """Keep a reply that was there at once until those of this reading are sent, or those before it are there."""
+        if self._in_flight or self._ready_bytes >= self._write_buffer_bytes:
+            self._in_flight.append(_InFlight(reply, is_done=True))
+        else:
+            self._ready += reply
+            self._ready_bytes += reply_bytes
 
     def _wait_for(self, outcome: PendingReply | asyncio.Future[Reply]) -> None:
         in_flight = _InFlight()
@@ -453,6 +467,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._begun is not None and not self._go_on(transport, self._begun):
             return
+        if self._ready:
+            ready, self._ready, self._ready_bytes = self._ready, [], 0
+            self._send_at_once(transport, ready)
+            if transport.is_closing():
+                return
         if not in_flight or not in_flight[0].is_done:
             return
         if len(in_flight) == 1 and not self._is_writing_paused:
@@ -460,7 +479,7 @@ class Connection(asyncio.BufferedProtocol):
             if only is not None:
                 self._send_at_once(transport, only)
             return
-        limit_bytes = self._limits.fencepost_connection_write_buffer_bytes
+        limit_bytes = self._write_buffer_bytes
         while in_flight and in_flight[0].is_done and not self._is_writing_paused and not transport.is_closing():
             chunks: list[Any] = []
             chunk_bytes = 0
@@ -480,7 +499,7 @@ class Connection(asyncio.BufferedProtocol):
         transport; so is what the socket does not take.
         """
         if len(reply) == 1 and self._descriptor >= 0 and not transport.get_write_buffer_size():
-            chunk = cast("Buffer", reply[0])
+            chunk: Any = reply[0]  # one that lies in a file has others before it
             try:
                 sent_bytes = os.write(self._descriptor, chunk)
             except OSError:
@@ -492,11 +511,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, transport: asyncio.Transport, chunks: Sequence[Any]) -> None:
         """Hand chunks to the transport; where some lie in a file, no more than the client takes."""
-        for chunk in chunks:
-            if type(chunk) is FileSlice:
-                self._begin(transport, BegunReply(chunks))
-                return
-        transport.writelines(chunks)
+        if FileSlice in map(type, chunks):
+            self._begin(transport, BegunReply(chunks))
+        else:
+            transport.writelines(chunks)
 
     def _begin(self, transport: asyncio.Transport, reply: BegunReply) -> None:
         """Begin to send a reply of which parts lie in files."""

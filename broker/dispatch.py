@@ -17,7 +17,7 @@ from broker.coordinator import CoordinatorRefusal
 from broker.disk import StorageError
 from broker.handlers import APIS, Api, CloseConnection, RequestContext, Services
 from broker.handlers.api_versions import unsupported_version_reply
-from broker.handlers.request_templates import TEMPLATES, RequestTemplates, new_templates
+from broker.handlers.request_templates import TEMPLATES, new_templates
 from broker.long_polls import LongPoll, PendingReply, Reply
 from broker.quotas.client_quotas import ClientQuotas, RequestMeter
 from protocol.api_keys import ApiKey
@@ -63,17 +63,32 @@ class Dispatcher:
 
         Raises CloseConnection, also out of the task. Never raises, and never ends, in another way.
         """
+        try:
+            api_key, api_version, correlation_id = read_request_start(frame)
+        except DecodeError as error:
+            raise _undecodable(error) from None
+        templates = connection.templates.get(api_key)
+        quotas = self._quotas
+        if templates is not None and (quotas is None or not quotas.is_active):
+            try:
+                known = templates.dispatch(frame, api_version, correlation_id)
+            except Exception as error:
+                name = APIS[api_key].name
+                log.exception("request_failed", api=name, error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
+                raise CloseConnection(f"{name} failed and could not be answered") from error
+            if known is not None:
+                return known
+        return self._dispatch_decoded(frame, api_key, api_version, correlation_id, connection)
+
+    def _dispatch_decoded(
+        self, frame: memoryview, api_key: int, api_version: int, correlation_id: int, connection: Connection
+    ) -> Reply | asyncio.Future[Reply] | PendingReply:
+        """Start a request that is not like an earlier one, or is metered. As `dispatch`."""
         quotas = self._quotas
         meter = None
         if quotas is not None and quotas.is_active:
             meter = RequestMeter(quotas, mute=connection.mute)
         try:
-            api_key, api_version, correlation_id = read_request_start(frame)
-            templates = connection.templates.get(api_key)
-            if templates is not None and meter is None:
-                known = self._dispatch_known(templates, frame, api_key, api_version, correlation_id)
-                if known is not None:
-                    return known
             route = self._routes.get((api_key, api_version))
             if route is None:
                 if api_key == ApiKey.API_VERSIONS and not 0 <= api_version <= APIS[api_key].maximum_version:
@@ -83,7 +98,7 @@ class Dispatcher:
             client_id, body_position = read_client_id(frame, header_version)
             request = decode(api.request, frame, api_version, body_position)
         except DecodeError as error:
-            raise CloseConnection(f"undecodable request: {error}") from None
+            raise _undecodable(error) from None
         context = RequestContext(
             self._services,
             api_key,
@@ -123,17 +138,6 @@ class Dispatcher:
         if api.is_cancelled_on_disconnect:
             _cancel_on_disconnect(started, connection)
         return started
-
-    def _dispatch_known(
-        self, templates: RequestTemplates, frame: memoryview, api_key: int, version: int, correlation_id: int
-    ) -> Reply | asyncio.Future[Reply] | PendingReply:
-        """Start a request that is like an earlier one; None, and nothing is done, for any other."""
-        try:
-            return templates.dispatch(frame, version, correlation_id)
-        except Exception as error:
-            name = APIS[api_key].name
-            log.exception("request_failed", api=name, error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
-            raise CloseConnection(f"{name} failed and could not be answered") from error
 
     def dispatch_run(self, frames: EqualFrames, connection: Connection) -> StartedRun | None:
         """Start several requests together, if they are alike and known; None, and nothing is done, for any others.
@@ -240,6 +244,10 @@ class Dispatcher:
         except Exception as unanswerable:
             log.exception("failure_reply_failed", api=api.name, version=context.api_version)
             raise CloseConnection(f"{api.name} failed and could not be answered") from unanswerable
+
+
+def _undecodable(error: DecodeError) -> CloseConnection:
+    return CloseConnection(f"undecodable request: {error}")
 
 
 def _cancel_on_disconnect(task: asyncio.Future[Reply], connection: Connection) -> None:

@@ -67,9 +67,13 @@ class LocalFile:
             descriptor = self._reopen()
         self.used = True
         size_bytes = self.size_bytes
-        length_bytes = sum(map(len, buffers))
         try:
-            written_bytes = os.pwritev(descriptor, buffers[:WRITE_VECTOR_LIMIT], size_bytes)
+            if len(buffers) == 1:
+                length_bytes = len(buffers[0])
+                written_bytes = os.pwrite(descriptor, buffers[0], size_bytes)
+            else:
+                length_bytes = sum(map(len, buffers))
+                written_bytes = os.pwritev(descriptor, buffers[:WRITE_VECTOR_LIMIT], size_bytes)
             if written_bytes != length_bytes:
                 self._append_rest(descriptor, buffers, written_bytes, length_bytes)
         except OSError as error:

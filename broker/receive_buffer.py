@@ -9,7 +9,7 @@ connection's own only when something in it is to stay.
 
 from __future__ import annotations
 
-from protocol.framing import LENGTH_BYTES, EqualFrames, read_frame_length
+from protocol.framing import LENGTH_BYTES, EqualFrames, read_frame_length, unpack_length
 
 SMALL_CAPACITY_BYTES = 128 * 1024
 PIPELINE_CAPACITY_BYTES = 1024 * 1024
@@ -127,8 +127,8 @@ class Receiver:
         """
         if self.buffer is None:
             view = self._pool.shared.view
-            length = int.from_bytes(view[:LENGTH_BYTES], "big")
-            if length + LENGTH_BYTES == byte_count and minimum_bytes <= length <= maximum_bytes:
+            length_bytes = byte_count - LENGTH_BYTES
+            if unpack_length(view) == (length_bytes,) and minimum_bytes <= length_bytes <= maximum_bytes:
                 return view[LENGTH_BYTES:byte_count]
         self.received(byte_count)
         return None
@@ -138,18 +138,19 @@ class Receiver:
     ) -> EqualFrames | None:
         """What has arrived, if it is enough for so many frames like the first, and the second is as long; at most
         `most_count` of them. From which one on they have another length is for the caller to see. Nothing is consumed.
+
+        least_count: two or more.
         """
         start, end = self._start, self._end
         if end - start < least_count * (LENGTH_BYTES + minimum_bytes):
             return None
         view = self._pool.shared.view if self.buffer is None else self.buffer.view
-        length = view[start : start + LENGTH_BYTES]
-        frame_bytes = int.from_bytes(length, "big") + LENGTH_BYTES
-        following = start + frame_bytes
+        length = unpack_length(view, start)
+        frame_bytes = length[0] + LENGTH_BYTES
         if (
             start + least_count * frame_bytes > end
-            or view[following : following + LENGTH_BYTES] != length
             or not minimum_bytes <= frame_bytes - LENGTH_BYTES <= maximum_bytes
+            or unpack_length(view, start + frame_bytes) != length
         ):
             return None
         count = min(most_count, (end - start) // frame_bytes)

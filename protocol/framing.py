@@ -16,6 +16,10 @@ _LENGTH = Struct(">i")
 
 LENGTH_BYTES = _LENGTH.size
 
+unpack_length = _LENGTH.unpack_from
+"""The length of the frame that begins at a position in a buffer, by default the first one, in a tuple; whatever it
+is."""
+
 _REPLY_STARTS = (Struct(">ii").pack, Struct(">iix").pack)
 """By header version: a length, a correlation id and, from version 1 on, no tagged fields."""
 

@@ -405,7 +405,6 @@ class EndTransactionMarker(NamedTuple):
 
 
 def build_end_transaction_marker(
-    *,
     producer_id: int,
     producer_epoch: int,
     committed: bool,

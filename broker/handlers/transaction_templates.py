@@ -33,7 +33,7 @@ from broker.handlers.transactions import (
 from broker.transaction.coordinator import ProducerReply
 from broker.transaction.metadata import Producer
 from broker.transaction.state_machine import TransactionVersion
-from protocol.errors import ErrorCode
+from protocol.errors import NO_ERROR, ErrorCode
 from protocol.framing import LENGTH_BYTES, response_frame
 from protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -83,7 +83,7 @@ class _Template(ABC):
     def reply(self, correlation_id: int, decided: ErrorCode | ProducerReply) -> Reply:
         """What the coordinator has decided, as a frame."""
         error = decided.error if isinstance(decided, ProducerReply) else decided
-        if error is ErrorCode.NONE:
+        if error is NO_ERROR:
             return (_REPLY_START.pack(self.reply_size_bytes, correlation_id) + self.reply_end,)
         return response_frame(correlation_id, self.answer(error), self.version)
 

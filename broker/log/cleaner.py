@@ -259,11 +259,11 @@ class LogCleaning:
                 if retained is None:
                     is_changed = True
                 elif retained.records is None:
-                    cleaned.append((batch.buffer,), header.last_offset, header.max_timestamp_ms)
+                    cleaned.append((batch.buffer,), header.size_bytes, header.last_offset, header.max_timestamp_ms)
                 else:
                     is_changed = True
                     buffer = retain_records(batch, retained.records, delete_horizon_ms=retained.delete_horizon_ms)
-                    cleaned.append((buffer,), header.last_offset, read_header(buffer).max_timestamp_ms)
+                    cleaned.append((buffer,), len(buffer), header.last_offset, read_header(buffer).max_timestamp_ms)
         return is_changed
 
     async def _sync(

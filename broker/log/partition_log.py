@@ -17,7 +17,7 @@ from broker.log.batch_preparation import prepare_client_batch, read_client_batch
 from broker.log.batch_scan import DamagedLogError
 from broker.log.producer_replay import usable_transaction_index
 from broker.log.producer_snapshot import ProducerSnapshot
-from broker.log.producer_state import CompletedTransaction, Duplicate
+from broker.log.producer_state import Duplicate
 from broker.log.results import (
     CLIENT,
     AbortedTransaction,
@@ -170,7 +170,8 @@ class PartitionLog(SweptLog):
         except StorageError as error:
             self.give_up(error)
             raise
-        self._written(appended.end_offset - 1)
+        self._epochs.assign(self.leader_epoch, appended.base_offset)
+        self.log_end_offset = appended.end_offset
         if is_of_producer:
             for batch, base_offset in zip(batches, appended.base_offsets, strict=True):
                 one = read_header(batch)
@@ -237,59 +238,55 @@ class PartitionLog(SweptLog):
 
     def append_marker(
         self,
-        *,
         producer_id: int,
         producer_epoch: int,
         committed: bool,
         coordinator_epoch: int,
         transaction_version: int,
         now_ms: int,
-    ) -> AppendResult:
+    ) -> ErrorCode:
         """Append the marker that ends a producer's transaction in this partition, and tell the observer.
 
         A repeated marker is appended again and ends nothing.
-        Refuses, as a value: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; a new segment may remain, as of a
-        refused batch. Raises StorageError.
+        Returns NONE when it was appended. Refuses with INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; a new
+        segment may remain, as of a refused batch. Raises StorageError.
         Source: Kafka's ProducerAppendInfo.appendEndTxnMarker; KIP-98, KIP-890.
         """
         rules = self._append_rules()
-        error = self._producers.check_marker(
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            transaction_version=transaction_version,
-        )
-        if error is not ErrorCode.NONE:
+        producers = self._producers
+        error = producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        if error is not NO_ERROR:
             self._roll_when_full(MARKER_BYTES, 0, now_ms, rules, now_ms)
-            return AppendResult(error, log_start_offset=self.log_start_offset)
+            return error
         offset = self.log_end_offset
         marker = build_end_transaction_marker(
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            committed=committed,
-            coordinator_epoch=coordinator_epoch,
-            timestamp_ms=now_ms,
-            base_offset=offset,
-            partition_leader_epoch=self.leader_epoch,
-            is_log_append_time=rules.uses_log_append_time,
+            producer_id,
+            producer_epoch,
+            committed,
+            coordinator_epoch,
+            now_ms,
+            offset,
+            self.leader_epoch,
+            rules.uses_log_append_time,
         )
         # No limit on the size of a batch may hold a marker up: its transaction would stay open for ever.
-        self._write((marker,), len(marker), offset, now_ms, rules, now_ms)
-        completed = self._producers.apply_marker(
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            committed=committed,
-            coordinator_epoch=coordinator_epoch,
-            offset=offset,
-            timestamp_ms=now_ms,
-            now_ms=now_ms,
+        self._write((marker,), MARKER_BYTES, offset, now_ms, rules, now_ms)
+        aborted = producers.apply_marker(
+            producer_id,
+            producer_epoch,
+            committed,
+            coordinator_epoch,
+            offset,
+            now_ms,
+            now_ms,
+            not rules.is_durable,
         )
-        if completed is not None and completed.is_aborted:
-            self._index_aborted(completed)
+        if aborted is not None:
+            self._index_aborted(aborted)
         self._appended(rules)
         if self.observer is not None:
             self.observer.marker_appended(producer_id, producer_epoch, committed=committed, offset=offset)
-        return AppendResult(ErrorCode.NONE, offset, offset, -1, self.log_start_offset)
+        return NO_ERROR
 
     def _roll_when_full(
         self, size_bytes: int, last_offset_delta: int, max_timestamp_ms: int, rules: AppendRules, now_ms: int
@@ -325,16 +322,12 @@ class PartitionLog(SweptLog):
     ) -> None:
         """Write a batch that has passed all checks and has its offset, the next one, in one call."""
         try:
-            active = self.segments.active
-            if not active.has_room_for(size_bytes, last_offset, max_timestamp_ms, rules.segment_limits):
-                active = self.roll(now_ms)
-            active.append(buffers, last_offset, max_timestamp_ms)
+            limits = rules.segment_limits
+            if not self.segments.active.append(buffers, size_bytes, last_offset, max_timestamp_ms, limits):
+                self.roll(now_ms).append(buffers, size_bytes, last_offset, max_timestamp_ms, limits)
         except StorageError as error:
             self.give_up(error)
             raise
-        self._written(last_offset)
-
-    def _written(self, last_offset: int) -> None:
         if self.leader_epoch > self._epochs.latest:
             self._epochs.assign(self.leader_epoch, self.log_end_offset)
         self.log_end_offset = last_offset + 1
@@ -375,17 +368,10 @@ class PartitionLog(SweptLog):
         )
         return AppendResult(verdict, log_start_offset=self.log_start_offset)
 
-    def _index_aborted(self, completed: CompletedTransaction) -> None:
+    def _index_aborted(self, entry: TransactionIndexEntry) -> None:
         """Without its entry read_committed consumers would see the aborted records, so a failure is one of the log."""
         try:
-            self.segments.active.append_aborted(
-                TransactionIndexEntry(
-                    completed.producer_id,
-                    completed.first_offset,
-                    completed.last_offset,
-                    completed.last_stable_offset,
-                )
-            )
+            self.segments.active.append_aborted(entry)
         except StorageError as error:
             self.give_up(error)
             raise

@@ -31,7 +31,7 @@ def replay_batch(
         marker = read_end_transaction_marker(read_batch())
         if marker is None:
             return None
-        completed = producers.apply_marker(
+        return producers.apply_marker(
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             committed=marker.committed,
@@ -40,11 +40,7 @@ def replay_batch(
             timestamp_ms=header.max_timestamp_ms,
             now_ms=now_ms,
         )
-        if completed is not None and completed.is_aborted:
-            return TransactionIndexEntry(
-                completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
-            )
-    elif header.producer_id >= 0:
+    if header.producer_id >= 0:
         producers.apply_data_batch(
             header, base_offset=header.base_offset, max_timestamp_ms=header.max_timestamp_ms, now_ms=now_ms
         )

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from broker.log.producer_snapshot import ProducerBatch, ProducerSnapshot
 from broker.log.results import CLIENT, ActiveProducer, AppendOrigin
+from broker.log.transaction_index import TransactionIndexEntry
 from broker.log.verification import IN_THIS_STEP, VerificationEntry, VerificationGuard, VerificationTable
 from protocol.errors import NO_ERROR, ErrorCode
 from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
@@ -31,20 +32,6 @@ class Duplicate(NamedTuple):
     base_offset: int
     last_offset: int
     max_timestamp_ms: int
-
-
-class CompletedTransaction(NamedTuple):
-    """A transaction that a marker has ended.
-
-    last_offset:        of the marker.
-    last_stable_offset: first offset of the earliest transaction that is still open, else the offset after the marker.
-    """
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    is_aborted: bool
-    last_stable_offset: int
 
 
 class ProducerEntry:
@@ -266,7 +253,7 @@ class ProducerState:
     # Markers
 
     def check_marker(
-        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
     ) -> ErrorCode:
         """Whether a marker may be appended: NONE, INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
 
@@ -284,11 +271,10 @@ class ProducerState:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if coordinator_epoch < entry.coordinator_epoch:
             return ErrorCode.TRANSACTION_COORDINATOR_FENCED
-        return ErrorCode.NONE
+        return NO_ERROR
 
     def apply_marker(
         self,
-        *,
         producer_id: int,
         producer_epoch: int,
         committed: bool,
@@ -296,8 +282,12 @@ class ProducerState:
         offset: int,
         timestamp_ms: int,
         now_ms: int,
-    ) -> CompletedTransaction | None:
-        """Take note of an appended marker; return the transaction that it ended, None where there was none."""
+        is_replicated: bool = False,
+    ) -> TransactionIndexEntry | None:
+        """Take note of an appended marker; return the transaction that it aborted, None where there was none.
+
+        is_replicated: whether it is below the high watermark in the same step, as all that was appended before it.
+        """
         entry = self._producers.get(producer_id)
         if entry is None:
             entry = self._producers[producer_id] = ProducerEntry()
@@ -311,12 +301,15 @@ class ProducerState:
             return None
         entry.current_transaction_first_offset = NO_OFFSET
         del self._open_transactions[first_offset]
-        unreplicated = self._unreplicated_transactions
-        while unreplicated and unreplicated[-1].first_offset >= first_offset:
-            unreplicated.pop()
-        unreplicated.append(_UnreplicatedTransaction(first_offset, offset))
+        if not is_replicated:
+            unreplicated = self._unreplicated_transactions
+            while unreplicated and unreplicated[-1].first_offset >= first_offset:
+                unreplicated.pop()
+            unreplicated.append(_UnreplicatedTransaction(first_offset, offset))
+        if committed:
+            return None
         earliest_open_offset = next(iter(self._open_transactions), offset + 1)
-        return CompletedTransaction(producer_id, first_offset, offset, not committed, earliest_open_offset)
+        return TransactionIndexEntry(producer_id, first_offset, offset, earliest_open_offset)
 
     # Stability
 
@@ -345,7 +338,9 @@ class ProducerState:
         first_unstable_offset = self.first_unstable_offset(high_watermark)
         if first_unstable_offset is None or first_unstable_offset >= high_watermark:
             return high_watermark
-        return max(first_unstable_offset, min(log_start_offset, high_watermark))
+        if log_start_offset <= first_unstable_offset:
+            return first_unstable_offset
+        return min(log_start_offset, high_watermark)
 
     # Snapshots, expiry, views
 

@@ -254,14 +254,13 @@ class LogLoader:
         producers, epochs, now_ms = self._producers, self._epochs, self._now_ms
         for count, (position, batch) in enumerate(checked_batches(segment.log, start_offset), 1):
             header = batch.header
-            size_bytes = header.size_bytes
-            segment.index_scanned(position, header.last_offset, size_bytes, header.max_timestamp_ms)
+            segment.index_scanned(position, header.last_offset, header.max_timestamp_ms)
             epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 entry = replay_batch(producers, header, partial(_itself, batch), now_ms=now_ms)
                 if entry is not None:
                     aborted.append(entry)
-            end_position = position + size_bytes
+            end_position = position + header.size_bytes
             if count % STEP_BATCHES == 0 or end_position >= step_end:
                 step_end = end_position + STEP_BYTES
                 yield

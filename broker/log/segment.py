@@ -55,11 +55,29 @@ class Segment(SegmentFiles):
     # Append
 
     def append(
-        self, buffers: tuple[bytes | bytearray | memoryview, ...], last_offset: int, max_timestamp_ms: int
-    ) -> None:
-        """Write one batch, given in pieces, at the end. Raises StorageError; the segment is then as it was."""
+        self,
+        buffers: tuple[bytes | bytearray | memoryview, ...],
+        size_bytes: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        limits: SegmentLimits | None = None,
+    ) -> bool:
+        """Write one batch, given in pieces, at the end, if it fits, as `has_room_for` says; whether it did.
+
+        size_bytes: of all pieces together.
+        limits:     None where it is known to fit.
+        Raises StorageError; the segment is then as it was.
+        """
         file = self.log
         position = file.size_bytes
+        # What `has_room_for` looks at first: nearly all appends are spared a call.
+        if (
+            limits is not self._room_limits
+            or position + size_bytes > self._room_end_position
+            or last_offset > self._room_last_offset
+            or max_timestamp_ms > self._room_max_timestamp_ms
+        ) and not (limits is None or self.has_room_for(size_bytes, last_offset, max_timestamp_ms, limits)):
+            return False
         file.append(*buffers)
         self.was_changed = True
         if not position:
@@ -71,11 +89,12 @@ class Segment(SegmentFiles):
         if max_timestamp_ms > greatest_ms:
             self._max_timestamp_ms = max_timestamp_ms
             self._offset_of_max_timestamp = last_offset
-        if self._bytes_since_index_entry > self._index_interval_bytes:
+        if position > self._unindexed_end_position:
             self._index_batch(last_offset, position)
-        self._bytes_since_index_entry += file.size_bytes - position
-        self._last_batch_offset, self._last_batch_position = self.next_offset, position
+        self._last_batch_offset = self.next_offset
+        self._last_batch_position = position
         self.next_offset = last_offset + 1
+        return True
 
     def append_run(self, batches: Sequence[memoryview], base_offsets: range, max_timestamps_ms: Sequence[int]) -> None:
         """Write equally long batches of as many records each, at least one, at the end. As `append`."""

@@ -48,7 +48,6 @@ class SegmentFiles:
     """
 
     __slots__ = (
-        "_bytes_since_index_entry",
         "_checksums",
         "_directory",
         "_disk",
@@ -67,6 +66,7 @@ class SegmentFiles:
         "_time_index",
         "_transaction_index",
         "_transaction_index_file",
+        "_unindexed_end_position",
         "base_offset",
         "has_transaction_index",
         "indexes_used",
@@ -94,7 +94,8 @@ class SegmentFiles:
         self.has_transaction_index = has_transaction_index
         self.log: LogFile = disk.open(self.path(log_suffix))
         self._index_interval_bytes = index_interval_bytes
-        self._bytes_since_index_entry = 0
+        # A batch that begins above it gets an entry in the indexes.
+        self._unindexed_end_position = self.log.size_bytes + index_interval_bytes
         # Of the batch appended last, which readers at the end of the log ask for next: above which offset it begins.
         self._last_batch_offset = _NOT_APPENDED_TO
         self._last_batch_position = 0
@@ -199,7 +200,7 @@ class SegmentFiles:
         end_offset = self.next_offset
         self.reset_indexes()
         for position, header in scan_batches(self.log, 0, self.log.size_bytes):
-            self.index_scanned(position, header.last_offset, header.size_bytes, header.max_timestamp_ms)
+            self.index_scanned(position, header.last_offset, header.max_timestamp_ms)
         # Where the log itself is damaged they end there. The offsets behind it have been given out all the same.
         self.next_offset = max(self.next_offset, end_offset)
         self.write_indexes_anew()
@@ -215,32 +216,31 @@ class SegmentFiles:
         self._offset_of_max_timestamp = self.base_offset
         self._first_timestamp_ms = None
         self._room_limits = None
-        self._bytes_since_index_entry = 0
+        self._unindexed_end_position = self._index_interval_bytes
         self.next_offset = self.base_offset
 
     def _index_batch(self, last_offset: int, position: int) -> None:
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None:
             offset_index, time_index = self.offset_index, self.time_index
-        self.indexes_used = True
         base_offset = self.base_offset
         offset_index.append(last_offset - base_offset, position)
         assert self._max_timestamp_ms is not None
         time_index.append(self._max_timestamp_ms, self._offset_of_max_timestamp - base_offset)
-        self._bytes_since_index_entry = 0
+        self._unindexed_end_position = position + self._index_interval_bytes
 
     def _index_run(
         self, position: int, batch_bytes: int, base_offsets: range, max_timestamps_ms: Sequence[int]
     ) -> None:
         """Take in equally long batches of as many records each, that begin at `position`, as one after the other."""
         count = len(max_timestamps_ms)
-        interval_bytes, since_bytes = self._index_interval_bytes, self._bytes_since_index_entry
-        first = 0 if since_bytes > interval_bytes else (interval_bytes - since_bytes) // batch_bytes + 1
+        interval_bytes = self._index_interval_bytes
+        unindexed_bytes = self._unindexed_end_position - position
+        first = 0 if unindexed_bytes < 0 else unindexed_bytes // batch_bytes + 1
         indexed = range(first, count, interval_bytes // batch_bytes + 1)
         delta = base_offsets.step - 1 - self.base_offset  # from a batch's first offset to its last, relative
         self._raise_timestamps(indexed, base_offsets, max_timestamps_ms)
         if not indexed:
-            self._bytes_since_index_entry = since_bytes + count * batch_bytes
             return
         self.indexes_used = True
         offsets = base_offsets[first :: indexed.step]
@@ -248,7 +248,7 @@ class SegmentFiles:
             range(offsets.start + delta, offsets.stop + delta, offsets.step),
             range(position + first * batch_bytes, position + count * batch_bytes, indexed.step * batch_bytes),
         )
-        self._bytes_since_index_entry = (count - indexed[-1]) * batch_bytes
+        self._unindexed_end_position = position + indexed[-1] * batch_bytes + interval_bytes
 
     def _raise_timestamps(self, indexed: range, base_offsets: range, max_timestamps_ms: Sequence[int]) -> None:
         time_index = self.time_index
@@ -266,7 +266,7 @@ class SegmentFiles:
                 time_index.append(greatest_ms, self._offset_of_max_timestamp - self.base_offset)
         self._max_timestamp_ms = greatest_ms
 
-    def index_scanned(self, position: int, last_offset: int, size_bytes: int, max_timestamp_ms: int) -> None:
+    def index_scanned(self, position: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Take in a batch that the log file holds, the next in order."""
         if self._first_timestamp_ms is None:
             self._first_timestamp_ms = max_timestamp_ms
@@ -274,9 +274,8 @@ class SegmentFiles:
         if max_timestamp_ms > self._max_timestamp_ms:
             self._max_timestamp_ms = max_timestamp_ms
             self._offset_of_max_timestamp = last_offset
-        if self._bytes_since_index_entry > self._index_interval_bytes:
+        if position > self._unindexed_end_position:
             self._index_batch(last_offset, position)
-        self._bytes_since_index_entry += size_bytes
         self.next_offset = last_offset + 1
 
     def resume(self) -> bool:
@@ -298,7 +297,7 @@ class SegmentFiles:
             if header.max_timestamp_ms > self._max_timestamp_ms:
                 self._max_timestamp_ms = header.max_timestamp_ms
                 self._offset_of_max_timestamp = header.last_offset
-        self._bytes_since_index_entry = end - start
+        self._unindexed_end_position = start + self._index_interval_bytes
         return end == size_bytes
 
     # Aborted transactions

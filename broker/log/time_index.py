@@ -17,11 +17,15 @@ ENTRY = struct.Struct(">qi")
 
 
 class TimeIndex:
-    """The entries of one segment: `timestamps_ms` (int64) and `last_offsets` (int32, relative to the base offset)."""
+    """The entries of one segment: `timestamps_ms` (int64) and `last_offsets` (int32, relative to the base offset).
 
-    __slots__ = ("last_offsets", "timestamps_ms", "written_count")
+    greatest_timestamp_ms: that of the last entry; -1 when there is none.
+    """
+
+    __slots__ = ("greatest_timestamp_ms", "last_offsets", "timestamps_ms", "written_count")
 
     def __init__(self) -> None:
+        self.greatest_timestamp_ms = -1
         self.timestamps_ms = array("q")
         self.last_offsets = array("i")
         self.written_count = 0  # entries that the file holds
@@ -41,14 +45,16 @@ class TimeIndex:
         )
         if not rises or (index.last_offsets and index.last_offsets[0] < 0):
             raise CorruptIndexError("its entries do not rise")
+        index.greatest_timestamp_ms = max(index.timestamps_ms, default=-1)
         return index
 
     def __len__(self) -> int:
         return len(self.last_offsets)
 
     def append(self, timestamp_ms: int, last_offset: int) -> None:
-        """Add an entry; left out unless its timestamp is above all before."""
-        if timestamp_ms >= 0 and (not self.timestamps_ms or timestamp_ms > self.timestamps_ms[-1]):
+        """Add an entry; left out unless its timestamp is above all before, and above -1, which is no time."""
+        if timestamp_ms > self.greatest_timestamp_ms:
+            self.greatest_timestamp_ms = timestamp_ms
             self.timestamps_ms.append(timestamp_ms)
             self.last_offsets.append(last_offset)
 

@@ -21,7 +21,12 @@ ENTRY_VERSION: Final = 0
 
 
 class TransactionIndexEntry(NamedTuple):
-    """One aborted transaction. `last_stable_offset` is that of the log as soon as the marker was there."""
+    """One aborted transaction.
+
+    last_offset:        of the marker.
+    last_stable_offset: of the log as soon as the marker was there: the first offset of the earliest transaction that
+                        was still open then, else the offset after the marker.
+    """
 
     producer_id: int
     first_offset: int

@@ -17,7 +17,7 @@ from broker.disk import StorageError
 from broker.log.partition_log import PartitionLog
 from broker.topic_partition import TopicPartition
 from broker.topics import Topics
-from protocol.errors import ErrorCode
+from protocol.errors import NO_ERROR, ErrorCode
 
 log = structlog.get_logger(__name__)
 
@@ -115,17 +115,12 @@ def _append_all(
             continue
         try:
             error = partition_log.append_marker(
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                committed=committed,
-                coordinator_epoch=coordinator_epoch,
-                transaction_version=transaction_version,
-                now_ms=now_ms,
-            ).error
+                producer_id, producer_epoch, committed, coordinator_epoch, transaction_version, now_ms
+            )
         except StorageError as failure:
             error = _failed(partition_log, failure)
         outcome[topic_partition] = error
-        if error is ErrorCode.NONE and partition_log.high_watermark < partition_log.log_end_offset:
+        if error is NO_ERROR and partition_log.high_watermark < partition_log.log_end_offset:
             volatile[topic_partition] = partition_log
     return volatile
 

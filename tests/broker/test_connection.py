@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -235,6 +236,38 @@ async def test_replies_leave_in_the_order_of_the_requests() -> None:
     assert client.received == b"oneat-once!two"
 
 
+@pytest.mark.parametrize("seed", range(30))
+async def test_replies_that_are_there_at_once_and_others_leave_in_the_order_of_the_requests(seed: int) -> None:
+    chance = random.Random(seed)
+    waiting = Waiting()
+
+    def answer(frame: memoryview) -> Reply | asyncio.Future[Reply]:
+        name = bytes(frame)
+        if name.startswith(b"wait"):
+            return waiting(frame)
+        if name.startswith(b"none"):
+            return None
+        return [name * 12] if name.startswith(b"long") else [name[:4], name[4:]]
+
+    limits = Limits(fencepost_connection_max_in_flight=8, fencepost_connection_write_buffer_bytes=60)
+    client = Client(answer=answer, limits=limits)
+    kinds = chance.choices([b"wait", b"none", b"long", b"tiny"], [1, 1, 1, 5], k=40)
+    names = [b"%s%04d" % (kind, index) for index, kind in enumerate(kinds)]
+    while names:
+        count = chance.randint(1, 12)
+        client.send(*names[:count])
+        del names[:count]
+        await settle()
+    names = []
+    while waiting.futures:
+        index = chance.randrange(len(waiting.futures))
+        waiting.futures.pop(index).set_result([bytes(waiting.frames.pop(index))])
+        await settle()
+    expected = [b"%s%04d" % (kind, index) for index, kind in enumerate(kinds) if kind != b"none"]
+    assert client.received == b"".join(name * 12 if name.startswith(b"long") else name for name in expected)
+    assert client.connection.in_flight_count == 0
+
+
 async def test_a_request_without_reply_does_not_hold_up_the_next() -> None:
     client = Client(answer=lambda frame: None if frame[0] == 0 else [bytes(frame)])
     client.send(b"\x00" * 8, b"answered")
@@ -463,6 +496,16 @@ async def test_a_connection_is_cut_off_where_the_rest_of_a_reply_cannot_be_read(
     assert client.transport.ended == "aborted"
     assert len(client.refusals) == 1
     assert "Input/output error" in client.refusals[0]
+
+
+@pytest.mark.usefixtures("in_pieces")
+async def test_nothing_is_sent_behind_a_reply_that_is_cut_off() -> None:
+    file = CountedFile(bytes(900), fails_from=500)
+    client = Client(answer=lambda frame: reply_from(file) if frame[-1] == ord("1") else [bytes(frame) * 50])
+    client.send(b"request1", b"request2", b"request3")
+    assert len(client.started) == 3
+    assert client.received == b""
+    assert client.transport.ended == "aborted"
 
 
 @pytest.mark.usefixtures("in_pieces")

@@ -134,20 +134,23 @@ def test_more_files_than_the_limit_stay_usable_with_few_descriptors(disk: LocalD
         assert bytes(file.read(0, 10)) == b"\x00\x01\x02"
 
 
+@pytest.mark.parametrize("lost", [[b"lost lost"], [b"lost ", b"lost"]], ids=["one buffer", "two buffers"])
 def test_a_failed_append_is_cut_back_and_says_where_and_why(
-    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: list[bytes]
 ) -> None:
     file = disk.open(str(tmp_path / "file"))
     file.append(b"kept")
+    real_pwrite = os.pwrite
 
-    def write_nothing(descriptor: int, content: bytes, position: int) -> int:
+    def write_a_part_at_first(descriptor: int, content: bytes, position: int) -> int:
+        if position == 4:
+            return real_pwrite(descriptor, bytes(content)[:3], position)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    real_pwrite = os.pwrite
     monkeypatch.setattr(os, "pwritev", lambda fd, buffers, position: real_pwrite(fd, bytes(buffers[0])[:3], position))
-    monkeypatch.setattr(os, "pwrite", write_nothing)
+    monkeypatch.setattr(os, "pwrite", write_a_part_at_first)
     with pytest.raises(StorageError, match="No space left") as raised:
-        file.append(b"lost lost")
+        file.append(*lost)
     monkeypatch.undo()
     assert raised.value.errno == errno.ENOSPC
     assert raised.value.paths == {str(tmp_path / "file")}
@@ -157,12 +160,16 @@ def test_a_failed_append_is_cut_back_and_says_where_and_why(
     assert (tmp_path / "file").read_bytes() == b"kept after"
 
 
-def test_a_short_write_is_finished(disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("buffers", [[b"abcdef"], [b"abc", b"def"]], ids=["one buffer", "two buffers"])
+def test_a_short_write_is_finished(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffers: list[bytes]
+) -> None:
     file = disk.open(str(tmp_path / "file"))
     real_pwrite = os.pwrite
     monkeypatch.setattr(os, "pwritev", lambda fd, buffers, position: real_pwrite(fd, bytes(buffers[0])[:2], position))
     monkeypatch.setattr(os, "pwrite", lambda fd, content, position: real_pwrite(fd, bytes(content)[:1], position))
-    file.append(b"abc", b"def")
+    file.append(*buffers)
+    assert file.size_bytes == 6
     assert (tmp_path / "file").read_bytes() == b"abcdef"
 
 

@@ -70,8 +70,8 @@ def _no_answer_is_a_marker() -> Iterator[None]:
 def _deposed_coordinators_are_obeyed() -> Iterator[None]:
     check_marker = ProducerState.check_marker
 
-    def check(state: ProducerState, **marker: int) -> ErrorCode:
-        error = check_marker(state, **marker)
+    def check(state: ProducerState, *marker: int) -> ErrorCode:
+        error = check_marker(state, *marker)
         return ErrorCode.NONE if error is ErrorCode.TRANSACTION_COORDINATOR_FENCED else error
 
     with patch.object(ProducerState, "check_marker", check):

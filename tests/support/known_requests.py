@@ -19,10 +19,17 @@ class CountingDispatcher(Dispatcher):
 
     known_count = 0
 
-    def _dispatch_known(self, *arguments: Any) -> Any:
-        reply = super()._dispatch_known(*arguments)
-        self.known_count += reply is not None
+    _was_decoded = False
+
+    def dispatch(self, *arguments: Any) -> Any:
+        self._was_decoded = False
+        reply = super().dispatch(*arguments)
+        self.known_count += not self._was_decoded
         return reply
+
+    def _dispatch_decoded(self, *arguments: Any) -> Any:
+        self._was_decoded = True
+        return super()._dispatch_decoded(*arguments)
 
 
 class ClientConnection:

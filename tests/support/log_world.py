@@ -8,6 +8,7 @@ from broker.log.log_directory import LogDirectory
 from broker.log.partition_log import AppendResult, PartitionLog
 from broker.log.verification import VerificationGuard
 from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
 from protocol.record_batch import Record, build_batch
 
 NOW_MS = 1_700_000_000_000
@@ -109,7 +110,7 @@ class LogWorld:
         batch = memoryview(build_batch(records))
         return self.orders.append(batch, now_ms=self.clock.now_ms())
 
-    def end_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> AppendResult:
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> ErrorCode:
         return self.orders.append_marker(
             producer_id=producer_id,
             producer_epoch=producer_epoch,

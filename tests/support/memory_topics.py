@@ -95,14 +95,13 @@ class MemoryLog:
 
     def append_marker(
         self,
-        *,
         producer_id: int,
         producer_epoch: int,
         committed: bool,
         coordinator_epoch: int,
         transaction_version: int,
         now_ms: int,
-    ) -> AppendResult:
+    ) -> ErrorCode:
         result = self._append(
             build_end_transaction_marker(
                 producer_id=producer_id,
@@ -119,7 +118,7 @@ class MemoryLog:
                 self.observer.marker_appended(
                     producer_id, producer_epoch, committed=committed, offset=result.base_offset
                 )
-        return result
+        return result.error
 
     def _append(self, built: bytes | bytearray) -> AppendResult:
         if self.disk_failed:

@@ -140,7 +140,7 @@ def state_of(log: PartitionLog) -> dict[str, Any]:
                 "last_offsets": list(segment.offset_index.last_offsets),
                 "timestamps": list(segment.time_index.timestamps_ms),
                 "last_offsets_by_time": list(segment.time_index.last_offsets),
-                "bytes_since_index_entry": segment._bytes_since_index_entry,
+                "unindexed_end_position": segment._unindexed_end_position,
                 "first_timestamp_ms": segment.first_timestamp_ms,
                 "max_timestamp_ms": segment.max_timestamp_ms,
                 "offset_of_max_timestamp": segment.offset_of_max_timestamp,

@@ -50,8 +50,8 @@ class History:
     def end(self, producer_id: int) -> None:
         self.epochs[producer_id] += 1
         self.sequences[producer_id] = 0
-        result = self.world.end_transaction(producer_id, self.epochs[producer_id], committed=self.random.random() < 0.5)
-        assert result.error is ErrorCode.NONE
+        error = self.world.end_transaction(producer_id, self.epochs[producer_id], committed=self.random.random() < 0.5)
+        assert error is ErrorCode.NONE
         self.open.discard(producer_id)
 
     async def step(self) -> bool:

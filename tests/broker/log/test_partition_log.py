@@ -278,7 +278,7 @@ async def test_records_of_a_coordinator_may_belong_to_a_transaction(world: LogWo
     assert (refused.error, log.log_end_offset) == (ErrorCode.INVALID_PRODUCER_EPOCH, 1)
     await log.flushed()
     assert (log.high_watermark, log.last_stable_offset) == (1, 0)
-    assert world.end_transaction(7, 2, committed=True).error is ErrorCode.NONE
+    assert world.end_transaction(7, 2, committed=True) is ErrorCode.NONE
     await log.flushed()
     assert log.last_stable_offset == 2
 
@@ -428,7 +428,8 @@ async def test_an_open_transaction_holds_the_last_stable_offset_until_its_marker
     assert (log.high_watermark, log.last_stable_offset) == (3, 1)
     assert values(log, Isolation.READ_COMMITTED) == [b"before"]
     assert values(log) == [b"before", b"open", b"after"]
-    assert world.end_transaction(1, 1, committed=True).base_offset == 3
+    assert world.end_transaction(1, 1, committed=True) is ErrorCode.NONE
+    assert log.log_end_offset == 4
     assert log.last_stable_offset == 1
     await log.flushed()
     assert log.last_stable_offset == 4
@@ -520,7 +521,7 @@ async def test_the_observer_hears_of_every_marker_in_the_step_that_appends_it(wo
 async def test_a_marker_of_an_old_epoch_is_refused(world: LogWorld) -> None:
     log = world.create()
     world.append(b"x", producer_id=1, producer_epoch=5, base_sequence=0)
-    assert world.end_transaction(1, 4, committed=True).error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert world.end_transaction(1, 4, committed=True) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert log.log_end_offset == 1
 
 
@@ -563,7 +564,7 @@ async def test_a_segment_is_rolled_for_a_marker_that_comes_too_late(world: LogWo
     refused = log.append_marker(
         producer_id=1, producer_epoch=4, committed=False, coordinator_epoch=0, transaction_version=1, now_ms=NOW_MS
     )
-    assert refused.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused is ErrorCode.INVALID_PRODUCER_EPOCH
     assert [segment.base_offset for segment in log.segments] == [0, 1]
     await log.flushed()
 
@@ -657,7 +658,8 @@ async def test_a_marker_has_its_offset_and_epoch_and_the_time_of_its_topic(
     log = world.create(dataclasses.replace(PAGE_CACHE, message_timestamp_type=time_type, max_message_bytes=10))
     log.lead(3)
     for offset in range(2):
-        assert world.end_transaction(7, 0, committed=True).base_offset == offset
+        assert world.end_transaction(7, 0, committed=True) is ErrorCode.NONE
+        assert log.log_end_offset == offset + 1
     _, marker = batches(log, Isolation.READ_UNCOMMITTED)
     assert check_crc(marker.buffer)
     assert (marker.header.base_offset, marker.header.partition_leader_epoch) == (1, 3)

@@ -8,11 +8,11 @@ import pytest
 
 from broker.log.producer_state import (
     NO_OFFSET,
-    CompletedTransaction,
     Duplicate,
     ProducerState,
 )
 from broker.log.results import ActiveProducer, AppendOrigin
+from broker.log.transaction_index import TransactionIndexEntry
 from broker.log.verification import VerificationGuard
 from protocol.errors import ErrorCode
 from protocol.record_batch import TRANSACTIONAL_BIT, BatchHeader
@@ -92,8 +92,9 @@ class Partition:
         committed: bool = True,
         coordinator_epoch: int = 0,
         timestamp_ms: int = NOW_MS,
-    ) -> CompletedTransaction | None:
-        completed = self.state.apply_marker(
+        is_replicated: bool = False,
+    ) -> TransactionIndexEntry | None:
+        aborted = self.state.apply_marker(
             producer_id=producer_id,
             producer_epoch=epoch,
             committed=committed,
@@ -101,9 +102,10 @@ class Partition:
             offset=self.log_end_offset,
             timestamp_ms=timestamp_ms,
             now_ms=NOW_MS,
+            is_replicated=is_replicated,
         )
         self.log_end_offset += 1
-        return completed
+        return aborted
 
     def guard(self, *, epoch: int = 3, sequence: int = 0, version_2: bool = False) -> VerificationGuard:
         guard = self.state.begin_verification(PRODUCER_ID, epoch, sequence, transaction_version_2=version_2)
@@ -308,7 +310,7 @@ def test_a_coordinators_batches_carry_no_sequence_and_need_none(partition: Parti
         assert not isinstance(guard, ErrorCode)
         assert partition.check(header, origin=AppendOrigin.COORDINATOR, guard=guard) is ErrorCode.NONE
         partition.write(header)
-    assert partition.mark(epoch=4) == CompletedTransaction(PRODUCER_ID, 0, 3, False, 4)
+    assert partition.mark(epoch=4, committed=False) == TransactionIndexEntry(PRODUCER_ID, 0, 3, 4)
 
 
 # Mixing
@@ -401,22 +403,21 @@ def test_the_producers_epoch_is_looked_at_before_the_coordinators(partition: Par
 def test_a_marker_ends_the_transaction_of_its_producer(partition: Partition, committed: bool) -> None:
     partition.log_end_offset = 15
     partition.write(batch(count=5, transactional=True))
-    assert partition.mark(committed=committed) == CompletedTransaction(
-        PRODUCER_ID, first_offset=15, last_offset=20, is_aborted=not committed, last_stable_offset=21
-    )
+    aborted = TransactionIndexEntry(PRODUCER_ID, first_offset=15, last_offset=20, last_stable_offset=21)
+    assert partition.mark(committed=committed) == (None if committed else aborted)
     assert partition.state.first_open_offset is None
     assert partition.mark(committed=committed) is None, "a repeated marker ends nothing"
 
 
-def test_a_completed_transaction_tells_where_the_earliest_one_still_open_begins(partition: Partition) -> None:
+def test_an_aborted_transaction_tells_where_the_earliest_one_still_open_begins(partition: Partition) -> None:
     partition.write(batch(producer_id=1, transactional=True))
     partition.write(batch(producer_id=2, transactional=True))
     partition.write(batch(producer_id=3, transactional=True))
     last_stable_offsets = []
     for producer_id in (2, 1, 3):
-        completed = partition.mark(producer_id=producer_id)
-        assert completed is not None
-        last_stable_offsets.append(completed.last_stable_offset)
+        aborted = partition.mark(producer_id=producer_id, committed=False)
+        assert aborted is not None
+        last_stable_offsets.append(aborted.last_stable_offset)
     assert last_stable_offsets == [0, 2, 6]
 
 
@@ -443,6 +444,18 @@ def test_a_marker_frees_its_transaction_when_it_is_below_the_high_watermark(part
     partition.mark()
     for high_watermark, last_stable_offset in ((0, 0), (2, 0), (3, 0), (4, 4)):
         assert partition.state.last_stable_offset(high_watermark, 0) == last_stable_offset
+
+
+def test_a_marker_that_is_replicated_at_once_frees_its_transaction_and_those_that_waited(partition: Partition) -> None:
+    partition.write(batch(producer_id=1, transactional=True))  # 0
+    partition.write(batch(producer_id=2, transactional=True))  # 1
+    partition.write(batch(producer_id=3, transactional=True))  # 2
+    partition.mark(producer_id=2)  # 3
+    assert partition.state.last_stable_offset(3, 0) == 0
+    partition.mark(producer_id=1, is_replicated=True)  # 4
+    assert partition.state.last_stable_offset(5, 0) == 2
+    partition.mark(producer_id=3, is_replicated=True)  # 5
+    assert partition.state.last_stable_offset(6, 0) == 6
 
 
 def test_a_long_transaction_that_ends_late_holds_what_ended_before_it(partition: Partition) -> None:
@@ -492,9 +505,9 @@ def test_a_snapshot_restores_everything_but_guards(written: Partition) -> None:
     assert restored.check(batch(sequence=20, count=10)) == Duplicate(20, 29, NOW_MS + 2)
     assert restored.check(batch(sequence=70)) is ErrorCode.NONE
     assert restored.check(batch(producer_id=9, sequence=1, transactional=True)) is ErrorCode.NONE
-    completed = restored.mark(producer_id=9)
-    assert completed is not None
-    assert completed.first_offset == 70
+    aborted = restored.mark(producer_id=9, committed=False)
+    assert aborted is not None
+    assert aborted.first_offset == 70
 
 
 def test_open_transactions_are_restored_in_the_order_of_their_offsets(partition: Partition) -> None:
@@ -528,5 +541,5 @@ def test_recovery_takes_what_the_log_holds_whatever_a_check_would_say(partition:
     partition.write(batch(epoch=3, sequence=10, transactional=True))
     partition.write(batch(epoch=2, sequence=50))
     partition.write(batch(epoch=5, sequence=7, transactional=True))
-    assert partition.mark(epoch=1) == CompletedTransaction(PRODUCER_ID, 0, 3, False, 4)
+    assert partition.mark(epoch=1, committed=False) == TransactionIndexEntry(PRODUCER_ID, 0, 3, 4)
     assert partition.state.get(PRODUCER_ID).producer_epoch == 1  # type: ignore[union-attr]

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.log.producer_snapshot import ProducerSnapshot, decode_snapshot, encode_snapshot
-from broker.log.producer_state import CompletedTransaction, Duplicate, ProducerState
+from broker.log.producer_state import Duplicate, ProducerState
 from broker.log.results import AppendOrigin
+from broker.log.transaction_index import TransactionIndexEntry
 from protocol.errors import ErrorCode
 from protocol.record_batch import TRANSACTIONAL_BIT, BatchHeader
 
@@ -144,7 +145,9 @@ class Model:
         return ErrorCode.NONE
 
 
-def append_to(state: ProducerState, entry: Data | Marker) -> CompletedTransaction | None:
+def append_to(
+    state: ProducerState, entry: Data | Marker, *, is_replicated: bool = False
+) -> TransactionIndexEntry | None:
     if isinstance(entry, Data):
         state.apply_data_batch(
             entry.header(), base_offset=entry.offset, max_timestamp_ms=entry.timestamp_ms, now_ms=entry.timestamp_ms
@@ -158,6 +161,7 @@ def append_to(state: ProducerState, entry: Data | Marker) -> CompletedTransactio
         offset=entry.offset,
         timestamp_ms=entry.offset,
         now_ms=entry.offset,
+        is_replicated=is_replicated,
     )
 
 
@@ -187,10 +191,12 @@ class ProducerStateMachine(RuleBasedStateMachine):
     def begin(self, first_sequence: int) -> None:
         self.first_sequence = first_sequence
 
-    def append(self, entry: Data | Marker) -> CompletedTransaction | None:
+    def append(self, entry: Data | Marker, *, is_replicated: bool = False) -> TransactionIndexEntry | None:
         self.model.log.append(entry)
         self.log_end_offset = (entry.last_offset if isinstance(entry, Data) else entry.offset) + 1
-        return append_to(self.state, entry)
+        if is_replicated:
+            self.high_watermark = self.log_end_offset
+        return append_to(self.state, entry, is_replicated=is_replicated)
 
     @rule(
         producer_id=st.sampled_from(PRODUCER_IDS),
@@ -271,8 +277,17 @@ class ProducerStateMachine(RuleBasedStateMachine):
         coordinator_step=st.sampled_from([0, 0, 0, 1, -1]),
         version=st.sampled_from([0, 2]),
         committed=st.booleans(),
+        is_replicated=st.booleans(),
     )
-    def mark(self, producer_id: int, epoch_step: int, coordinator_step: int, version: int, committed: bool) -> None:
+    def mark(
+        self,
+        producer_id: int,
+        epoch_step: int,
+        coordinator_step: int,
+        version: int,
+        committed: bool,
+        is_replicated: bool,
+    ) -> None:
         epoch = max(self.model.epoch(producer_id), 0) + epoch_step
         coordinator_epoch = max(self.model.coordinator_epoch(producer_id), 0) + coordinator_step
         assume(epoch >= 0)
@@ -293,13 +308,13 @@ class ProducerStateMachine(RuleBasedStateMachine):
         assert outcome is expected
         if outcome is ErrorCode.NONE:
             marker = Marker(self.log_end_offset, producer_id, epoch, coordinator_epoch, committed)
-            completed = self.append(marker)
+            aborted = self.append(marker, is_replicated=is_replicated)
             others = [first for _, first, marker_offset in self.model.transactions() if marker_offset is None]
-            if first_offset is None:
-                assert completed is None
+            if first_offset is None or committed:
+                assert aborted is None
             else:
-                assert completed == CompletedTransaction(
-                    producer_id, first_offset, marker.offset, not committed, min(others, default=marker.offset + 1)
+                assert aborted == TransactionIndexEntry(
+                    producer_id, first_offset, marker.offset, min(others, default=marker.offset + 1)
                 )
 
     @rule(share=st.floats(0, 1))

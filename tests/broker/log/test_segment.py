@@ -19,6 +19,7 @@ from protocol.record_batch import Record, build_batch, iterate_batches
 from tests.support.counted_file import CountedFile
 
 FAR = 2**62
+ROOMY = SegmentLimits(size_bytes=2**31 - 1, index_entries_count=2**20, age_ms=FAR)
 
 
 def batch_of(base_offset: int, *, records: int = 1, value_bytes: int = 100, timestamp_ms: int = 1000) -> bytearray:
@@ -31,7 +32,8 @@ def fill(segment: Segment, batches: int, *, records: int = 1, value_bytes: int =
     for index in range(batches):
         offset = segment.next_offset
         batch = batch_of(offset, records=records, value_bytes=value_bytes, timestamp_ms=1000 + index)
-        segment.append((batch[:16], memoryview(batch)[16:]), offset + records - 1, 1000 + index)
+        pieces = (batch[:16], memoryview(batch)[16:])
+        assert segment.append(pieces, len(batch), offset + records - 1, 1000 + index, ROOMY)
 
 
 def offsets_of(segment: Segment, offset: int, max_bytes: int, bound: int = FAR) -> list[int]:
@@ -151,7 +153,8 @@ def test_the_batch_appended_last_is_read_as_one_that_was_there_when_the_segment_
         for size_bytes in sizes_bytes:
             offset = segment.next_offset + gap  # a log that was compacted elsewhere
             last_offset = offset + records - 1
-            segment.append((batch_of(offset, records=records, value_bytes=size_bytes),), last_offset, 1000)
+            batch = batch_of(offset, records=records, value_bytes=size_bytes)
+            assert segment.append((batch,), len(batch), last_offset, 1000, ROOMY)
         opened = Segment(disk, directory, 100, next_offset=segment.next_offset, index_interval_bytes=512)
         opened.rebuild_indexes()
         bound = segment.next_offset - bound_below_end
@@ -309,9 +312,10 @@ def test_a_segment_is_full_by_size_by_offsets_by_index_and_by_age(segment: Segme
         age_ms=st.integers(0, 60),
     ),
     interval_bytes=st.integers(0, 600),
+    asks_before=st.booleans(),
 )
 def test_what_is_known_of_the_room_that_is_left_is_what_looking_would_find(
-    batches: list[tuple[int, int, int]], limits: SegmentLimits, interval_bytes: int
+    batches: list[tuple[int, int, int]], limits: SegmentLimits, interval_bytes: int, asks_before: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as directory:
         patched.setattr("broker.log.segment.MAX_RELATIVE_OFFSET", 8_000)
@@ -325,10 +329,14 @@ def test_what_is_known_of_the_room_that_is_left_is_what_looking_would_find(
             last_offset = knowing.next_offset + delta
             looking._room_limits = None
             has_room = looking.has_room_for(size_bytes, last_offset, timestamp_ms, limits)
-            assert knowing.has_room_for(size_bytes, last_offset, timestamp_ms, limits) is has_room
-            if has_room:
-                for segment in (knowing, looking):
-                    segment.append((bytes(size_bytes),), last_offset, timestamp_ms)
+            if asks_before:
+                assert knowing.has_room_for(size_bytes, last_offset, timestamp_ms, limits) is has_room
+            for segment in (knowing, looking):
+                end = (segment.size_bytes, segment.next_offset)
+                assert segment.append((bytes(size_bytes),), size_bytes, last_offset, timestamp_ms, limits) is has_room
+                if has_room:
+                    end = (end[0] + size_bytes, last_offset + 1)
+                assert (segment.size_bytes, segment.next_offset) == end
 
 
 def test_an_empty_segment_takes_any_batch(segment: Segment) -> None:

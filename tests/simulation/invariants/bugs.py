@@ -16,7 +16,7 @@ from broker.handlers.produce import _Production
 from broker.log import partition_files, producer_replay, producer_snapshot
 from broker.log.compaction import CleanedTransactions, RetentionRules
 from broker.log.durable_log import DurableLog
-from broker.log.partition_log import AppendResult, PartitionLog
+from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerEntry, ProducerState
 from broker.log.segment import Segment
 from broker.log.transaction_index import TransactionIndex
@@ -181,9 +181,11 @@ def end_is_answered_before_the_disk_has_it() -> AbstractContextManager[Any]:
 def one_partition_gets_the_opposite_marker() -> AbstractContextManager[Any]:
     original = PartitionLog.append_marker
 
-    def append_marker(partition_log: PartitionLog, *, committed: bool, **about: Any) -> AppendResult:
+    def append_marker(
+        partition_log: PartitionLog, producer_id: int, producer_epoch: int, committed: bool, *about: int
+    ) -> ErrorCode:
         is_opposite = partition_log.topic_partition == OUT_1
-        return original(partition_log, committed=committed is not is_opposite, **about)
+        return original(partition_log, producer_id, producer_epoch, committed is not is_opposite, *about)
 
     return patch.object(PartitionLog, "append_marker", append_marker)
 
@@ -191,10 +193,10 @@ def one_partition_gets_the_opposite_marker() -> AbstractContextManager[Any]:
 def one_partition_gets_no_marker() -> AbstractContextManager[Any]:
     original = PartitionLog.append_marker
 
-    def append_marker(partition_log: PartitionLog, **about: Any) -> AppendResult:
+    def append_marker(partition_log: PartitionLog, *about: Any) -> ErrorCode:
         if partition_log.topic_partition == OUT_1:
-            return AppendResult(ErrorCode.NONE)
-        return original(partition_log, **about)
+            return ErrorCode.NONE
+        return original(partition_log, *about)
 
     return patch.object(PartitionLog, "append_marker", append_marker)
 
@@ -250,7 +252,7 @@ def the_end_of_a_transaction_keeps_its_epoch() -> AbstractContextManager[Any]:
 
     return _together(
         patch.object(TransactionMetadata, "_prepared_with_next_epoch", prepared),
-        patch.object(ProducerState, "check_marker", lambda self, **marker: ErrorCode.NONE),
+        patch.object(ProducerState, "check_marker", lambda self, *marker: ErrorCode.NONE),
     )
 
 
