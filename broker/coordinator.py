@@ -257,22 +257,28 @@ class CoordinatorRuntime(Generic[S]):
         """Append the records of a decision, apply them, and go by the deadlines that it leads to."""
         records = decision.records
         if records:
+            partition_log = partition.log
+            offset = partition_log.log_end_offset  # of the first record
             now_ms = self._clock.now_ms()
             producer = decision.producer
             try:
-                result = partition.log.append_records(
+                error_code = partition_log.append_records(
                     records, now_ms=now_ms, producer=producer, guard=decision.guard, is_awaited=is_awaited
                 )
             except StorageError as error:
                 self._take_offline(partition, error)
                 raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
-            if result.error is not ErrorCode.NONE:
+            if error_code is not ErrorCode.NONE:
                 # Nothing was written and nothing applied: the state still matches the log.
-                raise CoordinatorRefusal(_APPEND_ERRORS.get(result.error, result.error))
+                raise CoordinatorRefusal(_APPEND_ERRORS.get(error_code, error_code))
+            shard = partition.shard
             producer_id, producer_epoch = producer or NO_PRODUCER
-            apply = partition.shard.apply
-            for offset, (key, value, meaning) in enumerate(records, result.base_offset):
-                apply(key, value, RecordOrigin(offset, now_ms, producer_id, producer_epoch), meaning)
+            for key, value, meaning in records:
+                if meaning is not None:
+                    shard.apply_decided(meaning, offset, producer_id)
+                else:
+                    shard.apply(key, value, RecordOrigin(offset, now_ms, producer_id, producer_epoch))
+                offset += 1
             if self._applied is not None:
                 self._applied(partition)
         self._schedule(partition)

@@ -34,6 +34,8 @@ from broker.transaction.state_machine import (
     ANSWERED_CONCURRENT_BEFORE_FENCING,
     EMPTY,
     ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
     Event,
     Outcome,
     TransactionState,
@@ -340,19 +342,27 @@ class TransactionShard:
 
     # Records
 
-    def apply(
-        self, key: bytes, value: bytes | None, origin: RecordOrigin, meaning: TransactionMetadata | None = None
-    ) -> None:
-        metadata = self._read_record(key, value, origin) if meaning is None else meaning
-        if metadata is None:
-            return
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+        metadata = self._read_record(key, value, origin)
+        if metadata is not None:
+            self.apply_decided(metadata, origin.offset, origin.producer_id)
+
+    def apply_decided(self, metadata: TransactionMetadata, _offset: int, _producer_id: int) -> None:
         transactional_id = metadata.transactional_id
+        state = metadata.state
         self.transactions[transactional_id] = metadata
-        if metadata.state.is_prepared:
+        if state is PREPARE_COMMIT or state is PREPARE_ABORT:
             self.unsent[transactional_id] = None
         elif self.unsent:
             self.unsent.pop(transactional_id, None)
-        self._note_deadlines(metadata)
+        if state is ONGOING and not metadata.is_two_phase_commit:
+            self._time_outs.set(transactional_id, metadata.start_ms + metadata.timeout_ms + 1)
+        else:
+            self._time_outs.clear(transactional_id)
+            if state.may_expire:
+                interval_ms = self._limits.expiry_interval_ms
+                expires_ms = metadata.last_update_ms + self._limits.transactional_id_expiration_ms
+                self._expiries.set(transactional_id, -(-expires_ms // interval_ms) * interval_ms)
 
     def _read_record(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> TransactionMetadata | None:
         """The state that a record holds; None when there is none to take in: a tombstone is carried out here."""
@@ -386,17 +396,6 @@ class TransactionShard:
         self.unsent.pop(transactional_id, None)
         self._time_outs.clear(transactional_id)
         self._expiries.clear(transactional_id)
-
-    def _note_deadlines(self, metadata: TransactionMetadata) -> None:
-        transactional_id = metadata.transactional_id
-        if metadata.state is ONGOING and not metadata.is_two_phase_commit:
-            self._time_outs.set(transactional_id, metadata.start_ms + metadata.timeout_ms + 1)
-        else:
-            self._time_outs.clear(transactional_id)
-        if metadata.state.may_expire:
-            interval_ms = self._limits.expiry_interval_ms
-            expires_ms = metadata.last_update_ms + self._limits.transactional_id_expiration_ms
-            self._expiries.set(transactional_id, -(-expires_ms // interval_ms) * interval_ms)
 
 
 def _may_expect(metadata: TransactionMetadata, expected: Producer) -> bool:
