@@ -97,10 +97,6 @@ class TransactionMetadata(NamedTuple):
     def is_epoch_exhausted(self) -> bool:
         return self.producer_epoch >= EXHAUSTED_EPOCH
 
-    @property
-    def is_two_phase_commit(self) -> bool:
-        return self.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
-
     # Transitions: each returns the metadata that the next record holds
 
     def initialized(
