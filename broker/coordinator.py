@@ -93,6 +93,12 @@ class CoordinatorPartition(Generic[S]):
     def is_loading(self) -> bool:
         return self.state is PartitionState.LOADING
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether all that the shard was computed from is durable."""
+        partition_log = self.log
+        return partition_log.high_watermark >= partition_log.log_end_offset
+
 
 class CoordinatorRefusal(Exception):  # noqa: N818  # an expected answer of a coordinator, not an error
     """A request met a partition that is loading, offline or not owned; carries the error code to answer with."""
@@ -139,11 +145,11 @@ class CoordinatorRuntime(Generic[S]):
     def partition(self, index: int) -> CoordinatorPartition[S]:
         """The active partition. Raises CoordinatorRefusal: NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
         partition = self._partitions.get(index)
-        if partition is None or partition.state is PartitionState.OFFLINE:
-            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
-        if partition.is_loading:
+        if partition is not None and partition.state is _ACTIVE:
+            return partition
+        if partition is not None and partition.is_loading:
             raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return partition
+        raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
 
     async def execute(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
         """Decide on a partition's shard, append and apply the records, and return the reply once it is durable.
@@ -237,11 +243,20 @@ class CoordinatorRuntime(Generic[S]):
         The reply must not leave the process. Raises CoordinatorRefusal.
         """
         partition = self.partition(index)
-        decision = decide(partition.shard)
-        if isinstance(decision.reply, Parked) or decision.answers:
+        return self.submit_decision(partition, decide(partition.shard))
+
+    def submit_decision(self, partition: CoordinatorPartition[S], decision: Decision[Reply]) -> Reply:
+        """As `submit`, what was decided on the shard of a partition in this very step.
+
+        Raises CoordinatorRefusal, also for a partition that was given up.
+        """
+        if partition.state is not _ACTIVE:
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
+        reply = decision.reply
+        if isinstance(reply, Parked) or decision.answers:
             raise TypeError("replies to waiting requests leave only when they are durable")
         self._carry_out(partition, decision, is_awaited=False)
-        return decision.reply
+        return reply
 
     def durable(self, index: int) -> eager.Begun[None]:
         """Wait until all that was appended to a partition so far is durable. Raises CoordinatorRefusal."""
@@ -409,11 +424,9 @@ class CoordinatorRuntime(Generic[S]):
     # Time
 
     def _schedule(self, partition: CoordinatorPartition[S], *, minimum_delay_s: float = 0.0) -> None:
-        if partition.is_due:
-            return
         deadline_ms = partition.shard.next_deadline_ms()
         armed_ms = partition.timer_deadline_ms
-        if deadline_ms is None or (armed_ms is not None and armed_ms <= deadline_ms):
+        if deadline_ms is None or (armed_ms is not None and armed_ms <= deadline_ms) or partition.is_due:
             return  # a timer that comes too early finds nothing due, and is set anew: cheaper than to move it each time
         _disarm(partition)
         if partition.state is PartitionState.ACTIVE:

@@ -47,6 +47,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qii")
 _UNCHECKED_HEADER = struct.Struct(">qiibI")  # up to the checksum
 _CHECKED_HEADER = struct.Struct(">hiqqqhii")  # what follows it, and is covered by it
+_SEQUENCE_AND_COUNT = struct.Struct(">ii")  # its end
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _END_TRANSACTION_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _CONTROL_RECORD_VERSION = 0
@@ -306,13 +307,10 @@ def build_plain_batch(
             layout, batch_length, before_key, before_value = _single_record(len(key), len(value))
             covered = layout.pack(
                 attributes,
-                0,
                 timestamp_ms,
                 timestamp_ms,
                 producer_id,
                 producer_epoch,
-                NO_SEQUENCE,
-                1,
                 before_key,
                 key,
                 before_value,
@@ -340,11 +338,13 @@ def build_plain_batch(
 @lru_cache(maxsize=4_096)  # coordinators write records of few lengths
 def _single_record(key_length: int, value_length: int) -> tuple[struct.Struct, int, bytes, bytes]:
     """Of a batch of one plain record: the layout of what its checksum covers, the batch length, and what lies around
-    the key."""
-    before_key, before_value = around_key(key_length, value_length, 0)
-    layout = struct.Struct(
-        f"{_CHECKED_HEADER.format}{len(before_key)}s{key_length}s{len(before_value)}s{value_length}sx"
-    )
+    the key: before it the end of the header, too.
+
+    What the layout leaves out is 0: the last offset's distance, and behind the value the count of headers.
+    """
+    start, before_value = around_key(key_length, value_length, 0)
+    before_key = _SEQUENCE_AND_COUNT.pack(NO_SEQUENCE, 1) + start
+    layout = struct.Struct(f">h4xqqqh{len(before_key)}s{key_length}s{len(before_value)}s{value_length}sx")
     return layout, _UNCHECKED_HEADER.size + layout.size - LENGTH_OVERHEAD_BYTES, before_key, before_value
 
 

@@ -12,7 +12,7 @@ import structlog
 
 from broker import eager
 from broker.clock import Clock
-from broker.coordinator import CoordinatorPartition, CoordinatorRefusal, CoordinatorRuntime, Decision
+from broker.coordinator import CoordinatorPartition, CoordinatorRefusal, CoordinatorRuntime, PartitionState
 from broker.topic_partition import TopicPartition
 from broker.transaction.coordinator import TransactionShard
 from broker.transaction.markers import MarkerChannel, TransactionMarker
@@ -158,7 +158,7 @@ class Completion:
         counts as durable. Raises CoordinatorRefusal.
         """
         partition = self._partition
-        if self._means.runtime.durable_shard(partition.index) is not partition.shard:
+        if partition.state is not PartitionState.ACTIVE or not partition.is_durable:
             return self._complete_when_durable()
         shares = self._shares()
         if len(shares) != 1:
@@ -195,10 +195,9 @@ class Completion:
         """Nobody waits for this record itself: a reply that depends on it waits for the log, and without it the markers
         are sent again. Raises CoordinatorRefusal.
         """
-        self._means.runtime.submit(self._partition.index, self._decide_completion)
-
-    def _decide_completion(self, shard: TransactionShard) -> Decision[None]:
-        return shard.decide_completion(self.transaction.transactional_id, now_ms=self._means.clock.now_ms())
+        means, partition = self._means, self._partition
+        decision = partition.shard.decide_completion(self.transaction.transactional_id, now_ms=means.clock.now_ms())
+        means.runtime.submit_decision(partition, decision)
 
     async def _deliver_all(self, shares: Sequence[Collection[TopicPartition]]) -> None:
         """Side by side: a node that does not answer must not keep the transaction open in the partitions of others."""
