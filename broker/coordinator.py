@@ -248,9 +248,9 @@ class CoordinatorRuntime(Generic[S]):
     def submit_decision(self, partition: CoordinatorPartition[S], decision: Decision[Reply]) -> Reply:
         """As `submit`, what was decided on the shard of a partition in this very step.
 
-        Raises CoordinatorRefusal, also for a partition that was given up.
+        Raises CoordinatorRefusal, also for a partition that was given up, or has been loaded anew.
         """
-        if partition.state is not _ACTIVE:
+        if partition.state is not _ACTIVE or self._partitions.get(partition.index) is not partition:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
         reply = decision.reply
         if isinstance(reply, Parked) or decision.answers:

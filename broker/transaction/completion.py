@@ -166,7 +166,6 @@ class Completion:
         begun = self._send(shares[0])
         if not isinstance(begun, eager.Finished) or not _is_all_done(shares[0], begun.result):
             return self._complete_in(shares, begun)
-        # Nothing was waited for: the partition is still this coordinator's.
         self._append_completion()
         return None
 

@@ -152,6 +152,20 @@ async def test_a_record_with_a_meaning_is_taken_in_by_it_with_its_offset_and_its
     assert (loaded.words, loaded.decided) == (["a", "b", "c", "b"], [])  # the log knows no meanings
 
 
+async def test_what_was_decided_on_a_partition_given_up_or_loaded_anew_is_not_appended(harness: Harness) -> None:
+    await harness.load()
+    partition = harness.runtime.partition(0)
+    assert harness.runtime.submit_decision(partition, say("a")) == "said"
+    await harness.load()
+    with pytest.raises(CoordinatorRefusal):
+        harness.runtime.submit_decision(partition, say("b"))
+    harness.runtime.resign(0)
+    with pytest.raises(CoordinatorRefusal):
+        harness.runtime.submit_decision(partition, say("b"))
+    assert partition.shard.words == ["a"]
+    assert harness.log.log_end_offset == 1
+
+
 async def test_loading_replays_what_was_applied(harness: Harness) -> None:
     shard = await harness.load()
     await harness.runtime.execute(0, lambda _: say("a", "b"))
