@@ -93,6 +93,12 @@ class CoordinatorPartition(Generic[S]):
     def is_loading(self) -> bool:
         return self.state is PartitionState.LOADING
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether all that the shard was computed from is durable."""
+        partition_log = self.log
+        return partition_log.high_watermark >= partition_log.log_end_offset
+
 
 class CoordinatorRefusal(Exception):  # noqa: N818  # an expected answer of a coordinator, not an error
     """A request met a partition that is loading, offline or not owned; carries the error code to answer with."""
@@ -139,11 +145,11 @@ class CoordinatorRuntime(Generic[S]):
     def partition(self, index: int) -> CoordinatorPartition[S]:
         """The active partition. Raises CoordinatorRefusal: NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
         partition = self._partitions.get(index)
-        if partition is None or partition.state is PartitionState.OFFLINE:
-            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
-        if partition.is_loading:
+        if partition is not None and partition.state is _ACTIVE:
+            return partition
+        if partition is not None and partition.is_loading:
             raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return partition
+        raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
 
     async def execute(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
         """Decide on a partition's shard, append and apply the records, and return the reply once it is durable.
@@ -237,11 +243,20 @@ class CoordinatorRuntime(Generic[S]):
         The reply must not leave the process. Raises CoordinatorRefusal.
         """
         partition = self.partition(index)
-        decision = decide(partition.shard)
-        if isinstance(decision.reply, Parked) or decision.answers:
+        return self.submit_decision(partition, decide(partition.shard))
+
+    def submit_decision(self, partition: CoordinatorPartition[S], decision: Decision[Reply]) -> Reply:
+        """As `submit`, what was decided on the shard of a partition in this very step.
+
+        Raises CoordinatorRefusal, also for a partition that was given up, or has been loaded anew.
+        """
+        if partition.state is not _ACTIVE or self._partitions.get(partition.index) is not partition:
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
+        reply = decision.reply
+        if isinstance(reply, Parked) or decision.answers:
             raise TypeError("replies to waiting requests leave only when they are durable")
         self._carry_out(partition, decision, is_awaited=False)
-        return decision.reply
+        return reply
 
     def durable(self, index: int) -> eager.Begun[None]:
         """Wait until all that was appended to a partition so far is durable. Raises CoordinatorRefusal."""
@@ -257,22 +272,28 @@ class CoordinatorRuntime(Generic[S]):
         """Append the records of a decision, apply them, and go by the deadlines that it leads to."""
         records = decision.records
         if records:
+            partition_log = partition.log
+            offset = partition_log.log_end_offset  # of the first record
             now_ms = self._clock.now_ms()
             producer = decision.producer
             try:
-                result = partition.log.append_records(
+                error_code = partition_log.append_records(
                     records, now_ms=now_ms, producer=producer, guard=decision.guard, is_awaited=is_awaited
                 )
             except StorageError as error:
                 self._take_offline(partition, error)
                 raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
-            if result.error is not ErrorCode.NONE:
+            if error_code is not ErrorCode.NONE:
                 # Nothing was written and nothing applied: the state still matches the log.
-                raise CoordinatorRefusal(_APPEND_ERRORS.get(result.error, result.error))
+                raise CoordinatorRefusal(_APPEND_ERRORS.get(error_code, error_code))
+            shard = partition.shard
             producer_id, producer_epoch = producer or NO_PRODUCER
-            apply = partition.shard.apply
-            for offset, (key, value, meaning) in enumerate(records, result.base_offset):
-                apply(key, value, RecordOrigin(offset, now_ms, producer_id, producer_epoch), meaning)
+            for key, value, meaning in records:
+                if meaning is not None:
+                    shard.apply_decided(meaning, offset, producer_id)
+                else:
+                    shard.apply(key, value, RecordOrigin(offset, now_ms, producer_id, producer_epoch))
+                offset += 1
             if self._applied is not None:
                 self._applied(partition)
         self._schedule(partition)
@@ -403,11 +424,9 @@ class CoordinatorRuntime(Generic[S]):
     # Time
 
     def _schedule(self, partition: CoordinatorPartition[S], *, minimum_delay_s: float = 0.0) -> None:
-        if partition.is_due:
-            return
         deadline_ms = partition.shard.next_deadline_ms()
         armed_ms = partition.timer_deadline_ms
-        if deadline_ms is None or (armed_ms is not None and armed_ms <= deadline_ms):
+        if deadline_ms is None or (armed_ms is not None and armed_ms <= deadline_ms) or partition.is_due:
             return  # a timer that comes too early finds nothing due, and is set anew: cheaper than to move it each time
         _disarm(partition)
         if partition.state is PartitionState.ACTIVE:

@@ -40,7 +40,8 @@ class CoordinatorRecord(NamedTuple):
     """One record of an internal topic: serialized key, and value or None for a tombstone.
 
     meaning: what the shard would decode from key and value, where the decision has it at hand and its kind of record is
-             frequent; else None. It does not reach the log: whoever loads the record reads its bytes.
+             frequent: `Shard.apply_decided` takes it in. Else None. It does not reach the log: whoever loads the record
+             reads its bytes.
     """
 
     key: bytes
@@ -87,10 +88,14 @@ class RecordOrigin(NamedTuple):
 class Shard(Protocol):
     """The pure state of one partition of a coordinator."""
 
-    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin, meaning: Any = None) -> None:
-        """Take in one record, with its `CoordinatorRecord.meaning` if it was decided here and has one.
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+        """Take in one record. Unknown key or value versions are left out, with a warning, as Kafka does."""
+        ...
 
-        Unknown key or value versions are left out, with a warning, as Kafka does.
+    def apply_decided(self, meaning: Any, offset: int, producer_id: int) -> None:
+        """Take in a record that was decided here by its `CoordinatorRecord.meaning`, as `apply` does by its bytes.
+
+        Only for shards whose records have one. `offset` and `producer_id` are those of its `RecordOrigin`.
         """
         ...
 

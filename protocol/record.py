@@ -62,15 +62,18 @@ def write_record(
 
 def plain_record(key: bytes | None, value: bytes | None, offset_delta: int) -> bytes:
     """What `write_record` makes of a record of its batch's time, without headers."""
-    before_key, before_value = _around_key(
+    before_key, before_value = around_key(
         _NULL_LENGTH if key is None else len(key), _NULL_LENGTH if value is None else len(value), offset_delta
     )
     return b"".join((before_key, key or b"", before_value, value or b"", _NO_HEADERS))
 
 
 @lru_cache(maxsize=4_096)  # coordinators write records of few lengths
-def _around_key(key_length: int, value_length: int, offset_delta: int) -> tuple[bytes, bytes]:
-    """What is before a plain record's key, and what is between its key and its value."""
+def around_key(key_length: int, value_length: int, offset_delta: int) -> tuple[bytes, bytes]:
+    """What is before a plain record's key, and what is between its key and its value. Behind that is one byte of 0.
+
+    A length is -1 where there is no key or no value.
+    """
     start = _NO_ATTRIBUTES + VARINTS[0] + VARINTS[offset_delta] + VARINTS[key_length]
     before_value = bytes(VARINTS[value_length])
     length = len(start) + max(key_length, 0) + len(before_value) + max(value_length, 0) + len(_NO_HEADERS)

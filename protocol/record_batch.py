@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, Codec, compress, decompress
 from protocol.primitives import Buffer, DecodeError
-from protocol.record import PlainRecord, plain_record, read_record, write_record
+from protocol.record import PlainRecord, around_key, plain_record, read_record, write_record
 from protocol.record import Record as Record
 from protocol.sequence import MAXIMUM_SEQUENCE
 
@@ -47,6 +47,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qii")
 _UNCHECKED_HEADER = struct.Struct(">qiibI")  # up to the checksum
 _CHECKED_HEADER = struct.Struct(">hiqqqhii")  # what follows it, and is covered by it
+_SEQUENCE_AND_COUNT = struct.Struct(">ii")  # its end
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _END_TRANSACTION_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _CONTROL_RECORD_VERSION = 0
@@ -301,9 +302,26 @@ def build_plain_batch(
     producer_id, producer_epoch = producer or NO_PRODUCER
     count = len(records)
     if count == 1:
-        section = plain_record(records[0].key, records[0].value, 0)
-    else:
-        section = b"".join([plain_record(one.key, one.value, offset_delta) for offset_delta, one in enumerate(records)])
+        key, value = records[0].key, records[0].value
+        if key is not None and value is not None:  # nearly all of them
+            layout, batch_length, before_key, before_value = _single_record(len(key), len(value))
+            covered = layout.pack(
+                attributes,
+                timestamp_ms,
+                timestamp_ms,
+                producer_id,
+                producer_epoch,
+                before_key,
+                key,
+                before_value,
+                value,
+            )
+            checksum = crc32c(covered)
+            return (
+                _UNCHECKED_HEADER.pack(base_offset, batch_length, partition_leader_epoch, CURRENT_MAGIC, checksum)
+                + covered
+            )
+    section = b"".join([plain_record(one.key, one.value, offset_delta) for offset_delta, one in enumerate(records)])
     checked = _CHECKED_HEADER.pack(
         attributes, count - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE, count
     )
@@ -315,6 +333,19 @@ def build_plain_batch(
         crc32c(section, crc32c(checked)),
     )
     return b"".join((unchecked, checked, section))
+
+
+@lru_cache(maxsize=4_096)  # coordinators write records of few lengths
+def _single_record(key_length: int, value_length: int) -> tuple[struct.Struct, int, bytes, bytes]:
+    """Of a batch of one plain record: the layout of what its checksum covers, the batch length, and what lies around
+    the key: before it the end of the header, too.
+
+    What the layout leaves out is 0: the last offset's distance, and behind the value the count of headers.
+    """
+    start, before_value = around_key(key_length, value_length, 0)
+    before_key = _SEQUENCE_AND_COUNT.pack(NO_SEQUENCE, 1) + start
+    layout = struct.Struct(f">h4xqqqh{len(before_key)}s{key_length}s{len(before_value)}s{value_length}sx")
+    return layout, _UNCHECKED_HEADER.size + layout.size - LENGTH_OVERHEAD_BYTES, before_key, before_value
 
 
 def _seal(batch: bytearray, base_offset: int, partition_leader_epoch: int, *checked: int) -> None:

@@ -436,13 +436,10 @@ class GroupCoordinatorShard:
 
     # The log
 
-    def apply(
-        self, key: bytes, value: bytes | None, origin: RecordOrigin, meaning: OffsetCommitted | None = None
-    ) -> None:
-        if meaning is not None:
-            offset = meaning.at(origin.offset)
-            self._offsets.commit(meaning.group_id, meaning.topic_partition, offset, origin.producer_id)
-            return
+    def apply_decided(self, meaning: OffsetCommitted, offset: int, producer_id: int) -> None:
+        self._offsets.commit(meaning.group_id, meaning.topic_partition, meaning.at(offset), producer_id)
+
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
         try:
             offset_key = decode_key(key)
             if offset_key is not None:

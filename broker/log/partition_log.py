@@ -189,13 +189,15 @@ class PartitionLog(SweptLog):
         producer: tuple[int, int] | None = None,
         guard: VerificationGuard | None = None,
         is_awaited: bool = True,
-    ) -> AppendResult:
+    ) -> ErrorCode:
         """Append records of a coordinator of this broker, at least one, as one batch of this time.
+
+        The first of them has the offset that was the end of the log.
 
         producer:   (id, epoch) of the transaction that they belong to. They carry no sequence.
         guard:      from `begin_verification`, where the transaction had to be verified.
         is_awaited: false where nobody will ask for `flushed` soon: they may become durable a little later then.
-        Returns the offsets given. Durable only after `flushed`.
+        Durable only after `flushed`.
         Refuses, as a value: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. Raises
         StorageError.
         """
@@ -211,7 +213,7 @@ class PartitionLog(SweptLog):
         )
         size_bytes = len(batch)
         if size_bytes > rules.largest_batch_bytes:
-            return too_large(size_bytes, rules)
+            return too_large(size_bytes, rules).error
         header = None
         if producer is not None:
             header = read_header(batch)
@@ -222,19 +224,12 @@ class PartitionLog(SweptLog):
                 verification_is_enabled=rules.verifies_transactions and guard is not None,
             )
             if verdict is not ErrorCode.NONE:
-                return self._not_appended(header, verdict)
-        last_offset = base_offset + len(records) - 1
-        self._write((batch,), size_bytes, last_offset, now_ms, rules, now_ms)
+                return self._not_appended(header, verdict).error
+        self._write((batch,), size_bytes, base_offset + len(records) - 1, now_ms, rules, now_ms)
         if header is not None:
             self._producers.apply_data_batch(header, base_offset=base_offset, max_timestamp_ms=now_ms, now_ms=now_ms)
         self._appended(rules, is_awaited=is_awaited)
-        return AppendResult(
-            ErrorCode.NONE,
-            base_offset,
-            last_offset,
-            now_ms if rules.uses_log_append_time else -1,
-            self.log_start_offset,
-        )
+        return ErrorCode.NONE
 
     def append_marker(
         self,

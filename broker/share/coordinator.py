@@ -11,7 +11,7 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -254,7 +254,7 @@ class ShareCoordinatorShard:
 
     # The log
 
-    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin, _meaning: None = None) -> None:
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
         try:
             state_key = decode_share_state_key(key)
             if state_key is None:
@@ -275,6 +275,9 @@ class ShareCoordinatorShard:
             self._states[partition] = _updated(self._states.get(partition), decoded, origin)
         else:
             log.warning("share_record_left_out", offset=origin.offset, reason="a value of an unknown version")
+
+    def apply_decided(self, meaning: Any, offset: int, producer_id: int) -> None:
+        """No record is decided with its meaning."""
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
         """No transaction writes here."""

@@ -5,13 +5,14 @@ partition has its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import structlog
 
 from broker import eager
 from broker.clock import Clock
-from broker.coordinator import CoordinatorPartition, CoordinatorRefusal, CoordinatorRuntime
+from broker.coordinator import CoordinatorPartition, CoordinatorRefusal, CoordinatorRuntime, PartitionState
 from broker.topic_partition import TopicPartition
 from broker.transaction.coordinator import TransactionShard
 from broker.transaction.markers import MarkerChannel, TransactionMarker
@@ -44,46 +45,50 @@ _PASSING = frozenset(
 )
 
 
+class CompletionMeans(NamedTuple):
+    """What all completions of a coordinator work with.
+
+    channel: the way to the partitions.
+    turns:   how many transactions that had to wait for the disk are completed in one turn of the event loop.
+    ended:   called once a completion is over, in the same step; also when it was given up.
+    """
+
+    runtime: CoordinatorRuntime[TransactionShard]
+    channel: MarkerChannel
+    turns: Turnstile
+    clock: Clock
+    ended: Callable[[Completion], None]
+
+
 class Completion:
     """Sends the markers of one prepared transaction, then appends the record that completes it.
 
     transaction: as prepared; all its partitions get a marker, also those that had one before a restart: a repeated
                  marker is harmless.
-    channel:     the way to the partitions.
-    turns:       how many transactions that had to wait for the disk are completed in one turn of the event loop.
-    ended:       called once it is over, in the same step; also when it was given up.
+    refusal:     why it was given up.
     A partition that is out of reach is tried for ever; only a partition that was deleted is left out.
     Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
     """
 
+    refusal: ErrorCode | None = None
+    _is_given_up = False
+    _task: asyncio.Task[None] | None = None  # where something has to be waited for
+    _over: asyncio.Future[None] | None = None  # where somebody waits for the end
+
     def __init__(
         self,
-        runtime: CoordinatorRuntime[TransactionShard],
+        means: CompletionMeans,
         partition: CoordinatorPartition[TransactionShard],
         transaction: TransactionMetadata,
-        *,
-        channel: MarkerChannel,
-        turns: Turnstile,
-        clock: Clock,
-        ended: Callable[[Completion], None],
     ) -> None:
         self.transaction = transaction
-        self._runtime = runtime
+        self._means = means
         self._partition = partition
-        self._channel = channel
-        self._turns = turns
-        self._clock = clock
-        self._ended = ended
-        self.refusal: ErrorCode | None = None  # why it was given up
-        self._loop = asyncio.get_running_loop()
-        self._is_given_up = False
-        self._task: asyncio.Task[None] | None = None  # where something has to be waited for
-        self._over: asyncio.Future[None] | None = None  # where somebody waits for the end
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait until it is over; False if that takes longer than `timeout_s`."""
         if self._over is None:
-            self._over = self._loop.create_future()
+            self._over = asyncio.get_running_loop().create_future()
         done, _ = await asyncio.wait((self._over,), timeout=timeout_s)
         return bool(done)
 
@@ -109,50 +114,89 @@ class Completion:
         """Complete the transaction, in this step where nothing has to be waited for. To be called once."""
         if self._is_given_up:
             return
-        started = eager.start(self._run(), self._loop)
+        rest = None
+        try:
+            rest = self._complete()
+        except Exception as error:  # noqa: BLE001  # is noted
+            self._note(error)
+        if rest is None:
+            self._end()
+            return
+        started = eager.start(self._run(rest), asyncio.get_running_loop())
         if not isinstance(started, eager.Finished):
             self._task = started
 
-    async def _run(self) -> None:
+    async def _run(self, rest: Coroutine[Any, Any, None]) -> None:
         try:
-            await self._complete()
-        except CoordinatorRefusal as refusal:
+            await rest
+        except Exception as error:  # noqa: BLE001  # is noted
+            self._note(error)
+        finally:
+            self._end()
+
+    def _note(self, error: Exception) -> None:
+        """Say why it ends before its time."""
+        transactional_id = self.transaction.transactional_id
+        if isinstance(error, CoordinatorRefusal):
             # The partition was given up or its disk failed: whoever loads it next finds the prepared transaction in the
             # log.
-            log.warning(
-                "transaction_completion_given_up",
-                transactional_id=self.transaction.transactional_id,
-                error=refusal.error.name,
-            )
-            self.refusal = refusal.error
-        except Exception:
-            log.exception("transaction_completion_failed", transactional_id=self.transaction.transactional_id)
-        finally:
-            self._tell_that_it_is_over()
-            self._ended(self)
+            log.warning("transaction_completion_given_up", transactional_id=transactional_id, error=error.error.name)
+            self.refusal = error.error
+        else:
+            log.error("transaction_completion_failed", transactional_id=transactional_id, exc_info=error)
+
+    def _end(self) -> None:
+        self._tell_that_it_is_over()
+        self._means.ended(self)
 
     def _tell_that_it_is_over(self) -> None:
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 
-    async def _complete(self) -> None:
-        transaction = self.transaction
-        durable = self._runtime.durable(self._partition.index)
-        if not isinstance(durable, eager.Finished):
-            await durable  # the commit point: no marker leaves before it
-            await self._turns.enter()  # many may have waited for the same
-        # In one order everywhere, so that what happens does not depend on how sets are hashed.
-        shares = self._channel.destinations(sorted(transaction.partitions))
+    def _complete(self) -> Coroutine[Any, Any, None] | None:
+        """Do all that can be done in this step; returns what is left, which is mostly nothing where the page cache
+        counts as durable. Raises CoordinatorRefusal.
+        """
+        partition = self._partition
+        if partition.state is not PartitionState.ACTIVE or not partition.is_durable:
+            return self._complete_when_durable()
+        shares = self._shares()
+        if len(shares) != 1:
+            return self._complete_in(shares)
+        begun = self._send(shares[0])
+        if not isinstance(begun, eager.Finished) or not _is_all_done(shares[0], begun.result):
+            return self._complete_in(shares, begun)
+        self._append_completion()
+        return None
+
+    async def _complete_when_durable(self) -> None:
+        await self._means.runtime.durable(self._partition.index)  # the commit point: no marker leaves before it
+        await self._means.turns.enter()  # many may have waited for the same
+        await self._complete_in(self._shares())
+
+    async def _complete_in(
+        self,
+        shares: Sequence[Collection[TopicPartition]],
+        begun: eager.Begun[dict[TopicPartition, ErrorCode]] | None = None,
+    ) -> None:
+        """begun: of a single share, where it was sent already."""
         if len(shares) == 1:
-            await self._deliver(shares[0])
+            await self._deliver(shares[0], begun)
         else:
             await self._deliver_all(shares)
-        # Nobody waits for this record itself: a reply that depends on it waits for the log, and without it the markers
-        # are sent again.
-        self._runtime.submit(
-            self._partition.index,
-            lambda shard: shard.decide_completion(transaction.transactional_id, now_ms=self._clock.now_ms()),
-        )
+        self._append_completion()
+
+    def _shares(self) -> Sequence[Collection[TopicPartition]]:
+        # In one order everywhere, so that what happens does not depend on how sets are hashed.
+        return self._means.channel.destinations(sorted(self.transaction.partitions))
+
+    def _append_completion(self) -> None:
+        """Nobody waits for this record itself: a reply that depends on it waits for the log, and without it the markers
+        are sent again. Raises CoordinatorRefusal.
+        """
+        means, partition = self._means, self._partition
+        decision = partition.shard.decide_completion(self.transaction.transactional_id, now_ms=means.clock.now_ms())
+        means.runtime.submit_decision(partition, decision)
 
     async def _deliver_all(self, shares: Sequence[Collection[TopicPartition]]) -> None:
         """Side by side: a node that does not answer must not keep the transaction open in the partitions of others."""
@@ -163,12 +207,18 @@ class Completion:
             for delivery in deliveries:
                 delivery.cancel()
 
-    async def _deliver(self, remaining: Collection[TopicPartition]) -> None:
-        """Send the markers of some of the partitions until each has its own. Raises CoordinatorRefusal."""
+    async def _deliver(
+        self,
+        remaining: Collection[TopicPartition],
+        begun: eager.Begun[dict[TopicPartition, ErrorCode]] | None = None,
+    ) -> None:
+        """Send the markers of some of the partitions until each has its own. Raises CoordinatorRefusal.
+
+        begun: where they were sent for the first time already.
+        """
         pause_s = FIRST_RETRY_PAUSE_S
         while True:
-            begun = self._channel.send(self._marker(remaining))
-            outcome = begun.result if isinstance(begun, eager.Finished) else await begun
+            outcome = await (self._send(remaining) if begun is None else begun)
             remaining = self._undelivered(remaining, outcome)
             self._insist_on_ownership()
             if not remaining:
@@ -176,28 +226,31 @@ class Completion:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_RETRY_PAUSE_S)
             self._insist_on_ownership()
+            begun = None
 
     def _insist_on_ownership(self) -> None:
         """A partition that was given up while this waited, or loaded anew, is no longer for this to change."""
-        if self._runtime.partition(self._partition.index) is not self._partition:
+        if self._means.runtime.partition(self._partition.index) is not self._partition:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
 
-    def _marker(self, partitions: Collection[TopicPartition]) -> TransactionMarker:
+    def _send(self, partitions: Collection[TopicPartition]) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
         transaction = self.transaction
-        return TransactionMarker(
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.producer_epoch,
-            committed=transaction.state is PREPARE_COMMIT,
-            coordinator_epoch=self._partition.coordinator_epoch,
-            transaction_version=transaction.client_transaction_version,
-            partitions=partitions,
+        return self._means.channel.send(
+            TransactionMarker(
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+                committed=transaction.state is PREPARE_COMMIT,
+                coordinator_epoch=self._partition.coordinator_epoch,
+                transaction_version=transaction.client_transaction_version,
+                partitions=partitions,
+            )
         )
 
     def _undelivered(
         self, partitions: Collection[TopicPartition], outcome: Mapping[TopicPartition, ErrorCode]
     ) -> frozenset[TopicPartition]:
         """The partitions to try again. Raises CoordinatorRefusal when this coordinator has been deposed."""
-        if len(outcome) == len(partitions) and _DONE.issuperset(outcome.values()):
+        if _is_all_done(partitions, outcome):
             return frozenset()
         return frozenset(
             topic_partition
@@ -210,7 +263,7 @@ class Completion:
             return True
         if error in DEPOSED:
             raise CoordinatorRefusal(error)
-        if self._channel.is_deleted(topic_partition):
+        if self._means.channel.is_deleted(topic_partition):
             return True
         note = log.warning if error in _PASSING else log.error
         note(
@@ -223,3 +276,7 @@ class Completion:
             error=error.name,
         )
         return False
+
+
+def _is_all_done(partitions: Collection[TopicPartition], outcome: Mapping[TopicPartition, ErrorCode]) -> bool:
+    return len(outcome) == len(partitions) and _DONE.issuperset(outcome.values())

@@ -9,7 +9,7 @@ Source: Kafka's TransactionCoordinator and TransactionStateManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from broker.transaction.metadata import (
     EXHAUSTED_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    TWO_PHASE_COMMIT_TIMEOUT_MS,
     Producer,
     TransactionMetadata,
     fence,
@@ -34,6 +35,8 @@ from broker.transaction.state_machine import (
     ANSWERED_CONCURRENT_BEFORE_FENCING,
     EMPTY,
     ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
     Event,
     Outcome,
     TransactionState,
@@ -90,8 +93,8 @@ class TransactionShard:
         self.unsent: dict[str, None] = {}  # prepared, and not yet taken by the service; in log order
         self._limits = limits
         self._take_producer_id = take_producer_id
-        self._time_outs: Deadlines[str] = Deadlines()
-        self._expiries: Deadlines[str] = Deadlines()
+        self._deadlines: Deadlines[str] = Deadlines()  # the time-out of what is open, the expiry of what is not
+        self.next_deadline_ms = self._deadlines.next_ms
 
     # Requests
 
@@ -265,12 +268,6 @@ class TransactionShard:
             return Decision(None)
         return Decision(None, [metadata_record(metadata.completed(now_ms=now_ms))])
 
-    def next_deadline_ms(self) -> int | None:
-        time_out_ms, expiry_ms = self._time_outs.next_ms(), self._expiries.next_ms()
-        if time_out_ms is None or expiry_ms is None:
-            return expiry_ms if time_out_ms is None else time_out_ms
-        return min(time_out_ms, expiry_ms)
-
     def decide_deadline(self, now_ms: int) -> Decision[None]:
         """Abort the transactions that have timed out and forget the ids that have not been used for long.
 
@@ -281,41 +278,34 @@ class TransactionShard:
         """
         records: list[CoordinatorRecord] = []
         size_bytes = 0
-        for record_group in self._time_out_records(now_ms):
-            records += record_group
-            size_bytes += _size_bytes(record_group)
-            if size_bytes >= DEADLINE_RECORDS_BYTES:
-                return Decision(None, records)
-        for record in self._expiry_records(now_ms):
-            records.append(record)
-            size_bytes += _size_bytes((record,))
+        for transactional_id in self._deadlines.due(now_ms):
+            due_records = self._due_records(self.transactions[transactional_id], now_ms)
+            records += due_records
+            size_bytes += _size_bytes(due_records)
             if size_bytes >= DEADLINE_RECORDS_BYTES:
                 break
         return Decision(None, records)
 
-    def _time_out_records(self, now_ms: int) -> Iterator[list[CoordinatorRecord]]:
-        for transactional_id in self._time_outs.due(now_ms):
-            metadata = self.transactions[transactional_id]
-            if lookup(self._limits.transaction_version, Event.TIME_OUT, metadata.state) is Outcome.IGNORE:
-                continue
-            self._time_outs.set(transactional_id, now_ms + self._limits.time_out_retry_ms)
+    def _due_records(self, metadata: TransactionMetadata, now_ms: int) -> Collection[CoordinatorRecord]:
+        """What the time leads to that has come for a transactional id; perhaps nothing yet."""
+        transactional_id, version = metadata.transactional_id, self._limits.transaction_version
+        if lookup(version, Event.TIME_OUT, metadata.state) is not Outcome.IGNORE:
+            self._deadlines.set(transactional_id, now_ms + self._limits.time_out_retry_ms)
             records = self._fence(metadata, now_ms)
-            if records is not None:
-                log.info(
-                    "transaction_timed_out",
-                    transactional_id=transactional_id,
-                    producer_id=metadata.producer_id,
-                    producer_epoch=metadata.producer_epoch,
-                    timeout_ms=metadata.timeout_ms,
-                )
-                yield records
-
-    def _expiry_records(self, now_ms: int) -> Iterator[CoordinatorRecord]:
-        for transactional_id in self._expiries.due(now_ms):
-            metadata = self.transactions[transactional_id]
-            if lookup(self._limits.transaction_version, Event.EXPIRE, metadata.state) is Outcome.FORGET:
-                self._expiries.set(transactional_id, now_ms + self._limits.expiry_interval_ms)
-                yield CoordinatorRecord(encode_transaction_log_key(transactional_id), None)
+            if records is None:
+                return ()
+            log.info(
+                "transaction_timed_out",
+                transactional_id=transactional_id,
+                producer_id=metadata.producer_id,
+                producer_epoch=metadata.producer_epoch,
+                timeout_ms=metadata.timeout_ms,
+            )
+            return records
+        if lookup(version, Event.EXPIRE, metadata.state) is Outcome.FORGET:
+            self._deadlines.set(transactional_id, now_ms + self._limits.expiry_interval_ms)
+            return (CoordinatorRecord(encode_transaction_log_key(transactional_id), None),)
+        return ()
 
     def _fence(self, metadata: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord] | None:
         """The records that abort an open transaction without its producer; None when a producer id is needed and none
@@ -353,19 +343,29 @@ class TransactionShard:
 
     # Records
 
-    def apply(
-        self, key: bytes, value: bytes | None, origin: RecordOrigin, meaning: TransactionMetadata | None = None
-    ) -> None:
-        metadata = self._read_record(key, value, origin) if meaning is None else meaning
-        if metadata is None:
-            return
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+        metadata = self._read_record(key, value, origin)
+        if metadata is not None:
+            self.apply_decided(metadata, origin.offset, origin.producer_id)
+
+    def apply_decided(self, metadata: TransactionMetadata, _offset: int, _producer_id: int) -> None:
         transactional_id = metadata.transactional_id
+        state = metadata.state
         self.transactions[transactional_id] = metadata
-        if metadata.state.is_prepared:
+        if state is PREPARE_COMMIT or state is PREPARE_ABORT:
             self.unsent[transactional_id] = None
-        elif self.unsent:
+            self._deadlines.clear(transactional_id)
+            return
+        if self.unsent:
             self.unsent.pop(transactional_id, None)
-        self._note_deadlines(metadata)
+        if state is not ONGOING:
+            interval_ms = self._limits.expiry_interval_ms
+            expires_ms = metadata.last_update_ms + self._limits.transactional_id_expiration_ms
+            self._deadlines.set(transactional_id, -(-expires_ms // interval_ms) * interval_ms)
+        elif metadata.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS:
+            self._deadlines.set(transactional_id, metadata.start_ms + metadata.timeout_ms + 1)
+        else:
+            self._deadlines.clear(transactional_id)
 
     def _read_record(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> TransactionMetadata | None:
         """The state that a record holds; None when there is none to take in: a tombstone is carried out here."""
@@ -397,19 +397,7 @@ class TransactionShard:
     def _forget(self, transactional_id: str) -> None:
         self.transactions.pop(transactional_id, None)
         self.unsent.pop(transactional_id, None)
-        self._time_outs.clear(transactional_id)
-        self._expiries.clear(transactional_id)
-
-    def _note_deadlines(self, metadata: TransactionMetadata) -> None:
-        transactional_id = metadata.transactional_id
-        if metadata.state is ONGOING and not metadata.is_two_phase_commit:
-            self._time_outs.set(transactional_id, metadata.start_ms + metadata.timeout_ms + 1)
-        else:
-            self._time_outs.clear(transactional_id)
-        if metadata.state.may_expire:
-            interval_ms = self._limits.expiry_interval_ms
-            expires_ms = metadata.last_update_ms + self._limits.transactional_id_expiration_ms
-            self._expiries.set(transactional_id, -(-expires_ms // interval_ms) * interval_ms)
+        self._deadlines.clear(transactional_id)
 
 
 def _may_expect(metadata: TransactionMetadata, expected: Producer) -> bool:

@@ -97,26 +97,26 @@ class TransactionMetadata(NamedTuple):
     def is_epoch_exhausted(self) -> bool:
         return self.producer_epoch >= EXHAUSTED_EPOCH
 
-    @property
-    def is_two_phase_commit(self) -> bool:
-        return self.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
-
     # Transitions: each returns the metadata that the next record holds
 
     def initialized(
         self, *, producer: Producer, previous_producer_id: int, timeout_ms: int, now_ms: int
     ) -> TransactionMetadata:
         """A producer session begins (InitProducerId) with nothing open."""
-        return self._move(
+        self._insist_on_way_to(EMPTY)
+        producer_id, producer_epoch = producer
+        return TransactionMetadata(
+            self.transactional_id,
+            producer_id,
+            producer_epoch,
+            timeout_ms,
             EMPTY,
-            producer=producer,
+            last_update_ms=now_ms,
+            start_ms=-1,
+            partitions=_NO_PARTITIONS,
             previous_producer_id=previous_producer_id,
             next_producer_id=self.next_producer_id,
-            timeout_ms=timeout_ms,
-            partitions=_NO_PARTITIONS,
-            start_ms=-1,
-            last_update_ms=now_ms,
-            version=self.client_transaction_version,
+            client_transaction_version=self.client_transaction_version,
         )
 
     def with_partitions(
@@ -125,19 +125,24 @@ class TransactionMetadata(NamedTuple):
         """Partitions join the transaction, the first ones open it. The time-out counts from the opening, not from the
         last addition.
         """
+        self._insist_on_way_to(ONGOING)
         is_open = self.state is ONGOING
-        previous_producer_id = self.previous_producer_id
-        if previous_producer_id not in (NO_PRODUCER_ID, self.producer_id):
-            # The new id is in use: the owner of the exhausted one has had its answer.
-            previous_producer_id = self.producer_id
-        return self._move(
+        producer_id, previous_producer_id = self.producer_id, self.previous_producer_id
+        if previous_producer_id != NO_PRODUCER_ID:
+            # Where it is another, the new id is in use: the owner of the exhausted one has had its answer.
+            previous_producer_id = producer_id
+        return TransactionMetadata(
+            self.transactional_id,
+            producer_id,
+            self.producer_epoch,
+            self.timeout_ms,
             ONGOING,
-            partitions=self.partitions.union(partitions) if is_open else frozenset(partitions),
-            start_ms=self.start_ms if is_open else now_ms,
-            last_update_ms=now_ms,
-            previous_producer_id=previous_producer_id,
-            next_producer_id=self.next_producer_id,
-            version=version,
+            now_ms,
+            self.start_ms if is_open else now_ms,
+            self.partitions.union(partitions) if is_open else frozenset(partitions),
+            previous_producer_id,
+            self.next_producer_id,
+            version,
         )
 
     def prepared(
@@ -150,13 +155,20 @@ class TransactionMetadata(NamedTuple):
             return self._prepared_with_next_epoch(
                 committed, version, now_ms, next_producer_id, previous_producer_id=self.producer_id
             )
-        return self._move(
-            PREPARE_COMMIT if committed else PREPARE_ABORT,
-            last_update_ms=now_ms,
-            start_ms=self.start_ms,
-            partitions=self.partitions,
-            next_producer_id=self.next_producer_id,
-            version=version,
+        state = PREPARE_COMMIT if committed else PREPARE_ABORT
+        self._insist_on_way_to(state)
+        return TransactionMetadata(
+            self.transactional_id,
+            self.producer_id,
+            self.producer_epoch,
+            self.timeout_ms,
+            state,
+            now_ms,
+            self.start_ms,
+            self.partitions,
+            self.previous_producer_id,
+            self.next_producer_id,
+            version,
         )
 
     def fenced(
@@ -186,68 +198,57 @@ class TransactionMetadata(NamedTuple):
         *,
         previous_producer_id: int,
     ) -> TransactionMetadata:
-        return self._move(
-            PREPARE_COMMIT if committed else PREPARE_ABORT,
-            producer=(self.producer_id, min(self.producer_epoch + 1, LAST_EPOCH)),
-            previous_producer_id=previous_producer_id,
-            next_producer_id=next_producer_id,
-            # An abort of nothing (version 2) begins and ends here.
-            partitions=self.partitions if self.state is ONGOING else _NO_PARTITIONS,
-            start_ms=self.start_ms if self.state is ONGOING else now_ms,
-            last_update_ms=now_ms,
-            version=version,
+        state = PREPARE_COMMIT if committed else PREPARE_ABORT
+        self._insist_on_way_to(state)
+        is_open = self.state is ONGOING  # an abort of nothing (version 2) begins and ends here
+        return TransactionMetadata(
+            self.transactional_id,
+            self.producer_id,
+            min(self.producer_epoch + 1, LAST_EPOCH),
+            self.timeout_ms,
+            state,
+            now_ms,
+            self.start_ms if is_open else now_ms,
+            self.partitions if is_open else _NO_PARTITIONS,
+            previous_producer_id,
+            next_producer_id,
+            version,
         )
 
     def completed(self, *, now_ms: int) -> TransactionMetadata:
         """All markers are written. An exhausted producer id is replaced here, so that its markers still carried the old
         one.
         """
-        return self._move(
-            COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT,
-            producer=self.completed_producer,
-            start_ms=self.start_ms,
-            partitions=_NO_PARTITIONS,
-            last_update_ms=now_ms,
-            version=self.client_transaction_version,
-        )
-
-    @property
-    def completed_producer(self) -> Producer:
-        """The identity that a prepared transaction will have when it is complete: what EndTxn version 5 answers."""
-        if self.next_producer_id != NO_PRODUCER_ID:
-            return Producer(self.next_producer_id, 0)
-        return self.producer
-
-    def _move(
-        self,
-        state: TransactionState,
-        *,
-        last_update_ms: int,
-        start_ms: int,
-        partitions: frozenset[TopicPartition],
-        version: TransactionVersion,
-        producer: tuple[int, int] | None = None,
-        timeout_ms: int | None = None,
-        previous_producer_id: int | None = None,
-        next_producer_id: int = NO_PRODUCER_ID,
-    ) -> TransactionMetadata:
-        """The metadata in another state; what is None stays as it is."""
-        if self.state not in ALLOWED_PREVIOUS[state]:
-            raise IllegalTransitionError(f"{self.transactional_id}: {self.state.display_name} to {state.display_name}")
-        producer_id, producer_epoch = (self.producer_id, self.producer_epoch) if producer is None else producer
+        state = COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT
+        self._insist_on_way_to(state)
+        producer_id, producer_epoch = self.completed_producer
         return TransactionMetadata(
             self.transactional_id,
             producer_id,
             producer_epoch,
-            self.timeout_ms if timeout_ms is None else timeout_ms,
+            self.timeout_ms,
             state,
-            last_update_ms,
-            start_ms,
-            partitions,
-            self.previous_producer_id if previous_producer_id is None else previous_producer_id,
-            next_producer_id,
-            version,
+            now_ms,
+            self.start_ms,
+            _NO_PARTITIONS,
+            self.previous_producer_id,
+            NO_PRODUCER_ID,
+            self.client_transaction_version,
         )
+
+    @property
+    def completed_producer(self) -> tuple[int, int]:
+        """The producer id and epoch that a prepared transaction will have when it is complete: what EndTxn version 5
+        answers.
+        """
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return self.next_producer_id, 0
+        return self.producer_id, self.producer_epoch
+
+    def _insist_on_way_to(self, state: TransactionState) -> None:
+        """Raises IllegalTransitionError."""
+        if self.state not in ALLOWED_PREVIOUS[state]:
+            raise IllegalTransitionError(f"{self.transactional_id}: {self.state.display_name} to {state.display_name}")
 
 
 def new_transaction(transactional_id: str, *, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:

@@ -28,7 +28,7 @@ from broker.metadata.image import TopicMetadata
 from broker.placement import SingleNodePlacement
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.topics import Topics
-from broker.transaction.completion import DEPOSED, Completion
+from broker.transaction.completion import DEPOSED, Completion, CompletionMeans
 from broker.transaction.coordinator import ProducerReply, TransactionLimits, TransactionShard
 from broker.transaction.markers import LocalMarkerChannel, MarkerChannel
 from broker.transaction.metadata import (
@@ -74,7 +74,6 @@ class TransactionService:
         self._producer_ids = producer_ids
         self._settings = settings
         self._clock = clock
-        self._markers = LocalMarkerChannel(topics, clock) if markers is None else markers
         self._limits = TransactionLimits(
             transaction_version=_version_of(settings.fencepost_transaction_version),
             transactional_id_expiration_ms=settings.transactional_id_expiration_ms,
@@ -92,7 +91,13 @@ class TransactionService:
             TRANSACTION_STATE_TOPIC, topics, self._runtime, coordinator="transaction", resigned=self._resigned
         )
         self._completions: dict[str, Completion] = {}
-        self._completion_turns = Turnstile(COMPLETIONS_PER_TURN)
+        self._completion_means = CompletionMeans(
+            self._runtime,
+            LocalMarkerChannel(topics, clock) if markers is None else markers,
+            Turnstile(COMPLETIONS_PER_TURN),
+            clock,
+            self._completion_ended,
+        )
         self._new_completions: deque[Completion] = deque()  # to be begun in the event loop's next turns
         self._reelection = Reelection(self._stand_again)
         topics.on_deleted.append(self._topic_deleted)
@@ -350,20 +355,15 @@ class TransactionService:
     # The way from prepared to complete
 
     def _complete_prepared(self, partition: Partition) -> None:
-        if not partition.shard.unsent:
+        shard = partition.shard
+        if not shard.unsent:
             return
         if not self._new_completions:
             # Not now: the replies to those who ended these transactions leave first.
             asyncio.get_running_loop().call_soon(self._begin_completions)
-        for transactional_id in partition.shard.take_unsent():
+        for transactional_id in shard.take_unsent():
             completion = self._completions[transactional_id] = Completion(
-                self._runtime,
-                partition,
-                partition.shard.transactions[transactional_id],
-                channel=self._markers,
-                turns=self._completion_turns,
-                clock=self._clock,
-                ended=self._completion_ended,
+                self._completion_means, partition, shard.transactions[transactional_id]
             )
             self._new_completions.append(completion)
 

@@ -13,6 +13,7 @@ from protocol.stored.versioned import COMPACT_LENGTHS, decode_versioned, encode_
 
 KEY_VERSION = 0
 MAX_REMEMBERED_KEYS = 16_384
+MAX_REMEMBERED_TAGGED_FIELDS = 4_096
 LATEST_VALUE_VERSION = 1  # written when the feature transaction.version is 1 or higher; version 0 before
 
 
@@ -73,7 +74,6 @@ _BEFORE_PARTITIONS = Struct(">hqhib")
 _TIMES = Struct(">qq")
 _TAGGED_INT64 = Struct(">BBq")
 _TAGGED_INT16 = Struct(">BBh")
-_NO_TAGGED_FIELDS = b"\0"
 PACKED_NULL_PARTITIONS = b"\0"
 
 
@@ -93,18 +93,13 @@ def pack_transaction_log_value(
 
     packed_partitions: from `pack_transaction_partitions`, or `PACKED_NULL_PARTITIONS`.
     """
-    tagged = _NO_TAGGED_FIELDS
-    if client_transaction_version or previous_producer_id != -1 or next_producer_id != -1:
-        tagged = _pack_tagged(previous_producer_id, next_producer_id, client_transaction_version)
-    return b"".join(
-        (
-            _BEFORE_PARTITIONS.pack(
-                LATEST_VALUE_VERSION, producer_id, producer_epoch, transaction_timeout_ms, transaction_status
-            ),
-            packed_partitions,
-            _TIMES.pack(transaction_last_update_timestamp_ms, transaction_start_timestamp_ms),
-            tagged,
+    return (
+        _BEFORE_PARTITIONS.pack(
+            LATEST_VALUE_VERSION, producer_id, producer_epoch, transaction_timeout_ms, transaction_status
         )
+        + packed_partitions
+        + _TIMES.pack(transaction_last_update_timestamp_ms, transaction_start_timestamp_ms)
+        + _pack_tagged(previous_producer_id, next_producer_id, client_transaction_version)
     )
 
 
@@ -117,6 +112,7 @@ def pack_transaction_partitions(partition_ids_by_topic: Mapping[str, Sequence[in
     return b"".join(parts)
 
 
+@lru_cache(MAX_REMEMBERED_TAGGED_FIELDS)  # the same in all records of a session, but where an epoch is exhausted
 def _pack_tagged(previous_producer_id: int, next_producer_id: int, client_transaction_version: int) -> bytes:
     """How many tagged fields there are, then those that have something to say."""
     tagged = []

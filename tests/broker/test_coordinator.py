@@ -40,15 +40,19 @@ class WordShard:
 
     words: list[str] = field(default_factory=list)
     origins: list[RecordOrigin] = field(default_factory=list)
+    decided: list[tuple[str, int, int]] = field(default_factory=list)
     markers: list[tuple[int, bool]] = field(default_factory=list)
     loaded_at_ms: int | None = None
     deadline_ms: int | None = None
 
-    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin, _meaning: None = None) -> None:
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
         self.words.append(key.decode())
         self.origins.append(origin)
         if key == b"late":
             self.deadline_ms = None
+
+    def apply_decided(self, meaning: str, offset: int, producer_id: int) -> None:
+        self.decided.append((meaning, offset, producer_id))
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
         self.markers.append((producer_id, committed))
@@ -134,6 +138,32 @@ async def test_records_are_applied_before_the_decision_returns_and_the_reply_wai
     harness.log.flush_gate.set()
     assert await saying == "said"
     assert await reading == 2
+
+
+async def test_a_record_with_a_meaning_is_taken_in_by_it_with_its_offset_and_its_transaction(harness: Harness) -> None:
+    shard = await harness.load()
+    known = CoordinatorRecord(b"b", b"", "meant")
+    await harness.runtime.execute(0, lambda _: Decision(None, [*words("a"), known, *words("c")], producer=(7, 3)))
+    await harness.runtime.execute(0, lambda _: Decision(None, [known]))
+    assert shard.decided == [("meant", 1, 7), ("meant", 3, -1)]
+    assert [origin.offset for origin in shard.origins] == [0, 2]
+    harness.runtime = harness.new_runtime()
+    loaded = await harness.load()
+    assert (loaded.words, loaded.decided) == (["a", "b", "c", "b"], [])  # the log knows no meanings
+
+
+async def test_what_was_decided_on_a_partition_given_up_or_loaded_anew_is_not_appended(harness: Harness) -> None:
+    await harness.load()
+    partition = harness.runtime.partition(0)
+    assert harness.runtime.submit_decision(partition, say("a")) == "said"
+    await harness.load()
+    with pytest.raises(CoordinatorRefusal):
+        harness.runtime.submit_decision(partition, say("b"))
+    harness.runtime.resign(0)
+    with pytest.raises(CoordinatorRefusal):
+        harness.runtime.submit_decision(partition, say("b"))
+    assert partition.shard.words == ["a"]
+    assert harness.log.log_end_offset == 1
 
 
 async def test_loading_replays_what_was_applied(harness: Harness) -> None:

@@ -155,6 +155,26 @@ def test_a_plain_batch_is_what_the_same_records_become(
     )
 
 
+@pytest.mark.parametrize("key_bytes", [0, 1, 63, 64])
+@pytest.mark.parametrize("value_bytes", [0, 1, 63, 64, 8_191, 8_192, 1_000_000])
+@pytest.mark.parametrize("producer", [None, (2**40, 3)])
+def test_a_plain_batch_of_one_record_is_the_same_whatever_its_lengths_take(
+    key_bytes: int, value_bytes: int, producer: tuple[int, int] | None
+) -> None:
+    record = Record(0, 5_000_000, b"k" * key_bytes, b"v" * value_bytes)
+    producer_id, producer_epoch = producer or (-1, -1)
+    assert build_plain_batch(
+        [record], timestamp_ms=5_000_000, base_offset=7, partition_leader_epoch=3, producer=producer
+    ) == build_batch(
+        [record],
+        base_offset=7,
+        partition_leader_epoch=3,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=producer is not None,
+    )
+
+
 def test_offsets_of_records_become_distances_to_the_first() -> None:
     buffer = build_batch([record._replace(offset=record.offset * 3 + 70) for record in RECORDS], base_offset=7)
     assert [record.offset for record in read_records(one(buffer))] == [7, 10, 13, 16, 19]

@@ -79,7 +79,10 @@ class ShardHarness:
             for record in decision.records:
                 origin = RecordOrigin(len(self.log), self.now_ms, producer_id, producer_epoch)
                 self.log.append((RECORD, (record.key, record.value, origin)))
-                self.shard.apply(record.key, record.value, origin, record.meaning)
+                if record.meaning is None:
+                    self.shard.apply(record.key, record.value, origin)
+                else:
+                    self.shard.apply_decided(record.meaning, origin.offset, producer_id)
         for token, answer in decision.answers:
             waiting = self.waiting.pop(token, None)
             if waiting is not None:

@@ -81,12 +81,12 @@ class MemoryLog:
         producer: tuple[int, int] | None = None,
         guard: object | None = None,
         is_awaited: bool = True,
-    ) -> AppendResult:
+    ) -> ErrorCode:
         self.guards.append(guard)
         batch = build_plain_batch(
             records, timestamp_ms=now_ms, base_offset=0, partition_leader_epoch=self.leader_epoch, producer=producer
         )
-        return self._append(batch)
+        return self._append(batch).error
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool

@@ -10,7 +10,7 @@ from typing import TypeVar
 from broker.shard import CoordinatorRecord, Decision, Parked, RecordOrigin
 from broker.topic_partition import TopicPartition
 from broker.transaction.coordinator import TransactionLimits, TransactionShard, metadata_record
-from broker.transaction.metadata import Producer, TransactionMetadata
+from broker.transaction.metadata import NO_PRODUCER_ID, Producer, TransactionMetadata
 from broker.transaction.state_machine import TransactionState, TransactionVersion
 
 Reply = TypeVar("Reply")
@@ -50,7 +50,11 @@ class ShardDriver:
         return decision.reply
 
     def apply(self, record: CoordinatorRecord) -> None:
-        self.shard.apply(record.key, record.value, RecordOrigin(len(self.records), NOW_MS), record.meaning)
+        offset = len(self.records)
+        if record.meaning is None:
+            self.shard.apply(record.key, record.value, RecordOrigin(offset, NOW_MS))
+        else:
+            self.shard.apply_decided(record.meaning, offset, NO_PRODUCER_ID)
         self.records.append(record)
 
     def put(self, metadata: TransactionMetadata) -> None:

@@ -251,8 +251,8 @@ async def test_records_of_a_coordinator_are_one_batch_of_this_time(world: LogWor
     world.append(b"a")
     is_log_append_time = time_type == "LogAppendTime"
     records = [CoordinatorRecord(b"k", b"v"), CoordinatorRecord(b"gone", None)]
-    result = log.append_records(records, now_ms=NOW_MS + 5)
-    assert result == AppendResult(ErrorCode.NONE, 1, 2, NOW_MS + 5 if is_log_append_time else -1, 0)
+    assert log.append_records(records, now_ms=NOW_MS + 5) is ErrorCode.NONE
+    assert log.log_end_offset == 3
     await log.flushed()
     _, batch = batches(log, Isolation.READ_UNCOMMITTED)
     assert batch.buffer == build_batch(
@@ -272,10 +272,10 @@ async def test_records_of_a_coordinator_may_belong_to_a_transaction(world: LogWo
     assert isinstance(guard, VerificationGuard)
     stale = VerificationGuard()
     refused = log.append_records([record], now_ms=NOW_MS, producer=(7, 1), guard=stale)
-    assert (refused.error, log.log_end_offset) == (ErrorCode.INVALID_TXN_STATE, 0)
-    assert log.append_records([record], now_ms=NOW_MS, producer=(7, 1), guard=guard).error is ErrorCode.NONE
+    assert (refused, log.log_end_offset) == (ErrorCode.INVALID_TXN_STATE, 0)
+    assert log.append_records([record], now_ms=NOW_MS, producer=(7, 1), guard=guard) is ErrorCode.NONE
     refused = log.append_records([record], now_ms=NOW_MS, producer=(7, 0))
-    assert (refused.error, log.log_end_offset) == (ErrorCode.INVALID_PRODUCER_EPOCH, 1)
+    assert (refused, log.log_end_offset) == (ErrorCode.INVALID_PRODUCER_EPOCH, 1)
     await log.flushed()
     assert (log.high_watermark, log.last_stable_offset) == (1, 0)
     assert world.end_transaction(7, 2, committed=True) is ErrorCode.NONE
@@ -295,7 +295,7 @@ async def test_records_of_a_coordinator_that_are_too_large_leave_nothing(
     world: LogWorld, config: LogConfig, error: ErrorCode
 ) -> None:
     log = world.create(config)
-    assert log.append_records([CoordinatorRecord(b"k", b"v" * 200)], now_ms=NOW_MS).error is error
+    assert log.append_records([CoordinatorRecord(b"k", b"v" * 200)], now_ms=NOW_MS) is error
     assert (log.log_end_offset, log.size_bytes) == (0, 0)
 
 

@@ -441,8 +441,21 @@ def test_the_time_out_counts_from_the_first_partition() -> None:
 
 def test_a_two_phase_commit_transaction_never_times_out() -> None:
     driver = ShardDriver()
+    driver.put(transaction_in(EMPTY, timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS))
+    expiry_ms = driver.shard.next_deadline_ms()
+    assert expiry_ms is not None
     driver.put(transaction_in(ONGOING, timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS))
     assert driver.shard.next_deadline_ms() is None
+    assert not driver.shard.decide_deadline(expiry_ms).records
+
+
+def test_time_outs_and_expiries_that_are_due_together_are_decided_together() -> None:
+    limits = TransactionLimits(transactional_id_expiration_ms=1000, expiry_interval_ms=100)
+    driver = ShardDriver(limits=limits)
+    driver.put(transaction_in(EMPTY)._replace(transactional_id="unused"))
+    driver.put(transaction_in(ONGOING))
+    driver.do(driver.shard.decide_deadline(NOW_MS + TIMEOUT_MS + 1))
+    assert {name: known.state for name, known in driver.shard.transactions.items()} == {TRANSACTIONAL_ID: PREPARE_ABORT}
 
 
 def test_a_time_out_whose_record_was_refused_is_tried_again() -> None:

@@ -5,14 +5,15 @@ between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import pytest
 
 from broker.config import Settings
 from broker.coordinator import CoordinatorRecord, partition_for_key
-from broker.eager import Finished
+from broker.eager import Begun, Finished
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.transaction import reelection
@@ -62,10 +63,16 @@ class HeldChannel:
     sent: list[TransactionMarker] = field(default_factory=list)
     answers: list[dict[TopicPartition, ErrorCode]] = field(default_factory=list)
 
-    async def send(self, marker: TransactionMarker) -> dict[TopicPartition, ErrorCode]:
+    def send(self, marker: TransactionMarker) -> Begun[dict[TopicPartition, ErrorCode]]:
         self.sent.append(marker)
+        return self._answer(marker) if self.gate.is_set() else self._answer_when_open(marker)
+
+    async def _answer_when_open(self, marker: TransactionMarker) -> dict[TopicPartition, ErrorCode]:
         await self.gate.wait()
-        return self.answers.pop(0) if self.answers else await self.local.send(marker)
+        return await self._answer(marker)
+
+    def _answer(self, marker: TransactionMarker) -> Begun[dict[TopicPartition, ErrorCode]]:
+        return Finished(self.answers.pop(0)) if self.answers else self.local.send(marker)
 
     def destinations(self, partitions: Collection[TopicPartition]) -> Sequence[Collection[TopicPartition]]:
         return self.local.destinations(partitions)
@@ -150,6 +157,13 @@ async def eventually(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not come about")
 
 
+@pytest.fixture(params=["on the disk", "in the page cache"])
+def durability(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where what was appended is safe: transactions end in several steps, or in one."""
+    with in_page_cache() if request.param == "in the page cache" else nullcontext():
+        yield
+
+
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
     broker = Broker()
@@ -159,6 +173,7 @@ async def broker() -> AsyncIterator[Broker]:
     await broker.service.close()
 
 
+@pytest.mark.usefixtures("durability")
 @pytest.mark.parametrize("version", TransactionVersion)
 @pytest.mark.parametrize("committed", [True, False])
 async def test_a_transaction_ends_in_all_its_partitions(
@@ -176,6 +191,7 @@ async def test_a_transaction_ends_in_all_its_partitions(
     assert await broker.end(producer, committed=committed, version=version) == ended
 
 
+@pytest.mark.usefixtures("durability")
 async def test_the_next_transaction_may_follow_at_once_and_never_meets_concurrent_transactions(broker: Broker) -> None:
     producer = await broker.begin()
     for _ in range(20):
@@ -322,6 +338,7 @@ async def test_a_prepared_transaction_is_finished_after_a_crash(written_before_c
     await broker.service.close()
 
 
+@pytest.mark.usefixtures("durability")
 async def test_a_partition_out_of_reach_is_tried_until_it_is_back(broker: Broker) -> None:
     producer = await broker.begin()
     log = broker.topics.logs.pop(OUT_1)
@@ -334,6 +351,7 @@ async def test_a_partition_out_of_reach_is_tried_until_it_is_back(broker: Broker
     assert len(broker.markers(OUT_0)) == len(broker.markers(OUT_1)) == 1
 
 
+@pytest.mark.usefixtures("durability")
 async def test_a_deleted_topic_is_left_out(broker: Broker) -> None:
     broker.topics.add("gone", 1)
     producer = await broker.begin(OUT_0, TopicPartition("gone", 0))
@@ -343,6 +361,7 @@ async def test_a_deleted_topic_is_left_out(broker: Broker) -> None:
     assert broker.markers(OUT_0)
 
 
+@pytest.mark.usefixtures("durability")
 async def test_an_error_that_should_not_be_is_retried_as_well() -> None:
     broker = Broker()
     channel = broker.hold_markers()
@@ -357,6 +376,7 @@ async def test_an_error_that_should_not_be_is_retried_as_well() -> None:
     await broker.service.close()
 
 
+@pytest.mark.usefixtures("durability")
 @pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
 async def test_a_deposed_coordinator_ends_nothing(error: ErrorCode) -> None:
     broker = Broker()
@@ -386,6 +406,23 @@ async def test_a_failed_disk_takes_the_coordinator_partition_offline(broker: Bro
     broker.state_log().disk_failed = False
     await broker.restart()
     assert (await broker.end(producer)).error is OK
+
+
+async def test_a_disk_that_fails_after_the_markers_leaves_the_transaction_to_whoever_loads_it() -> None:
+    with in_page_cache():
+        broker = Broker()
+        await broker.service.start()
+        producer = await broker.begin()
+        after = producer_of(await broker.end(producer))
+        waiting = asyncio.ensure_future(broker.service.add_partitions(ID, after, (OUT_0,), version=V2))
+        broker.state_log().disk_failed = True
+        assert await waiting is ErrorCode.NOT_COORDINATOR
+        assert broker.markers(OUT_0)
+        broker.state_log().disk_failed = False
+        await broker.restart()
+        await broker.reaches(COMPLETE_COMMIT)
+        assert len(broker.markers(OUT_0)) == 2
+        await broker.service.close()
 
 
 async def test_a_refused_append_changes_nothing(broker: Broker) -> None:

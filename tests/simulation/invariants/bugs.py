@@ -240,7 +240,7 @@ def prepared_transactions_are_left_alone() -> AbstractContextManager[Any]:
 
 
 def transactions_do_not_time_out() -> AbstractContextManager[Any]:
-    return patch.object(TransactionShard, "_note_deadlines", lambda self, metadata: None)
+    return patch.object(TransactionShard, "_due_records", lambda self, metadata, now_ms: ())
 
 
 def the_end_of_a_transaction_keeps_its_epoch() -> AbstractContextManager[Any]:
