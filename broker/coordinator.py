@@ -32,7 +32,7 @@ from broker.shard import (
     partition_for_key,
 )
 from broker.turnstile import Turnstile
-from protocol.errors import ErrorCode
+from protocol.errors import NO_ERROR, ErrorCode
 from protocol.primitives import DecodeError
 from protocol.record_batch import NO_PRODUCER
 
@@ -283,7 +283,7 @@ class CoordinatorRuntime(Generic[S]):
             except StorageError as error:
                 self._take_offline(partition, error)
                 raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
-            if error_code is not ErrorCode.NONE:
+            if error_code is not NO_ERROR:
                 # Nothing was written and nothing applied: the state still matches the log.
                 raise CoordinatorRefusal(_APPEND_ERRORS.get(error_code, error_code))
             shard = partition.shard

@@ -223,13 +223,13 @@ class PartitionLog(SweptLog):
                 guard=guard,
                 verification_is_enabled=rules.verifies_transactions and guard is not None,
             )
-            if verdict is not ErrorCode.NONE:
+            if verdict is not NO_ERROR:
                 return self._not_appended(header, verdict).error
         self._write((batch,), size_bytes, base_offset + len(records) - 1, now_ms, rules, now_ms)
         if header is not None:
             self._producers.apply_data_batch(header, base_offset=base_offset, max_timestamp_ms=now_ms, now_ms=now_ms)
         self._appended(rules, is_awaited=is_awaited)
-        return ErrorCode.NONE
+        return NO_ERROR
 
     def append_marker(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -32,18 +32,23 @@ from broker.transaction.metadata import (
     to_value,
 )
 from broker.transaction.state_machine import (
+    ACKNOWLEDGE,
+    ADD_PARTITIONS,
     ANSWERED_CONCURRENT_BEFORE_FENCING,
     EMPTY,
+    END_ABORT,
+    END_COMMIT,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
+    TRANSACTION_VERSION_2,
     Event,
     Outcome,
     TransactionState,
     TransactionVersion,
     lookup,
 )
-from protocol.errors import ErrorCode
+from protocol.errors import NO_ERROR, ErrorCode
 from protocol.stored.transaction_state import (
     decode_transaction_log_key,
     decode_transaction_log_value,
@@ -54,6 +59,8 @@ log = structlog.get_logger(__name__)
 
 DEADLINE_RECORDS_BYTES = 16_384
 """Of one decision about time-outs and expiry; what is left over is decided in later turns of the event loop."""
+
+_UNKNOWN_ID: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 class ProducerReply(NamedTuple):
@@ -168,16 +175,16 @@ class TransactionShard:
         metadata, error = self._find(transactional_id)
         if metadata is None:
             return Decision(error)
-        cell = lookup(version, Event.ADD_PARTITIONS, metadata.state)
+        cell = lookup(version, ADD_PARTITIONS, metadata.state)
         if isinstance(cell, ErrorCode):
             return Decision(cell)
         error = fence(metadata, producer)
-        if error is not ErrorCode.NONE:
+        if error is not NO_ERROR:
             return Decision(error)
         if metadata.state is ONGOING and metadata.partitions.issuperset(partitions):
-            return Decision(ErrorCode.NONE)
+            return Decision(NO_ERROR)
         return Decision(
-            ErrorCode.NONE, [metadata_record(metadata.with_partitions(partitions, version=version, now_ms=now_ms))]
+            NO_ERROR, [metadata_record(metadata.with_partitions(partitions, version=version, now_ms=now_ms))]
         )
 
     def confirms_partition(
@@ -205,15 +212,13 @@ class TransactionShard:
         metadata, error = self._find(transactional_id)
         if metadata is not None:
             error = fence(metadata, producer)
-            if error is ErrorCode.NONE:
+            if error is NO_ERROR:
                 cell = lookup(TransactionVersion.V1, Event.VERIFY_PARTITIONS, metadata.state)
-                if cell is Outcome.ACKNOWLEDGE:
+                if cell is ACKNOWLEDGE:
                     if metadata.partitions.issuperset(partitions):
-                        return dict.fromkeys(partitions, ErrorCode.NONE)
+                        return dict.fromkeys(partitions, NO_ERROR)
                     return {
-                        partition: ErrorCode.NONE
-                        if partition in metadata.partitions
-                        else ErrorCode.TRANSACTION_ABORTABLE
+                        partition: NO_ERROR if partition in metadata.partitions else ErrorCode.TRANSACTION_ABORTABLE
                         for partition in partitions
                     }
                 error = _refusal(cell)
@@ -242,13 +247,13 @@ class TransactionShard:
         event = fence_end(metadata, producer, committed=committed, version=version)
         if isinstance(event, ErrorCode):
             # A prepared transaction answers for itself first where the table of this version says so.
-            plain_event = Event.END_COMMIT if committed else Event.END_ABORT
+            plain_event = END_COMMIT if committed else END_ABORT
             if metadata.state.is_prepared and plain_event in ANSWERED_CONCURRENT_BEFORE_FENCING[version]:
                 event = ErrorCode.CONCURRENT_TRANSACTIONS
             return _refuse_producer(event)
         cell = lookup(version, event, metadata.state)
-        if cell is Outcome.ACKNOWLEDGE:
-            return Decision(ProducerReply(ErrorCode.NONE, metadata.producer_id, metadata.producer_epoch))
+        if cell is ACKNOWLEDGE:
+            return Decision(ProducerReply(NO_ERROR, metadata.producer_id, metadata.producer_epoch))
         if not isinstance(cell, TransactionState):
             return _refuse_producer(_refusal(cell))
         next_producer_id = self._next_producer_id(metadata, version)
@@ -257,7 +262,7 @@ class TransactionShard:
         prepared = metadata.prepared(
             committed=committed, version=version, now_ms=now_ms, next_producer_id=next_producer_id
         )
-        return Decision(ProducerReply(ErrorCode.NONE, *prepared.completed_producer), _end_records(prepared, now_ms))
+        return Decision(ProducerReply(NO_ERROR, *prepared.completed_producer), _end_records(prepared, now_ms))
 
     # What the coordinator begins by itself
 
@@ -329,17 +334,17 @@ class TransactionShard:
         """The id that takes over when a transaction ends: -1 when the current one stays, None when one is needed and
         none is at hand.
         """
-        if version is TransactionVersion.V2 and metadata.is_epoch_exhausted:
+        if version is TRANSACTION_VERSION_2 and metadata.is_epoch_exhausted:
             return self._take_producer_id()
         return NO_PRODUCER_ID
 
     def _find(self, transactional_id: str) -> tuple[TransactionMetadata | None, ErrorCode]:
         if not transactional_id:
             return None, ErrorCode.INVALID_REQUEST
-        return self.transactions.get(transactional_id), ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return self.transactions.get(transactional_id), _UNKNOWN_ID
 
     def _reply_with_producer(self, metadata: TransactionMetadata) -> Decision[ProducerReply]:
-        return Decision(ProducerReply(ErrorCode.NONE, *metadata.producer), [metadata_record(metadata)])
+        return Decision(ProducerReply(NO_ERROR, *metadata.producer), [metadata_record(metadata)])
 
     # Records
 

@@ -14,14 +14,18 @@ from broker.transaction.state_machine import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
+    END_ABORT,
+    END_COMMIT,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
+    TRANSACTION_VERSION_1,
+    TRANSACTION_VERSION_2,
     Event,
     TransactionState,
     TransactionVersion,
 )
-from protocol.errors import ErrorCode
+from protocol.errors import NO_ERROR, ErrorCode
 from protocol.primitives import DecodeError
 from protocol.stored.transaction_state import (
     PACKED_NULL_PARTITIONS,
@@ -38,7 +42,6 @@ TWO_PHASE_COMMIT_TIMEOUT_MS = (
     2_147_483_647  # KIP-939: a transaction with this time-out is only ever ended by its client
 )
 _STORED_STATES = {state.value: state for state in TransactionState}
-_VERSION_2 = TransactionVersion.V2
 _MOST_REMEMBERED_SETS = 1_024
 _MOST_REMEMBERED_PARTITIONS = 32  # of one transaction
 _NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
@@ -151,7 +154,7 @@ class TransactionMetadata(NamedTuple):
         """The outcome is decided at its client's request. Version 2 raises the epoch; when it is exhausted,
         `next_producer_id` is needed.
         """
-        if version is TransactionVersion.V2:
+        if version is TRANSACTION_VERSION_2:
             return self._prepared_with_next_epoch(
                 committed, version, now_ms, next_producer_id, previous_producer_id=self.producer_id
             )
@@ -180,7 +183,7 @@ class TransactionMetadata(NamedTuple):
         In version 2 that producer may still find its way back by aborting, as if it had asked for the abort; in version
         1 it may not.
         """
-        may_recover = version is TransactionVersion.V2
+        may_recover = version is TRANSACTION_VERSION_2
         return self._prepared_with_next_epoch(
             False,
             version,
@@ -275,7 +278,7 @@ def fence(metadata: TransactionMetadata, producer: Producer) -> ErrorCode:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if producer.producer_epoch != metadata.producer_epoch:
         return ErrorCode.PRODUCER_FENCED
-    return ErrorCode.NONE
+    return NO_ERROR
 
 
 def fence_end(
@@ -286,12 +289,12 @@ def fence_end(
     In version 2 the reply to EndTxn carries the next epoch, so a producer that missed the reply asks again with the
     epoch before.
     """
-    if version is TransactionVersion.V2 and metadata.previous is not None and producer == metadata.previous:
+    if version is TRANSACTION_VERSION_2 and metadata.previous is not None and producer == metadata.previous:
         return Event.RETRY_COMMIT if committed else Event.RETRY_ABORT
     error = fence(metadata, producer)
-    if error is not ErrorCode.NONE:
+    if error is not NO_ERROR:
         return error
-    return Event.END_COMMIT if committed else Event.END_ABORT
+    return END_COMMIT if committed else END_ABORT
 
 
 # The stored form: Kafka's TransactionLogValue, version 1
@@ -327,6 +330,7 @@ def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction
             for topic in value.transaction_partitions
             for partition in topic.partition_ids
         )
+    is_version_2 = value.client_transaction_version >= TRANSACTION_VERSION_2
     return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=value.producer_id,
@@ -339,7 +343,9 @@ def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
         client_transaction_version=(
-            _VERSION_2 if value.client_transaction_version >= _VERSION_2 else TransactionVersion.V1
+            TRANSACTION_VERSION_2
+            if value.client_transaction_version >= TRANSACTION_VERSION_2
+            else TRANSACTION_VERSION_1
         ),
     )
 

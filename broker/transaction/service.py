@@ -40,7 +40,7 @@ from broker.transaction.metadata import (
 )
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.reelection import MAXIMUM_EPOCH, Reelection
-from broker.transaction.state_machine import TransactionVersion
+from broker.transaction.state_machine import CONCURRENT, TransactionVersion
 from broker.turnstile import Turnstile
 from protocol.errors import ErrorCode
 
@@ -295,7 +295,7 @@ class TransactionService:
             begun = self._runtime.begin(index, decide)
         except CoordinatorRefusal as refusal:
             return eager.Finished(refused(refusal.error))
-        if isinstance(begun, eager.Finished) and _error_of(begun.result) is not ErrorCode.CONCURRENT_TRANSACTIONS:
+        if isinstance(begun, eager.Finished) and _error_of(begun.result) is not CONCURRENT:
             return begun
         return _unless_refused(self._decide_until_ended(begun, index, transactional_id, decide), refused)
 
@@ -307,11 +307,11 @@ class TransactionService:
         decide: Callable[[TransactionShard], Decision[Reply]],
     ) -> Reply:
         reply = await begun
-        if _error_of(reply) is not ErrorCode.CONCURRENT_TRANSACTIONS:
+        if _error_of(reply) is not CONCURRENT:
             return reply
         loop = asyncio.get_running_loop()
         give_up_at_s = loop.time() + self._settings.add_partitions_to_txn_retry_backoff_max_ms / 1000
-        while _error_of(reply) is ErrorCode.CONCURRENT_TRANSACTIONS:
+        while _error_of(reply) is CONCURRENT:
             completion = self._completions.get(transactional_id)
             if completion is not None:
                 remaining_s = give_up_at_s - loop.time()

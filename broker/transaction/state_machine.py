@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum
+from typing import Final
 
 from protocol.errors import ErrorCode
 
@@ -79,6 +80,13 @@ class Event(Enum):
 
 Cell = TransactionState | ErrorCode | Outcome
 
+# Python 3.11 takes ten times as long to look a member of an enum up in its class as to find it here.
+TRANSACTION_VERSION_1: Final = TransactionVersion.V1
+TRANSACTION_VERSION_2: Final = TransactionVersion.V2
+ADD_PARTITIONS: Final = Event.ADD_PARTITIONS
+END_COMMIT: Final = Event.END_COMMIT
+END_ABORT: Final = Event.END_ABORT
+
 EMPTY = TransactionState.EMPTY
 ONGOING = TransactionState.ONGOING
 PREPARE_COMMIT = TransactionState.PREPARE_COMMIT
@@ -86,11 +94,11 @@ PREPARE_ABORT = TransactionState.PREPARE_ABORT
 COMPLETE_COMMIT = TransactionState.COMPLETE_COMMIT
 COMPLETE_ABORT = TransactionState.COMPLETE_ABORT
 
-CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+CONCURRENT: Final = ErrorCode.CONCURRENT_TRANSACTIONS
 INVALID = ErrorCode.INVALID_TXN_STATE
 ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
 FENCED = ErrorCode.PRODUCER_FENCED
-ACKNOWLEDGE = Outcome.ACKNOWLEDGE
+ACKNOWLEDGE: Final = Outcome.ACKNOWLEDGE
 IGNORE = Outcome.IGNORE
 FORGET = Outcome.FORGET
 
