@@ -285,12 +285,12 @@ def fence_end(
     In version 2 the reply to EndTxn carries the next epoch, so a producer that missed the reply asks again with the
     epoch before.
     """
-    if version is TransactionVersion.V2 and metadata.previous is not None and producer == metadata.previous:
-        return Event.RETRY_COMMIT if committed else Event.RETRY_ABORT
     error = fence(metadata, producer)
-    if error is not ErrorCode.NONE:
-        return error
-    return Event.END_COMMIT if committed else Event.END_ABORT
+    if error is ErrorCode.NONE:
+        return Event.END_COMMIT if committed else Event.END_ABORT
+    if version is TransactionVersion.V2 and producer == metadata.previous:
+        return Event.RETRY_COMMIT if committed else Event.RETRY_ABORT
+    return error
 
 
 # The stored form: Kafka's TransactionLogValue, version 1

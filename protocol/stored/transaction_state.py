@@ -13,6 +13,7 @@ from protocol.stored.versioned import COMPACT_LENGTHS, decode_versioned, encode_
 
 KEY_VERSION = 0
 MAX_REMEMBERED_KEYS = 16_384
+MAX_REMEMBERED_TAGGED_FIELDS = 1_024
 LATEST_VALUE_VERSION = 1  # written when the feature transaction.version is 1 or higher; version 0 before
 
 
@@ -117,6 +118,7 @@ def pack_transaction_partitions(partition_ids_by_topic: Mapping[str, Sequence[in
     return b"".join(parts)
 
 
+@lru_cache(MAX_REMEMBERED_TAGGED_FIELDS)  # in version 2 every transaction writes the same ones three times
 def _pack_tagged(previous_producer_id: int, next_producer_id: int, client_transaction_version: int) -> bytes:
     """How many tagged fields there are, then those that have something to say."""
     tagged = []
