@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from broker.log.producer_snapshot import ProducerBatch, ProducerSnapshot
 from broker.log.results import ActiveProducer, AppendOrigin
-from broker.log.verification import VerificationEntry, VerificationGuard, VerificationTable
+from broker.log.verification import VerificationGuard, VerificationTable
 from protocol.errors import ErrorCode
 from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 from protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
@@ -195,7 +195,7 @@ class ProducerState:
         verification = self.verifications.get(producer_id)
         if is_transactional:
             is_open = has_open_transaction and producer_epoch == entry.producer_epoch
-            if not is_open and verification_is_enabled and (verification is None or verification.guard is not guard):
+            if not is_open and verification_is_enabled and (verification is None or verification is not guard):
                 return ErrorCode.INVALID_TXN_STATE
         is_plain_successor = follows and verification is None
         if is_client and not is_plain_successor and not self._is_in_sequence(header, entry, verification):
@@ -215,7 +215,7 @@ class ProducerState:
         )
 
     def _is_in_sequence(
-        self, header: BatchHeader, entry: ProducerEntry, verification: VerificationEntry | None
+        self, header: BatchHeader, entry: ProducerEntry, verification: VerificationGuard | None
     ) -> bool:
         base_sequence = header.base_sequence
         if verification is not None:

@@ -10,89 +10,82 @@ Source: KIP-890; Kafka's VerificationGuard, VerificationStateEntry and ProducerS
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 
 class VerificationGuard:
-    """A token equal to nothing but itself: ids and epochs would not tell a transaction from the one after it."""
-
-    __slots__ = ()
-
-
-@dataclass(slots=True)
-class VerificationEntry:
-    """What one producer's pending verification knows.
+    """A token equal to nothing but itself, for ids and epochs would not tell a transaction from the one after it; and
+    what is known of a producer's pending verification.
 
     lowest_sequence: of the batches that wait for it; a later one may not be appended before it.
-    first_swept_at_ms: when `expire` first met the entry.
+    first_swept_at_ms: when `expire` first met it.
     """
 
-    guard: VerificationGuard
-    producer_epoch: int
-    lowest_sequence: int
-    is_transaction_version_2: bool
-    first_swept_at_ms: int | None = None
+    __slots__ = ("first_swept_at_ms", "is_transaction_version_2", "lowest_sequence", "producer_epoch")
+
+    def __init__(self, producer_epoch: int, lowest_sequence: int, is_transaction_version_2: bool) -> None:
+        self.producer_epoch = producer_epoch
+        self.lowest_sequence = lowest_sequence
+        self.is_transaction_version_2 = is_transaction_version_2
+        self.first_swept_at_ms: int | None = None
 
 
 class VerificationTable:
     """The pending verifications of one partition, by producer id."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_guards",)
 
     def __init__(self) -> None:
-        self._entries: dict[int, VerificationEntry] = {}
+        self._guards: dict[int, VerificationGuard] = {}
 
     def begin(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool
     ) -> VerificationGuard:
         """The producer's guard: the one it has, or a new one. A higher epoch starts its lowest sequence anew."""
-        entry = self._entries.get(producer_id)
-        if entry is None:
-            entry = VerificationEntry(VerificationGuard(), producer_epoch, base_sequence, transaction_version_2)
-            self._entries[producer_id] = entry
-        elif producer_epoch > entry.producer_epoch:
-            entry.producer_epoch = producer_epoch
-            entry.lowest_sequence = base_sequence
-        elif producer_epoch == entry.producer_epoch and base_sequence < entry.lowest_sequence:
-            entry.lowest_sequence = base_sequence
-        return entry.guard
+        guard = self._guards.get(producer_id)
+        if guard is None:
+            guard = self._guards[producer_id] = VerificationGuard(producer_epoch, base_sequence, transaction_version_2)
+        elif producer_epoch > guard.producer_epoch:
+            guard.producer_epoch = producer_epoch
+            guard.lowest_sequence = base_sequence
+        elif producer_epoch == guard.producer_epoch and base_sequence < guard.lowest_sequence:
+            guard.lowest_sequence = base_sequence
+        return guard
 
-    def get(self, producer_id: int) -> VerificationEntry | None:
-        return self._entries.get(producer_id)
+    def get(self, producer_id: int) -> VerificationGuard | None:
+        """The producer's current one."""
+        return self._guards.get(producer_id)
 
     def is_current(self, producer_id: int, guard: VerificationGuard | None) -> bool:
         """Whether `guard` is the producer's current one; None never is."""
-        entry = self._entries.get(producer_id)
-        return entry is not None and entry.guard is guard
+        return guard is not None and self._guards.get(producer_id) is guard
 
     def transactional_batch_appended(self, producer_id: int, producer_epoch: int, *, is_control: bool) -> None:
         """Withdraw the producer's guard: its transaction is open now, or has ended.
 
-        It stays where the marker of a version 2 transaction carries the entry's epoch: that entry is of the next
+        It stays where the marker of a version 2 transaction carries the guard's epoch: that one is of the next
         transaction.
         """
-        entry = self._entries.get(producer_id)
-        if entry is None:
+        guard = self._guards.get(producer_id)
+        if guard is None:
             return
-        if is_control and entry.is_transaction_version_2 and entry.producer_epoch == producer_epoch:
+        if is_control and guard.is_transaction_version_2 and guard.producer_epoch == producer_epoch:
             return
-        del self._entries[producer_id]
+        del self._guards[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Withdraw the guards met by a sweep at least `expiration_ms` ago already; return how many."""
         expired = []
-        for producer_id, entry in self._entries.items():
-            if entry.first_swept_at_ms is None:
-                entry.first_swept_at_ms = now_ms
-            elif now_ms - entry.first_swept_at_ms >= expiration_ms:
+        for producer_id, guard in self._guards.items():
+            if guard.first_swept_at_ms is None:
+                guard.first_swept_at_ms = now_ms
+            elif now_ms - guard.first_swept_at_ms >= expiration_ms:
                 expired.append(producer_id)
         for producer_id in expired:
-            del self._entries[producer_id]
+            del self._guards[producer_id]
         return len(expired)
 
     def clear(self) -> None:
         """Withdraw all guards, as when leadership is lost."""
-        self._entries.clear()
+        self._guards.clear()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._guards)
