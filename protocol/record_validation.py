@@ -112,15 +112,20 @@ def check_records(content: Buffer, count: int) -> bool:
     position = 0
     misses_key = False
     try:
-        for first_of_block in range(0, count, RECORDS_PER_BLOCK):
-            lowest_bytes, higher_bytes = _offset_varints(first_of_block, min(RECORDS_PER_BLOCK, count - first_of_block))
-            end = None
-            if len(lowest_bytes) >= _WORTH_TRYING_COUNT:
-                end, block_misses_key = _check_uniform_block(content, position, lowest_bytes, higher_bytes)
-            if end is None:
-                end, block_misses_key = _check_block(content, position, lowest_bytes, higher_bytes)
-            position = end
-            misses_key |= block_misses_key
+        if count < _WORTH_TRYING_COUNT:
+            position, misses_key = _check_block(content, 0, *_offset_varints(0, count))
+        else:
+            for first_of_block in range(0, count, RECORDS_PER_BLOCK):
+                lowest_bytes, higher_bytes = _offset_varints(
+                    first_of_block, min(RECORDS_PER_BLOCK, count - first_of_block)
+                )
+                end = None
+                if len(lowest_bytes) >= _WORTH_TRYING_COUNT:
+                    end, block_misses_key = _check_uniform_block(content, position, lowest_bytes, higher_bytes)
+                if end is None:
+                    end, block_misses_key = _check_block(content, position, lowest_bytes, higher_bytes)
+                position = end
+                misses_key |= block_misses_key
     except IndexError:
         raise DecodeError("the last record of the batch is cut short", position=len(content)) from None
     if position != len(content):

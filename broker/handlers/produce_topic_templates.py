@@ -236,7 +236,7 @@ def _read_partitions(frame: memoryview, position: int, template: _Template) -> l
     """The batches of a request whose partitions begin there, transactional just where the request is; None where there
     is more to say about any of them.
     """
-    is_transactional = template.transactional_id is not None
+    transactional_bit = 0 if template.transactional_id is None else TRANSACTIONAL_BIT
     version = template.version
     partitions = template.partitions
     writes = []
@@ -260,7 +260,7 @@ def _read_partitions(frame: memoryview, position: int, template: _Template) -> l
                 return None
             records = frame[start:end]
             header = read_batch(records, version)
-            if isinstance(header, Refusal) or bool(header.attributes & TRANSACTIONAL_BIT) is not is_transactional:
+            if isinstance(header, Refusal) or header.attributes & TRANSACTIONAL_BIT != transactional_bit:
                 return None
             writes.append(Write(topic_partition, partition_log, records, header))
     except (IndexError, KeyError, MalformedError, struct_error):

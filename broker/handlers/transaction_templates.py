@@ -81,7 +81,7 @@ class _Template(ABC):
         return ()
 
     @abstractmethod
-    def ask(self, services: Services, *varying: int) -> eager.Begun[ErrorCode | ProducerReply]:
+    def ask(self, services: Services, varying: tuple[int, ...]) -> eager.Begun[ErrorCode | ProducerReply]:
         """Have the coordinator do it."""
 
     @abstractmethod
@@ -117,7 +117,7 @@ class _AddPartitions(_Template):
         self.partitions = partitions_of(request.v3_and_below_topics)
         self.metadata_version = -1
 
-    def ask(self, services: Services, *_: int) -> eager.Begun[ErrorCode | ProducerReply]:
+    def ask(self, services: Services, _: tuple[int, ...]) -> eager.Begun[ErrorCode | ProducerReply]:
         return services.transactions.add_partitions(
             self.request.v3_and_below_transactional_id, self.producer, self.partitions, version=TransactionVersion.V1
         )
@@ -145,7 +145,7 @@ class _EndTransaction(_Template):
         super().__init__(version)
         self.producer = Producer(request.producer_id, request.producer_epoch)
 
-    def ask(self, services: Services, *_: int) -> eager.Begun[ErrorCode | ProducerReply]:
+    def ask(self, services: Services, _: tuple[int, ...]) -> eager.Begun[ErrorCode | ProducerReply]:
         request = self.request
         return services.transactions.end_transaction(
             request.transactional_id, self.producer, committed=request.committed, version=TransactionVersion.V1
@@ -173,7 +173,7 @@ class _EndTransactionOfVersion2(_EndTransaction):
             return None
         return (VaryingField(len(frame) - _EPOCH_AND_BEHIND_BYTES, _EPOCH),)
 
-    def ask(self, services: Services, *varying: int) -> eager.Begun[ErrorCode | ProducerReply]:
+    def ask(self, services: Services, varying: tuple[int, ...]) -> eager.Begun[ErrorCode | ProducerReply]:
         request = self.request
         (producer_epoch,) = varying
         return services.transactions.end_transaction(
@@ -230,7 +230,7 @@ class _RepeatedRequests(ABC):
             self._shapes.forget(frame)
             return None
         try:
-            begun = template.ask(self._services, *varying)
+            begun = template.ask(self._services, varying)
         except Exception as error:  # noqa: BLE001  # of one request
             return template.failed(correlation_id, error)
         if isinstance(begun, eager.Finished):

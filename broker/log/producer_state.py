@@ -225,7 +225,7 @@ class ProducerState:
                 return False  # an earlier batch of the same transaction is still being verified, or failed to be
         if entry.producer_epoch == NO_PRODUCER_EPOCH:
             return True  # perhaps all it wrote was deleted by retention: any sequence will do
-        if header.producer_epoch != entry.producer_epoch:
+        if header.producer_epoch != entry.producer_epoch or not entry.recent_batches:
             return base_sequence == 0
         return base_sequence == advance_sequence(entry.last_sequence, 1)
 
