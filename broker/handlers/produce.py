@@ -227,7 +227,7 @@ class _DecodedProduction(Production[ProduceResponse | None]):
         batch = read_batch(records, self._version)
         if isinstance(batch, Refusal):
             return self._refuse(index, batch.error, batch.message)
-        write = Write(topic_partition, log, memoryview(records or b""), batch)
+        write = Write(log, memoryview(records or b""), batch)
         (self._transactional if batch.attributes & TRANSACTIONAL_BIT else self._writes).append(write)
         return write
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from struct import Struct
 from struct import error as struct_error
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 MAXIMUM_COUNT: Final = 32
 """Topics of one connection that are remembered; requests for others are decoded."""
+MAXIMUM_LOGS: Final = 1_024
+"""Partitions of one connection that are remembered, of all topics together; requests for others are decoded."""
 MAXIMUM_PARTITIONS: Final = 126
 """Of a request: their number plus one is a byte. Those with more are decoded."""
 
@@ -64,15 +66,10 @@ _MARKED_ANSWER = (0x01234567, 0x0123, 0x456789ABCDEF0123, 0x456789ABCDEF0124, 0x
 log = structlog.get_logger(__name__)
 
 
-class _Partition(NamedTuple):
-    topic_partition: TopicPartition
-    log: PartitionLog
-
-
 class _Template:
     """What all requests with the same bytes before their partitions have in common.
 
-    partitions: that have been asked for, by their index.
+    logs: of the partitions that have been asked for, by their index.
     The parts of a reply: `reply_start`, up to the number of partitions, then of each the answer and `answer_end`, and
     `reply_end`.
     """
@@ -80,7 +77,7 @@ class _Template:
     __slots__ = (
         "answer_end",
         "answer_struct",
-        "partitions",
+        "logs",
         "reply_end",
         "reply_start",
         "topic",
@@ -92,7 +89,7 @@ class _Template:
         self.transactional_id = transactional_id
         self.topic = topic
         self.version = version
-        self.partitions: dict[int, _Partition] = {}
+        self.logs: dict[int, PartitionLog] = {}
         answers = [PartitionProduceResponse(*_MARKED_ANSWER), PartitionProduceResponse(*_MARKED_ANSWER)]
         reply = b"".join(self.reply(0, answers))[_REPLY_START.size :]
         start, self.answer_end, end = reply.split(_ANSWER.pack(*_MARKED_ANSWER))
@@ -132,7 +129,7 @@ class _KnownProduction(Production["Reply"]):
             appended: AppendResult = write.outcome  # type: ignore[assignment]  # as nothing was refused
             parts.append(
                 pack(
-                    write.topic_partition.partition,
+                    write.log.topic_partition.partition,
                     0,
                     appended.base_offset,
                     appended.log_append_time_ms,
@@ -147,7 +144,7 @@ class _KnownProduction(Production["Reply"]):
     def failed(self, error: Exception) -> Reply:
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         log.error("request_failed", api="Produce", version=self._version, error=code.name, exc_info=error)
-        answers = [refused(write.topic_partition.partition, code) for write in self._writes]
+        answers = [refused(write.log.topic_partition.partition, code) for write in self._writes]
         return self._template.reply(self._correlation_id, answers)
 
     def keep_batches(self) -> None:
@@ -170,11 +167,20 @@ class ProduceTopicTemplates:
     def __len__(self) -> int:
         return sum(map(len, self._templates.values()))
 
+    @property
+    def _logs_count(self) -> int:
+        return sum(len(template.logs) for templates in self._templates.values() for template in templates.values())
+
     def learn(self, frame: memoryview, body_position: int, request: ProduceRequest, version: int) -> None:
         """Remember a request that was decoded, for one topic, acknowledged, of a version with tagged fields."""
         (topic,) = request.topic_data
         name, error = resolve(self._services.topics, topic, version)
         if error is not ErrorCode.NONE:
+            return
+        if version != self._version:
+            self._version = version
+            self._templates.clear()
+        if self._logs_count + len(topic.partition_data) > MAXIMUM_LOGS:
             return
         partitions, topic.partition_data = topic.partition_data, []
         before = encode(request, version)[: -len(_NO_PARTITIONS_AND_END)]
@@ -182,9 +188,6 @@ class ProduceTopicTemplates:
         head_end = body_position + len(before)
         if frame[body_position:head_end] != before:
             return
-        if version != self._version:
-            self._version = version
-            self._templates.clear()
         of_this_length = self._templates.setdefault(head_end, {})
         head = bytes(frame[REQUEST_START_BYTES:head_end])
         template = of_this_length.get(head)
@@ -194,10 +197,9 @@ class ProduceTopicTemplates:
             about = TopicProduceData(topic.name, topic.topic_id)
             template = of_this_length[head] = _Template(request.transactional_id, about, version)
         for partition in partitions:
-            topic_partition = TopicPartition(name, partition.index)
-            partition_log = self._services.topics.log(topic_partition)
+            partition_log = self._services.topics.log(TopicPartition(name, partition.index))
             if partition_log is not None:
-                template.partitions[partition.index] = _Partition(topic_partition, partition_log)
+                template.logs[partition.index] = partition_log
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
@@ -238,7 +240,7 @@ def _read_partitions(frame: memoryview, position: int, template: _Template) -> l
     """
     transactional_bit = 0 if template.transactional_id is None else TRANSACTIONAL_BIT
     version = template.version
-    partitions = template.partitions
+    logs = template.logs
     writes = []
     try:
         count = frame[position] - 1
@@ -254,15 +256,15 @@ def _read_partitions(frame: memoryview, position: int, template: _Template) -> l
             position = end + 1
             if frame[end]:
                 return None  # it has tagged fields
-            topic_partition, partition_log = partitions[index]
+            partition_log = logs[index]
             if partition_log.offline_reason is not None:
-                del partitions[index]  # it has failed, or has gone: with its topic, or to another node
+                del logs[index]  # it has failed, or has gone: with its topic, or to another node
                 return None
             records = frame[start:end]
             header = read_batch(records, version)
             if isinstance(header, Refusal) or header.attributes & TRANSACTIONAL_BIT != transactional_bit:
                 return None
-            writes.append(Write(topic_partition, partition_log, records, header))
+            writes.append(Write(partition_log, records, header))
     except (IndexError, KeyError, MalformedError, struct_error):
         return None
     return writes if frame[position:] == _REQUEST_END else None

@@ -94,12 +94,9 @@ class Write:
     durable_offset: the answer waits until the log is durable up to here, exclusive.
     """
 
-    __slots__ = ("durable_offset", "guard", "header", "log", "outcome", "records", "topic_partition")
+    __slots__ = ("durable_offset", "guard", "header", "log", "outcome", "records")
 
-    def __init__(
-        self, topic_partition: TopicPartition, log: PartitionLog, records: memoryview, header: BatchHeader
-    ) -> None:
-        self.topic_partition = topic_partition
+    def __init__(self, log: PartitionLog, records: memoryview, header: BatchHeader) -> None:
         self.log = log
         self.records = records
         self.header = header
@@ -109,7 +106,7 @@ class Write:
 
     def answer(self) -> PartitionProduceResponse:
         outcome = self.outcome
-        index = self.topic_partition.partition
+        index = self.log.topic_partition.partition
         if isinstance(outcome, Refusal):
             return refused(index, outcome.error, outcome.message)
         answer = PartitionProduceResponse(
@@ -231,7 +228,7 @@ class Production(ABC, Generic[Answer]):
         header = unverified[0].header
         return verify(
             self._services,
-            [write.topic_partition for write in unverified],
+            [write.log.topic_partition for write in unverified],
             transactional_id=self._transactional_id or "",
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
@@ -253,7 +250,7 @@ class Production(ABC, Generic[Answer]):
         errors = await verified
         confirmed = []
         for write in unverified:
-            error = errors[write.topic_partition]
+            error = errors[write.log.topic_partition]
             if error is ErrorCode.NONE:
                 confirmed.append(write)
             else:
@@ -309,4 +306,4 @@ class Production(ABC, Generic[Answer]):
         return self.answer()
 
     def _lose(self, write: Write, error: StorageError) -> None:
-        self.refuse(write, error_of_lost_log(self._services.topics, write.topic_partition, write.log), str(error))
+        self.refuse(write, error_of_lost_log(self._services.topics, write.log.topic_partition, write.log), str(error))

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from broker.disk import StorageError
+from broker.handlers import produce_topic_templates
 from broker.handlers.produce_topic_templates import MAXIMUM_COUNT, MAXIMUM_PARTITIONS
 from broker.local_disk import LocalDisk, LocalFile
 from broker.topic_partition import TopicPartition
@@ -184,6 +185,17 @@ async def test_no_more_topics_are_remembered_than_there_is_room_for(one: Served)
     for frame in frames * 2:
         await one.produce(frame)
     assert one.known_count == one.remembered_count == MAXIMUM_COUNT
+
+
+async def test_no_more_partitions_are_remembered_than_there_is_room_for(
+    one: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_topic_templates, "MAXIMUM_LOGS", 3)
+    for topic, known_count in (("orders", 1), ("stamped", 1), ("orders", 3)):
+        frame = produce_frame_of_several(TWO, topic=topic)
+        for _ in range(2):
+            assert set(errors(await one.produce(frame)).values()) == {ErrorCode.NONE}
+        assert one.known_count == known_count
 
 
 async def test_requests_for_one_partition_and_for_several_are_told_apart(one: Served) -> None:
