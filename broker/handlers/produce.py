@@ -140,7 +140,7 @@ def read_batch(records: Buffer | None, version: int) -> BatchHeader | Refusal:
         return Refusal(ErrorCode.INVALID_RECORD, "There is only a part of a record batch for this partition.")
     if (
         header.magic == CURRENT_MAGIC
-        and header.size_bytes == len(records)
+        and header.batch_length + LENGTH_OVERHEAD_BYTES == len(records)
         and (version >= FIRST_VERSION_WITH_ZSTD or header.attributes & CODEC_MASK != Codec.ZSTD)
     ):
         return header
