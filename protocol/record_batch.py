@@ -42,6 +42,8 @@ NO_SEQUENCE: Final = -1
 NO_TIMESTAMP_MS: Final = -1
 NO_PARTITION_LEADER_EPOCH: Final = -1
 
+_new_tuple = tuple.__new__
+"""What `_make` of a named tuple calls: a header is read for every batch, and a quarter of that was `_make` itself."""
 _CODECS = {codec.value: codec for codec in Codec}
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qii")
@@ -146,7 +148,7 @@ def codec_of(attributes: int) -> Codec:
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header of the batch at `position`; nothing in it is checked. Raises DecodeError for under 61 bytes."""
     try:
-        return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        return _new_tuple(BatchHeader, _HEADER.unpack_from(buffer, position))
     except struct.error as error:
         raise DecodeError("a record batch ends inside its header", position=position) from error
 

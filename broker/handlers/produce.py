@@ -8,26 +8,17 @@ ReplicaManager.handleProduceAppend.
 
 from __future__ import annotations
 
-import asyncio
 import struct
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING
 
 from broker import eager
-from broker.disk import StorageError
 from broker.handlers.api import CloseConnection, RequestContext, api
-from broker.handlers.produce_verification import (
-    FIRST_VERSION_OF_TRANSACTION_VERSION_2,
-    NOT_CONFIRMED,
-    begin_turn,
-    verify,
-)
-from broker.log.partition_log import AppendResult, PartitionLog
+from broker.handlers.production import Production, Refusal, Write, refused
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -47,7 +38,6 @@ from protocol.record_batch import (
 from protocol.schema import Buffer, DecodeError
 
 if TYPE_CHECKING:
-    from broker.log.verification import VerificationGuard
     from broker.topics import Topics
 
 FIRST_VERSION_WITH_ZSTD = 7
@@ -58,16 +48,6 @@ ACKS_LEADER = 1
 ACKS_ALL = -1
 _SERVED_ACKS = frozenset({ACKS_ALL, ACKS_LEADER, ACKS_NONE})
 SMALLEST_BATCH_LENGTH = 14  # of the oldest format
-
-_ANSWERED_WITHOUT_LOG_START = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
-"""Refusals of a log that say nothing about it. Source: Kafka's ReplicaManager.appendRecordsToLeader."""
 
 SEVERAL_PRODUCERS = "Transactional records contained more than one producer ID"
 
@@ -89,19 +69,6 @@ def produce_failed(
     )
 
 
-def refused(partition: int, error: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
-    """The answer for a batch that no log has taken."""
-    return PartitionProduceResponse(
-        index=partition,
-        error_code=error,
-        base_offset=-1,
-        log_append_time_ms=-1,
-        log_start_offset=-1,
-        record_errors=[],
-        error_message=message,
-    )
-
-
 @api(ProduceRequest, ProduceResponse, failed=produce_failed)
 def handle_produce(
     context: RequestContext, request: ProduceRequest
@@ -117,26 +84,15 @@ def handle_produce(
     could be appended. Raises CloseConnection for an error with acks=0. `timeout_ms` is not used: the disk finishes, or
     fails, and then the answer is KAFKA_STORAGE_ERROR.
     """
-    production = _Production(context, request)
+    production = _DecodedProduction(context, request)
     refusal = production.read_request()
     if refusal is not None:
         if request.acks == ACKS_NONE:
             raise CloseConnection(f"Produce with acks=0 was refused: {refusal.error.name}")
         return produce_failed(request, refusal.error, context.api_version, message=refusal.message)
     if request.acks not in _SERVED_ACKS:
-        return production.refuse_writes(ErrorCode.INVALID_REQUIRED_ACKS)
-    unverified = production.begin_verification()
-    production.append()
-    if unverified:
-        return production.verify_in_order(unverified)
-    return production.answer()
-
-
-class Refusal(NamedTuple):
-    """Of a batch, or of the request as a whole."""
-
-    error: ErrorCode
-    message: str | None = None
+        return production.refuse_all(ErrorCode.INVALID_REQUIRED_ACKS)
+    return production.append()
 
 
 _FIRST_FIELDS = struct.Struct(">qiib")
@@ -184,7 +140,7 @@ def read_batch(records: Buffer | None, version: int) -> BatchHeader | Refusal:
         return Refusal(ErrorCode.INVALID_RECORD, "There is only a part of a record batch for this partition.")
     if (
         header.magic == CURRENT_MAGIC
-        and header.size_bytes == len(records)
+        and header.batch_length + LENGTH_OVERHEAD_BYTES == len(records)
         and (version >= FIRST_VERSION_WITH_ZSTD or header.attributes & CODEC_MASK != Codec.ZSTD)
     ):
         return header
@@ -207,25 +163,6 @@ def _refusal_of(header: BatchHeader, records: Buffer, version: int) -> Refusal:
     )
 
 
-def tell_refusal(answer: PartitionProduceResponse, result: AppendResult, log: PartitionLog) -> None:
-    """Fill in the answer for a batch that its log refused."""
-    answer.error_code = result.error
-    answer.base_offset = result.base_offset
-    answer.log_append_time_ms = result.log_append_time_ms
-    if result.error not in _ANSWERED_WITHOUT_LOG_START:
-        answer.log_start_offset = log.log_start_offset
-    answer.record_errors = [
-        BatchIndexAndErrorMessage(batch_index=refused.index, batch_index_error_message=refused.message)
-        for refused in result.record_errors
-    ]
-    answer.error_message = result.message
-
-
-def error_of_lost_log(topics: Topics, topic_partition: TopicPartition, log: PartitionLog) -> ErrorCode:
-    """Of a log that has failed, or has gone: to another node, or with its topic."""
-    return topics.absence(topic_partition) if log.is_deleted else ErrorCode.KAFKA_STORAGE_ERROR
-
-
 def resolve(topics: Topics, topic: TopicProduceData, version: int) -> tuple[str, ErrorCode]:
     """The name of a request's topic, or why nothing may be written to it: UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION."""
     name = topic.name
@@ -239,59 +176,18 @@ def resolve(topics: Topics, topic: TopicProduceData, version: int) -> tuple[str,
     return name, ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE
 
 
-class _Write:
-    """One partition's batch on its way into the log, and its answer, which says so once it is there, or refused."""
+class _DecodedProduction(Production[ProduceResponse | None]):
+    """A request that was decoded. Its answers are in the order of its partitions."""
 
-    __slots__ = ("answer", "durable_offset", "guard", "header", "log", "records", "topic_partition")
-
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        log: PartitionLog,
-        records: memoryview,
-        header: BatchHeader,
-        answer: PartitionProduceResponse,
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.log = log
-        self.records = records
-        self.header = header
-        self.answer = answer
-        self.guard: VerificationGuard | None = None
-        self.durable_offset = 0  # the answer waits until the log is durable up to here, exclusive
-
-
-class _Production:
-    """One Produce request being served: its batches, and the response as it comes about."""
-
-    __slots__ = (
-        "_appended",
-        "_context",
-        "_end_turn",
-        "_first_error",
-        "_is_appended",
-        "_request",
-        "_response",
-        "_services",
-        "_transactional",
-        "_version",
-        "_writes",
-    )
+    __slots__ = ("_answers", "_context", "_request", "_transactional", "_writes")
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
+        super().__init__(context.services, request.transactional_id, context.api_version)
         self._context = context
-        self._services = context.services
-        self._version = context.api_version
         self._request = request
-        self._response = ProduceResponse()
-        self._writes: list[_Write] = []  # ready to be appended
-        self._transactional: list[_Write] = []  # not known to be ready
-        self._appended: list[_Write] = []
-        self._first_error = ErrorCode.NONE
-        self._is_appended = False
-        self._end_turn: Callable[[], None] | None = None  # lets the producer's next request be verified
-
-    # Reading: everything that can be said before a log is touched
+        self._writes: list[Write] = []
+        self._transactional: list[Write] = []
+        self._answers: list[tuple[TopicProduceData, list[Write | PartitionProduceResponse]]] = []
 
     def read_request(self) -> Refusal | None:
         """Find the log of every batch, and refuse the batches and the requests that no log needs to see."""
@@ -300,8 +196,8 @@ class _Production:
                 continue
             name, error = resolve(self._services.topics, topic, self._version)
             answers = [self._read_partition(name, error, partition) for partition in topic.partition_data]
-            self._response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
-        if self._first_error is not ErrorCode.NONE:
+            self._answers.append((topic, answers))
+        if self.first_error is not ErrorCode.NONE:
             # Batches count that do not get as far as a log, too.
             refusal = _refusal_as_a_whole(self._request)
             if refusal is not None:
@@ -310,18 +206,14 @@ class _Production:
         if transactional:
             if self._request.transactional_id is None:
                 return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            first = transactional[0].header
-            for write in transactional:
-                header = write.header
-                if header.producer_id != first.producer_id or header.producer_epoch != first.producer_epoch:
-                    return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, SEVERAL_PRODUCERS)
+            if not are_of_one_producer(transactional):
+                return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, SEVERAL_PRODUCERS)
         return None
 
     def _read_partition(
         self, topic: str, error: ErrorCode, partition: PartitionProduceData
-    ) -> PartitionProduceResponse:
-        """The answer for the partition: a refusal, or, for a batch that goes on to the log, one that will be filled
-        in."""
+    ) -> Write | PartitionProduceResponse:
+        """The batch, which goes on to the log, or why it does not."""
         index = partition.index
         if error is not ErrorCode.NONE:
             return self._refuse(index, error)
@@ -335,171 +227,48 @@ class _Production:
         batch = read_batch(records, self._version)
         if isinstance(batch, Refusal):
             return self._refuse(index, batch.error, batch.message)
-        answer = PartitionProduceResponse(index, ErrorCode.UNKNOWN_SERVER_ERROR, -1)
-        write = _Write(topic_partition, log, memoryview(records or b""), batch, answer)
-        if batch.attributes & TRANSACTIONAL_BIT:
-            self._transactional.append(write)
-        else:
-            self._writes.append(write)
-        return answer
+        write = Write(log, memoryview(records or b""), batch)
+        (self._transactional if batch.attributes & TRANSACTIONAL_BIT else self._writes).append(write)
+        return write
 
     def _refuse(self, partition: int, error: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
-        if self._first_error is ErrorCode.NONE:
-            self._first_error = error
+        if self.first_error is ErrorCode.NONE:
+            self.first_error = error
         return refused(partition, error, message)
 
-    def refuse_writes(self, error: ErrorCode) -> ProduceResponse:
+    def refuse_all(self, error: ErrorCode) -> ProduceResponse | None:
         """Append nothing, and say so for every batch that was not refused already."""
         for write in (*self._writes, *self._transactional):
-            self._answer_refused(write, error)
-        return self._response
+            self.refuse(write, error)
+        return self.answer()
 
-    def _answer_refused(self, write: _Write, error: ErrorCode, message: str | None = None) -> None:
-        if self._first_error is ErrorCode.NONE:
-            self._first_error = error
-        answer = write.answer
-        answer.error_code = error
-        answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
-        answer.error_message = message
+    def append(self) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+        started = self.start(self._writes, self._transactional)
+        return started.result if isinstance(started, eager.Finished) else started
 
-    def _answer_lost(self, write: _Write, error: StorageError) -> None:
-        code = error_of_lost_log(self._services.topics, write.topic_partition, write.log)
-        self._answer_refused(write, code, str(error))
-
-    # Verification: a batch that opens a transaction on its partition needs the coordinator's word
-
-    def begin_verification(self) -> list[_Write]:
-        """The batches that must be verified before they are appended; the others stay ready, or are refused.
-
-        While an earlier request of the producer waits, all of them do: one that need not be verified any more would
-        overtake those in between.
-        """
-        transactional = self._transactional
-        if not transactional:
-            return transactional
-        predecessor = self._services.produce_verifications.get(transactional[0].header.producer_id)
-        if predecessor is not None and not predecessor.done():
-            return transactional
-        return self._take_guards(transactional)
-
-    def _take_guards(self, writes: list[_Write]) -> list[_Write]:
-        """Those that need verification, each with the guard that proves, at its append, that no marker came in
-        between."""
-        unverified = []
-        is_transaction_version_2 = self._version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2
-        for write in writes:
-            header = write.header
-            guard = write.log.begin_verification(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                transaction_version_2=is_transaction_version_2,
-            )
-            if guard is None:
-                self._writes.append(write)
-            elif isinstance(guard, ErrorCode):
-                self._answer_refused(write, guard)
-            else:
-                write.guard = guard
-                unverified.append(write)
-        return unverified
-
-    def verify_in_order(self, unverified: list[_Write]) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
-        """Verify, append and answer behind the producer's earlier requests that still wait for the same.
-
-        Without that order, a batch whose verification is repeated would be overtaken by the next one, and its sequence
-        refused. Where the coordinator is here and nobody is before this one, all of it happens in this step; else in a
-        task, which goes on when the connection is gone, as an append that needs no verification would have happened
-        too.
-        """
-        producer_id = unverified[0].header.producer_id
-        predecessor = self._services.produce_verifications.get(producer_id)
-        started = eager.start(self._verify_and_append(unverified, predecessor), asyncio.get_running_loop())
-        if isinstance(started, eager.Finished):
-            return started.result
-        if not self._is_appended:
-            self._end_turn = begin_turn(self._services, producer_id, started)
-        return started
-
-    async def _verify_and_append(
-        self, unverified: list[_Write], predecessor: asyncio.Future[None] | None
-    ) -> ProduceResponse | None:
-        if predecessor is not None:
-            if not predecessor.done():
-                await asyncio.wait([predecessor])
-            # What was appended meanwhile may have opened the transaction on these partitions too.
-            unverified = self._take_guards(unverified)
-        if unverified:
-            header = unverified[0].header
-            errors = await verify(
-                self._services,
-                [write.topic_partition for write in unverified],
-                transactional_id=self._request.transactional_id or "",
-                producer_id=header.producer_id,
-                producer_epoch=header.producer_epoch,
-                version=self._version,
-            )
-            for write in unverified:
-                error = errors[write.topic_partition]
-                if error is ErrorCode.NONE:
-                    self._writes.append(write)
-                else:
-                    self._answer_refused(write, error, NOT_CONFIRMED)
-        self.append()
-        self._is_appended = True
-        if self._end_turn is not None:
-            self._end_turn()
-        answer = self.answer()
-        return await answer if isinstance(answer, Awaitable) else answer
-
-    # Appending and answering
-
-    def append(self) -> None:
-        """Append what is ready. No await comes between a batch's check and its append."""
-        if not self._writes:
-            return
-        now_ms = self._services.clock.now_ms()
-        for write in self._writes:
-            try:
-                result = write.log.append(write.records, now_ms=now_ms, header=write.header, guard=write.guard)
-            except StorageError as error:
-                self._answer_lost(write, error)
-                continue
-            answer = write.answer
-            if result.error is not ErrorCode.NONE:
-                if self._first_error is ErrorCode.NONE:
-                    self._first_error = result.error
-                tell_refusal(answer, result, write.log)
-                continue
-            answer.error_code = ErrorCode.NONE
-            answer.base_offset = result.base_offset
-            answer.log_append_time_ms = result.log_append_time_ms
-            answer.log_start_offset = write.log.log_start_offset
-            write.durable_offset = result.last_offset + 1
-            self._appended.append(write)
-        self._writes = []
-
-    def answer(self) -> ProduceResponse | Awaitable[ProduceResponse] | None:
-        """The reply as `acks` asks for it, now that every batch is in the log, or refused.
-
-        Raises CloseConnection for an error with acks=0. The leader is the only replica, so its word and that of all of
-        them come at the same moment: when the batch can be read.
-        """
+    def finish(self) -> eager.Begun[ProduceResponse | None]:
+        """As `acks` asks for it. Raises CloseConnection for an error with acks=0."""
         self._context.needs_frame = False
         if self._request.acks == ACKS_NONE:
-            if self._first_error is not ErrorCode.NONE:
-                raise CloseConnection(f"Produce with acks=0 was refused: {self._first_error.name}")
-            return None
-        for write in self._appended:
-            if write.log.high_watermark < write.durable_offset:
-                return self._answer_when_durable()
-        return self._response
+            if self.first_error is not ErrorCode.NONE:
+                raise CloseConnection(f"Produce with acks=0 was refused: {self.first_error.name}")
+            return eager.Finished(None)
+        return super().finish()
 
-    async def _answer_when_durable(self) -> ProduceResponse:
-        volatile = [write for write in self._appended if write.log.high_watermark < write.durable_offset]
-        for write in volatile:
-            try:
-                await write.log.flushed(write.durable_offset)
-            except StorageError as error:
-                self._answer_lost(write, error)
-        return self._response
+    def answer(self) -> ProduceResponse | None:
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    topic.name,
+                    topic.topic_id,
+                    [answer.answer() if isinstance(answer, Write) else answer for answer in answers],
+                )
+                for topic, answers in self._answers
+            ]
+        )
+
+
+def are_of_one_producer(writes: Sequence[Write]) -> bool:
+    """Whether all batches are of one producer, in one epoch of it."""
+    producers = {(header.producer_id, header.producer_epoch) for header in [write.header for write in writes]}
+    return len(producers) == 1

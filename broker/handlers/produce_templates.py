@@ -7,7 +7,8 @@ checks at an append it checks here too. All other requests, and whatever is out 
 way of `produce.py`, which answers the same, byte by byte.
 
 A batch that opens a transaction on its partition is verified first. Only requests for one partition, acknowledged, of
-the versions with tagged fields (9 and later). Who adds authorization has to ask for it here as well.
+the versions with tagged fields (9 and later); those for several of a topic are known to `produce_topic_templates.py`.
+Who adds authorization has to ask for it here as well.
 """
 
 from __future__ import annotations
@@ -22,21 +23,16 @@ import structlog
 
 from broker import eager
 from broker.disk import StorageError
-from broker.handlers.produce import (
-    ACKS_ALL,
-    ACKS_LEADER,
-    error_of_lost_log,
-    refused,
-    resolve,
-    tell_refusal,
-)
+from broker.handlers.produce import ACKS_ALL, ACKS_LEADER, resolve
 from broker.handlers.produce_runs import REQUEST_END, StartedRun, run_of_requests
+from broker.handlers.produce_topic_templates import ProduceTopicTemplates
 from broker.handlers.produce_verification import (
     FIRST_VERSION_OF_TRANSACTION_VERSION_2,
     NOT_CONFIRMED,
     begin_turn,
     verify,
 )
+from broker.handlers.production import error_of_lost_log, refused, tell_refusal
 from broker.log.verification import IN_THIS_STEP, VerificationGuard
 from broker.topic_partition import TopicPartition
 from protocol.errors import NO_ERROR, ErrorCode
@@ -134,29 +130,33 @@ class _UnverifiedBatch:
 class ProduceTemplates:
     """Those of one connection."""
 
-    __slots__ = ("_loop", "_services", "_templates", "_version")
+    __slots__ = ("_loop", "_of_several_partitions", "_services", "_templates", "_version")
 
     def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
         self._services = services
         self._loop = loop
         self._version = 0
         self._templates: dict[int, dict[bytes, _Template]] = {}  # by where the batch's length begins, by what is before
+        self._of_several_partitions = ProduceTopicTemplates(services, loop)
 
     def __len__(self) -> int:
+        return self._count + len(self._of_several_partitions)
+
+    @property
+    def _count(self) -> int:
         return sum(map(len, self._templates.values()))
 
     def learn(self, frame: memoryview, body_position: int, request: ProduceRequest, version: int) -> None:
         """Remember a request that was decoded, if it is one that can be told by its bytes."""
         topics = request.topic_data
-        if (
-            len(topics) != 1
-            or len(topics[0].partition_data) != 1
-            or request.acks not in (ACKS_LEADER, ACKS_ALL)
-            or version < FIRST_FLEXIBLE_VERSION
-            or len(self) >= MAXIMUM_COUNT
-        ):
+        if len(topics) != 1 or request.acks not in (ACKS_LEADER, ACKS_ALL) or version < FIRST_FLEXIBLE_VERSION:
             return
         topic = topics[0]
+        if len(topic.partition_data) != 1:
+            self._of_several_partitions.learn(frame, body_position, request, version)
+            return
+        if self._count >= MAXIMUM_COUNT:
+            return
         partition = topic.partition_data[0]
         name, error = resolve(self._services.topics, topic, version)
         topic_partition = TopicPartition(name, partition.index)
@@ -183,7 +183,7 @@ class ProduceTemplates:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
         known = self._known(frame, version)
         if known is None:
-            return None
+            return self._of_several_partitions.dispatch(frame, version, correlation_id)
         template, _, records, header = known
         if template.transactional_id is not None:
             if header.producer_id in self._services.produce_verifications:

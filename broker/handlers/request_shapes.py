@@ -77,16 +77,6 @@ class RequestShapes(Generic[T]):
         self._has_helped = True
         return found, parts[1::2]
 
-    def find_same(self, frame: memoryview, version: int) -> T | None:
-        """What was remembered of a request like this one, where it has no fields that vary."""
-        shape = self._shapes.get(len(frame))
-        if shape is None or version != self._version:
-            return None
-        found = shape.remembered.get(shape.struct.unpack(frame))
-        if found is not None:
-            self._has_helped = True
-        return found
-
     def takes(self, frame: memoryview) -> bool:
         """Whether a request is worth a closer look."""
         return not self._is_given_up and len(frame) <= MAXIMUM_SIZE_BYTES

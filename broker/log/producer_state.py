@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from broker.log.producer_snapshot import ProducerBatch, ProducerSnapshot
 from broker.log.results import CLIENT, ActiveProducer, AppendOrigin
 from broker.log.transaction_index import TransactionIndexEntry
-from broker.log.verification import IN_THIS_STEP, VerificationEntry, VerificationGuard, VerificationTable
+from broker.log.verification import IN_THIS_STEP, VerificationGuard, VerificationTable
 from protocol.errors import NO_ERROR, ErrorCode
 from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 from protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
@@ -195,7 +195,7 @@ class ProducerState:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if is_transactional:
             is_open = has_open_transaction and producer_epoch == entry.producer_epoch
-            current_guard = IN_THIS_STEP if verification is None else verification.guard
+            current_guard = IN_THIS_STEP if verification is None else verification
             if not is_open and verification_is_enabled and guard is not current_guard:
                 return ErrorCode.INVALID_TXN_STATE
         if is_client and not self._is_in_sequence(header, entry, verification):
@@ -212,7 +212,7 @@ class ProducerState:
         return header.producer_id not in self.verifications and self.check_data_batch(header, origin=CLIENT) is NO_ERROR
 
     def _is_in_sequence(
-        self, header: BatchHeader, entry: ProducerEntry, verification: VerificationEntry | None
+        self, header: BatchHeader, entry: ProducerEntry, verification: VerificationGuard | None
     ) -> bool:
         base_sequence = header.base_sequence
         if verification is not None:
@@ -222,7 +222,7 @@ class ProducerState:
                 return False  # an earlier batch of the same transaction is still being verified, or failed to be
         if entry.producer_epoch == NO_PRODUCER_EPOCH:
             return True  # perhaps all it wrote was deleted by retention: any sequence will do
-        if header.producer_epoch != entry.producer_epoch:
+        if header.producer_epoch != entry.producer_epoch or not entry.recent_batches:
             return base_sequence == 0
         return base_sequence == advance_sequence(entry.last_sequence, 1)
 

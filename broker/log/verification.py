@@ -10,39 +10,34 @@ Source: KIP-890; Kafka's VerificationGuard, VerificationStateEntry and ProducerS
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 
 class VerificationGuard:
-    """A token equal to nothing but itself: ids and epochs would not tell a transaction from the one after it."""
+    """A token equal to nothing but itself, for ids and epochs would not tell a transaction from the one after it; and
+    what is known of a producer's pending verification.
 
-    __slots__ = ()
+    lowest_sequence: of the batches that wait for it; a later one may not be appended before it.
+    first_swept_at_ms: when `expire` first met it.
+    """
+
+    __slots__ = ("first_swept_at_ms", "is_transaction_version_2", "lowest_sequence", "producer_epoch")
+
+    def __init__(self, producer_epoch: int, lowest_sequence: int, is_transaction_version_2: bool) -> None:
+        self.producer_epoch = producer_epoch
+        self.lowest_sequence = lowest_sequence
+        self.is_transaction_version_2 = is_transaction_version_2
+        self.first_swept_at_ms: int | None = None
 
 
-IN_THIS_STEP: Final = VerificationGuard()
+IN_THIS_STEP: Final = VerificationGuard(-1, -1, False)
 """The guard of a batch that is confirmed and appended in one step: no marker can come in between, so nothing is noted.
 
 It counts only where no verification of the producer is pending, for that one knows which sequence comes first.
 """
 
 
-@dataclass(slots=True)
-class VerificationEntry:
-    """What one producer's pending verification knows.
-
-    lowest_sequence: of the batches that wait for it; a later one may not be appended before it.
-    first_swept_at_ms: when `expire` first met the entry.
-    """
-
-    guard: VerificationGuard
-    producer_epoch: int
-    lowest_sequence: int
-    is_transaction_version_2: bool
-    first_swept_at_ms: int | None = None
-
-
-class VerificationTable(dict[int, VerificationEntry]):
+class VerificationTable(dict[int, VerificationGuard]):
     """The pending verifications of one partition, by producer id. `clear` withdraws all, as when leadership is lost."""
 
     __slots__ = ()
@@ -51,42 +46,40 @@ class VerificationTable(dict[int, VerificationEntry]):
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool
     ) -> VerificationGuard:
         """The producer's guard: the one it has, or a new one. A higher epoch starts its lowest sequence anew."""
-        entry = self.get(producer_id)
-        if entry is None:
-            entry = VerificationEntry(VerificationGuard(), producer_epoch, base_sequence, transaction_version_2)
-            self[producer_id] = entry
-        elif producer_epoch > entry.producer_epoch:
-            entry.producer_epoch = producer_epoch
-            entry.lowest_sequence = base_sequence
-        elif producer_epoch == entry.producer_epoch and base_sequence < entry.lowest_sequence:
-            entry.lowest_sequence = base_sequence
-        return entry.guard
+        guard = self.get(producer_id)
+        if guard is None:
+            guard = self[producer_id] = VerificationGuard(producer_epoch, base_sequence, transaction_version_2)
+        elif producer_epoch > guard.producer_epoch:
+            guard.producer_epoch = producer_epoch
+            guard.lowest_sequence = base_sequence
+        elif producer_epoch == guard.producer_epoch and base_sequence < guard.lowest_sequence:
+            guard.lowest_sequence = base_sequence
+        return guard
 
     def is_current(self, producer_id: int, guard: VerificationGuard | None) -> bool:
         """Whether `guard` is the producer's current one; None never is."""
-        entry = self.get(producer_id)
-        return entry is not None and entry.guard is guard
+        return guard is not None and self.get(producer_id) is guard
 
     def transactional_batch_appended(self, producer_id: int, producer_epoch: int, *, is_control: bool) -> None:
         """Withdraw the producer's guard: its transaction is open now, or has ended.
 
-        It stays where the marker of a version 2 transaction carries the entry's epoch: that entry is of the next
+        It stays where the marker of a version 2 transaction carries the guard's epoch: that one is of the next
         transaction.
         """
-        entry = self.get(producer_id)
-        if entry is None:
+        guard = self.get(producer_id)
+        if guard is None:
             return
-        if is_control and entry.is_transaction_version_2 and entry.producer_epoch == producer_epoch:
+        if is_control and guard.is_transaction_version_2 and guard.producer_epoch == producer_epoch:
             return
         del self[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Withdraw the guards met by a sweep at least `expiration_ms` ago already; return how many."""
         expired = []
-        for producer_id, entry in self.items():
-            if entry.first_swept_at_ms is None:
-                entry.first_swept_at_ms = now_ms
-            elif now_ms - entry.first_swept_at_ms >= expiration_ms:
+        for producer_id, guard in self.items():
+            if guard.first_swept_at_ms is None:
+                guard.first_swept_at_ms = now_ms
+            elif now_ms - guard.first_swept_at_ms >= expiration_ms:
                 expired.append(producer_id)
         for producer_id in expired:
             del self[producer_id]

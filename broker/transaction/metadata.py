@@ -289,12 +289,12 @@ def fence_end(
     In version 2 the reply to EndTxn carries the next epoch, so a producer that missed the reply asks again with the
     epoch before.
     """
-    if version is TRANSACTION_VERSION_2 and metadata.previous is not None and producer == metadata.previous:
-        return Event.RETRY_COMMIT if committed else Event.RETRY_ABORT
     error = fence(metadata, producer)
-    if error is not NO_ERROR:
-        return error
-    return END_COMMIT if committed else END_ABORT
+    if error is NO_ERROR:
+        return END_COMMIT if committed else END_ABORT
+    if version is TRANSACTION_VERSION_2 and producer == metadata.previous:
+        return Event.RETRY_COMMIT if committed else Event.RETRY_ABORT
+    return error
 
 
 # The stored form: Kafka's TransactionLogValue, version 1
@@ -342,11 +342,7 @@ def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction
         partitions=partitions,
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
-        client_transaction_version=(
-            TRANSACTION_VERSION_2
-            if value.client_transaction_version >= TRANSACTION_VERSION_2
-            else TRANSACTION_VERSION_1
-        ),
+        client_transaction_version=TRANSACTION_VERSION_2 if is_version_2 else TRANSACTION_VERSION_1,
     )
 
 

@@ -112,7 +112,7 @@ def pack_transaction_partitions(partition_ids_by_topic: Mapping[str, Sequence[in
     return b"".join(parts)
 
 
-@lru_cache(MAX_REMEMBERED_TAGGED_FIELDS)  # the same in all records of a session, but where an epoch is exhausted
+@lru_cache(MAX_REMEMBERED_TAGGED_FIELDS)  # in version 2 every transaction writes the same ones three times
 def _pack_tagged(previous_producer_id: int, next_producer_id: int, client_transaction_version: int) -> bytes:
     """How many tagged fields there are, then those that have something to say."""
     tagged = []

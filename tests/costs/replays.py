@@ -26,6 +26,7 @@ from protocol.messages.group_offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.transactions import (
@@ -35,7 +36,7 @@ from protocol.messages.transactions import (
     InitProducerIdRequest,
 )
 from protocol.record_batch import Record, build_batch
-from protocol.schema import decode
+from protocol.schema import ZERO_UUID, decode
 from tests.costs.counting import Counts, counting
 
 TOPIC = "measured"
@@ -394,6 +395,41 @@ async def transactions(
     return await repeated(once)
 
 
+async def produce_in_transaction_of_version_2(client: Client) -> Counts:
+    """A small batch to each of the three, which join the transaction by it."""
+    return await transactions_of_version_2(client, "produce")
+
+
+async def end_txn_of_version_2(client: Client) -> Counts:
+    """The commit, which raises the epoch, with its markers in three partitions and all that completes it."""
+    return await transactions_of_version_2(client, "end_txn")
+
+
+async def transactions_of_version_2(client: Client, counted: str) -> Counts:
+    """As Kafka's Java client makes them: each has the epoch that the end of the last one answered, and its own
+    sequences.
+    """
+    producer = await init_producer(client, TRANSACTIONAL_ID)
+    topic_id = await topic_id_of(client, TOPIC)
+
+    async def once(counts: Counts | None) -> None:
+        def if_counted(name: str) -> Counts | None:
+            return counts if name == counted else None
+
+        nonlocal producer
+        one_record = batch(producer, 0, True, records_count=1, record_bytes=SMALL_RECORD_BYTES)
+        request = produce_request(dict.fromkeys(range(PARTITIONS_COUNT), one_record), TRANSACTIONAL_ID, topic_id)
+        insist(await client.call(request, 13, if_counted("produce")))
+        ending = EndTxnRequest(
+            transactional_id=TRANSACTIONAL_ID, producer_id=producer[0], producer_epoch=producer[1], committed=True
+        )
+        ended = await client.call(ending, 5, if_counted("end_txn"))
+        assert (ended.error_code, ended.producer_epoch) == (0, producer[1] + 1)
+        producer = ended.producer_id, ended.producer_epoch
+
+    return await repeated(once)
+
+
 async def offset_commit(client: Client) -> Counts:
     """The offset of one partition, by a member of a group of the consumer protocol."""
     await find_coordinator(client, GROUP_COORDINATOR, GROUP)
@@ -453,6 +489,12 @@ async def find_coordinator(client: Client, key_type: int, key: str) -> None:
             return
 
 
+async def topic_id_of(client: Client, name: str) -> bytes:
+    found = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12)
+    topic_id: bytes = found.topics[0].topic_id
+    return topic_id
+
+
 def batch(
     producer: tuple[int, int] = (-1, -1),
     base_sequence: int = -1,
@@ -473,13 +515,16 @@ def batch(
     )
 
 
-def produce_request(batches: dict[int, bytes], transactional_id: str | None = None) -> ProduceRequest:
+def produce_request(
+    batches: dict[int, bytes], transactional_id: str | None = None, topic_id: bytes = ZERO_UUID
+) -> ProduceRequest:
+    """For a version that knows topics by name, or, with an id, by that."""
     partitions = [PartitionProduceData(index=index, records=memoryview(one)) for index, one in batches.items()]
     return ProduceRequest(
         transactional_id=transactional_id,
         acks=-1,
         timeout_ms=10_000,
-        topic_data=[TopicProduceData(name=TOPIC, partition_data=partitions)],
+        topic_data=[TopicProduceData(name=TOPIC, topic_id=topic_id, partition_data=partitions)],
     )
 
 
@@ -501,5 +546,7 @@ REPLAYS: dict[str, Replay] = {
     "produce to 3 partitions in a transaction, one by one": produce_in_transaction_one_by_one,
     "produce of one record to 3 partitions in a transaction, one by one": produce_single_records_in_transaction,
     "end_txn of 3 partitions": end_txn,
+    "produce to 3 partitions in a transaction of version 2": produce_in_transaction_of_version_2,
+    "end_txn of version 2, 3 partitions": end_txn_of_version_2,
     "offset_commit": offset_commit,
 }

@@ -31,6 +31,7 @@ import broker.handlers.reassignments
 import broker.handlers.sasl
 import broker.handlers.scram_credentials
 import broker.handlers.topics  # noqa: F401  # all for what they put into APIS
+from broker import eager
 from broker.broker_configs import BrokerConfigs
 from broker.config import Settings
 from broker.features import Features
@@ -91,16 +92,17 @@ class ScriptedVerifier:
         self.calls.append({"topic_partitions": [topic_partition], "add": False, **call})
         return True
 
-    async def verify(
+    def verify(
         self, *, topic_partitions: Sequence[TopicPartition], **call: Any
-    ) -> dict[TopicPartition, ErrorCode]:
+    ) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
         self.calls.append({"topic_partitions": list(topic_partitions), **call})
         answer = self.answers.pop(0) if self.answers else ErrorCode.NONE
-        if self.is_elsewhere:
-            await asyncio.sleep(0)
-        if isinstance(answer, ErrorCode):
-            return dict.fromkeys(topic_partitions, answer)
-        return {name: answer[name] for name in topic_partitions}
+        errors = {name: answer if isinstance(answer, ErrorCode) else answer[name] for name in topic_partitions}
+        return self._told_later(errors) if self.is_elsewhere else eager.Finished(errors)
+
+    async def _told_later(self, errors: dict[TopicPartition, ErrorCode]) -> dict[TopicPartition, ErrorCode]:
+        await asyncio.sleep(0)
+        return errors
 
 
 @dataclass

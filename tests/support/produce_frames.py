@@ -1,6 +1,8 @@
-"""Frames of Produce requests for one partition, which brokers are to answer alike whatever ids they gave to topics."""
+"""Frames of Produce requests, which brokers are to answer alike whatever ids they gave to topics."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from protocol.framing import request_frame
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -22,6 +24,28 @@ def produce_frame(
     correlation_id: int = 1,
     transactional_id: str | None = None,
 ) -> bytes:
+    return produce_frame_of_several(
+        [(partition, records)],
+        topic=topic,
+        version=version,
+        acks=acks,
+        client_id=client_id,
+        correlation_id=correlation_id,
+        transactional_id=transactional_id,
+    )
+
+
+def produce_frame_of_several(
+    partitions: Sequence[tuple[int, bytes | None]],
+    *,
+    topic: str = "orders",
+    version: int = BY_NAME,
+    acks: int = -1,
+    client_id: str | None = "client",
+    correlation_id: int = 1,
+    transactional_id: str | None = None,
+) -> bytes:
+    """partitions: each with its batch."""
     request = ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
@@ -30,7 +54,7 @@ def produce_frame(
             TopicProduceData(
                 name=topic,
                 topic_id=OWN_ID if version >= BY_ID else bytes(16),
-                partition_data=[PartitionProduceData(index=partition, records=records)],
+                partition_data=[PartitionProduceData(index=index, records=records) for index, records in partitions],
             )
         ],
     )

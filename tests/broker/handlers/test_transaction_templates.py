@@ -80,6 +80,11 @@ class Producer:
         )
         return request_frame(correlation_id, client_id, request, version)
 
+    def take(self, answer: EndTxnResponse) -> None:
+        """Go on as the reply to EndTxn 5 says."""
+        if answer.error_code == ErrorCode.NONE:
+            self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
+
 
 def added(reply: bytes | str | None, version: int = 3) -> list[int]:
     assert isinstance(reply, bytes)
@@ -89,10 +94,14 @@ def added(reply: bytes | str | None, version: int = 3) -> list[int]:
     return [partition.partition_error_code for topic in topics for partition in topic.results_by_partition]
 
 
-def ended(reply: bytes | str | None, version: int = 4) -> int:
+def end_answer(reply: bytes | str | None, version: int) -> EndTxnResponse:
     assert isinstance(reply, bytes)
     position = LENGTH_BYTES + 4 + response_header_version(ApiKey.END_TXN, version)
-    return decode(EndTxnResponse, reply, version, position).error_code
+    return decode(EndTxnResponse, reply, version, position)
+
+
+def ended(reply: bytes | str | None, version: int = 4) -> int:
+    return end_answer(reply, version).error_code
 
 
 def correlation_id_of(reply: bytes | str | None) -> int:
@@ -176,7 +185,7 @@ def transactions_of(producer: Producer) -> list[AddPartitionsToTxnTransaction]:
     topics = [AddPartitionsToTxnTopic(name="out", partitions=[0])]
     return [
         AddPartitionsToTxnTransaction(
-            transactional_id=ID,
+            transactional_id=producer.transactional_id,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             topics=topics,
@@ -184,11 +193,54 @@ def transactions_of(producer: Producer) -> list[AddPartitionsToTxnTransaction]:
     ]
 
 
-async def test_requests_of_transaction_version_2_are_always_decoded(client: FrameClient, producer: Producer) -> None:
-    adding = AddPartitionsToTxnRequest(transactions=transactions_of(producer))
+def add_frame_of_leader(producer: Producer, version: int = 5, correlation_id: int = 1) -> bytes:
+    request = AddPartitionsToTxnRequest(transactions=transactions_of(producer))
+    return request_frame(correlation_id, "client", request, version)
+
+
+async def test_what_leaders_add_is_always_decoded(client: FrameClient, producer: Producer) -> None:
     for _ in range(3):
-        assert isinstance(await client.send(request_frame(1, "client", adding, 5)), bytes)
-        assert isinstance(await client.send(producer.end_frame(version=5)), bytes)
+        assert isinstance(await client.send(add_frame_of_leader(producer)), bytes)
+    assert client.remembered_count == client.known_count == 0
+
+
+async def test_only_the_first_end_of_a_transaction_of_version_2_is_decoded(
+    handlers: TransactionHandlers, client: FrameClient, producer: Producer
+) -> None:
+    first_epoch = producer.producer_epoch
+    for number in range(4):
+        await client.send(add_frame_of_leader(producer))
+        reply = await client.send(producer.end_frame(version=5, correlation_id=-number))
+        answer = end_answer(reply, 5)
+        assert (answer.error_code, correlation_id_of(reply)) == (ErrorCode.NONE, -number)
+        assert (answer.producer_id, answer.producer_epoch) == (producer.producer_id, first_epoch + number + 1)
+        producer.take(answer)
+        await handlers.settled()
+    assert client.known_count == 3
+    markers = next(iter(handlers.topics.logs.values())).markers
+    assert [marker.producer_epoch for marker in markers] == [first_epoch + number + 1 for number in range(4)]
+
+
+async def test_the_end_of_a_transaction_of_version_2_may_be_asked_for_again_though_it_is_known(
+    handlers: TransactionHandlers, client: FrameClient, producer: Producer
+) -> None:
+    for _ in range(2):
+        await client.send(add_frame_of_leader(producer))
+        frame = producer.end_frame(version=5)
+        first = await client.send(frame)
+        await handlers.settled()
+        assert await client.send(frame) == first
+        producer.take(end_answer(first, 5))
+    assert client.known_count == 3
+
+
+@pytest.mark.parametrize("behind", [b"\1\x07\0", b"\0\0"], ids=["an unknown field", "more than the request"])
+async def test_an_end_of_version_2_that_is_written_in_another_way_is_always_decoded(
+    client: FrameClient, producer: Producer, behind: bytes
+) -> None:
+    frame = producer.end_frame(version=5)[LENGTH_BYTES:-1] + behind
+    for _ in range(3):
+        assert isinstance(await client.send(len(frame).to_bytes(LENGTH_BYTES, "big") + frame), bytes)
     assert client.remembered_count == client.known_count == 0
 
 
@@ -302,10 +354,24 @@ class Producers:
         self._random = random.Random(seed)
         self.producers = producers
         self._version = self._random.choice((0, 1, 2, 3, 3, 3))
+        self._is_of_version_2 = seed % 2 == 1
+        self._ends: Producer | None = None
+
+    def take(self, reply: bytes | str | None) -> None:
+        """What was answered to the last frame."""
+        if self._ends is not None:
+            self._ends.take(end_answer(reply, 5))
 
     def frame(self) -> bytes:
         choose = self._random
         producer = choose.choice(self.producers)
+        self._ends = None
+        if self._is_of_version_2 and choose.randrange(5):
+            correlation_id = choose.randrange(-(2**31), 2**31)
+            if choose.randrange(2):
+                return add_frame_of_leader(producer, correlation_id=correlation_id)
+            self._ends = producer
+            return producer.end_frame(committed=bool(choose.randrange(4)), version=5, correlation_id=correlation_id)
         version = self._version if choose.randrange(20) else choose.randrange(4)
         common: dict[str, Any] = {
             "correlation_id": choose.randrange(-(2**31), 2**31),
@@ -354,9 +420,11 @@ async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(seed: i
             frame = producers.frame()
             for _ in range(choose.choice((1, 3))):
                 decoded.connect_again()
-                assert await known.send(frame) == await decoded.send(frame)
+                reply = await known.send(frame)
+                assert reply == await decoded.send(frame)
                 for broker in brokers:
                     await broker.settled()
+            producers.take(reply)
         stored, also_stored = ([log.batches for log in broker.topics.logs.values()] for broker in brokers)
         assert stored == also_stored
         assert decoded.known_count == 0

@@ -270,7 +270,7 @@ async def test_records_of_a_coordinator_may_belong_to_a_transaction(world: LogWo
     record = CoordinatorRecord(b"k", b"v")
     guard = log.begin_verification(7, 1, -1, transaction_version_2=True)
     assert isinstance(guard, VerificationGuard)
-    stale = VerificationGuard()
+    stale = VerificationGuard(0, 0, False)
     refused = log.append_records([record], now_ms=NOW_MS, producer=(7, 1), guard=stale)
     assert (refused, log.log_end_offset) == (ErrorCode.INVALID_TXN_STATE, 0)
     assert log.append_records([record], now_ms=NOW_MS, producer=(7, 1), guard=guard) is ErrorCode.NONE

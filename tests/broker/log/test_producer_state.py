@@ -167,7 +167,7 @@ def test_a_transactional_batch_without_its_guard_is_an_invalid_transaction_state
 ) -> None:
     header = batch(transactional=True)
     assert partition.check(header, origin=origin) is ErrorCode.INVALID_TXN_STATE
-    assert partition.check(header, origin=origin, guard=VerificationGuard()) is ErrorCode.INVALID_TXN_STATE
+    assert partition.check(header, origin=origin, guard=VerificationGuard(0, 0, False)) is ErrorCode.INVALID_TXN_STATE
     assert partition.check(header, origin=origin, guard=partition.guard()) is ErrorCode.NONE
     assert partition.check(header, origin=origin, verification_is_enabled=False) is ErrorCode.NONE
 

@@ -23,7 +23,7 @@ def test_a_producer_has_one_guard_at_a_time(table: VerificationTable) -> None:
     assert begin(table, epoch=4) is guard
     assert table.is_current(7, guard)
     assert not table.is_current(8, guard)
-    assert not table.is_current(7, VerificationGuard())
+    assert not table.is_current(7, VerificationGuard(0, 0, False))
     assert not table.is_current(7, None)
     assert not table.is_current(8, None)
 

@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
+from broker import eager
 from broker.coordinator import CoordinatorRuntime
 from broker.group.offsets.committed import OffsetStore
 from broker.handlers import produce_verification
-from broker.handlers.produce import _Production
+from broker.handlers.production import Production
 from broker.log import partition_files, producer_replay, producer_snapshot
 from broker.log.compaction import CleanedTransactions, RetentionRules
 from broker.log.durable_log import DurableLog
@@ -107,7 +108,7 @@ def transactions_are_not_verified() -> AbstractContextManager[Any]:
 
 
 def produce_is_answered_before_the_disk_has_it() -> AbstractContextManager[Any]:
-    return patch.object(_Production, "answer", lambda self: self._response)
+    return patch.object(Production, "finish", lambda self: eager.Finished(self.answer()))
 
 
 # What lies beside the log
