@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -78,6 +79,7 @@ def measure_consume(round_: Round) -> Iterator[Sample]:
     with topic_of(broker, f"consume-{round_.number}", 1) as topic:
         round_.say("writing what is read")
         _written = list(produce(round_, broker, topic, written, log_bytes))
+        os.sync()  # or the system would write all of it to the disk while it is being read
         for fetch_bytes, fetches in ((2**20, "1 MB fetches"), (4 * 2**20, "4 MB fetches")):
             case = f"{fetches}, nothing decoded"
             round_.say(case)
