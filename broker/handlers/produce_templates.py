@@ -33,6 +33,7 @@ from broker.handlers.produce_verification import (
     verify,
 )
 from broker.handlers.production import error_of_lost_log, refused, tell_refusal
+from broker.handlers.request_heads import RequestHeads
 from broker.log.verification import IN_THIS_STEP, VerificationGuard
 from broker.topic_partition import TopicPartition
 from protocol.errors import NO_ERROR, ErrorCode
@@ -130,21 +131,16 @@ class _UnverifiedBatch:
 class ProduceTemplates:
     """Those of one connection."""
 
-    __slots__ = ("_loop", "_of_several_partitions", "_services", "_templates", "_version")
+    __slots__ = ("_heads", "_loop", "_of_several_partitions", "_services")
 
     def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
         self._services = services
         self._loop = loop
-        self._version = 0
-        self._templates: dict[int, dict[bytes, _Template]] = {}  # by where the batch's length begins, by what is before
+        self._heads = RequestHeads[_Template]()  # each ends where the batch's length begins
         self._of_several_partitions = ProduceTopicTemplates(services, loop)
 
     def __len__(self) -> int:
-        return self._count + len(self._of_several_partitions)
-
-    @property
-    def _count(self) -> int:
-        return sum(map(len, self._templates.values()))
+        return len(self._heads) + len(self._of_several_partitions)
 
     def learn(self, frame: memoryview, body_position: int, request: ProduceRequest, version: int) -> None:
         """Remember a request that was decoded, if it is one that can be told by its bytes."""
@@ -155,7 +151,7 @@ class ProduceTemplates:
         if len(topic.partition_data) != 1:
             self._of_several_partitions.learn(frame, body_position, request, version)
             return
-        if self._count >= MAXIMUM_COUNT:
+        if len(self._heads) >= MAXIMUM_COUNT:
             return
         partition = topic.partition_data[0]
         name, error = resolve(self._services.topics, topic, version)
@@ -171,13 +167,10 @@ class ProduceTemplates:
         head_end = body_position + len(before)
         if frame[body_position:head_end] != before:
             return
-        if version != self._version:
-            self._version = version
-            self._templates.clear()
-        of_this_length = self._templates.setdefault(head_end, {})
-        of_this_length[bytes(frame[REQUEST_START_BYTES:head_end])] = _Template(
-            request.transactional_id, topic_partition, log, TopicProduceResponse(topic.name, topic.topic_id), version
-        )
+        topic_response = TopicProduceResponse(topic.name, topic.topic_id)
+        template = _Template(request.transactional_id, topic_partition, log, topic_response, version)
+        self._heads.take_version(version)
+        self._heads.remember(frame, head_end, template)
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
@@ -237,14 +230,10 @@ class ProduceTemplates:
         """The template of a request, where its batch begins, that batch, one of the current format, and its header,
         which is transactional just where the request is.
         """
-        if version != self._version:
+        found = self._heads.find(frame, version)
+        if found is None:
             return None
-        for head_end, templates in self._templates.items():  # the one that is left is where the head ends
-            template = templates.get(bytes(frame[REQUEST_START_BYTES:head_end]))
-            if template is not None:
-                break
-        else:
-            return None
+        template, head_end = found
         try:
             length = frame[head_end]
             start = head_end + 1
@@ -262,7 +251,7 @@ class ProduceTemplates:
         ):
             return None
         if template.log.offline_reason is not None:  # it has failed, or has gone: with its topic, or to another node
-            del templates[bytes(frame[REQUEST_START_BYTES:head_end])]
+            self._heads.forget(frame, head_end)
             return None
         if header.attributes & TRANSACTIONAL_BIT != template.transactional_bit:
             return None

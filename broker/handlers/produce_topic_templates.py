@@ -23,10 +23,10 @@ import structlog
 from broker import eager
 from broker.handlers.produce import are_of_one_producer, read_batch, resolve
 from broker.handlers.production import Production, Refusal, Started, Write, refused
+from broker.handlers.request_heads import RequestHeads
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.framing import LENGTH_BYTES, response_frame
-from protocol.headers import REQUEST_START_BYTES
 from protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -156,20 +156,19 @@ class _KnownProduction(Production["Reply"]):
 class ProduceTopicTemplates:
     """Those of one connection."""
 
-    __slots__ = ("_loop", "_services", "_templates", "_version")
+    __slots__ = ("_heads", "_loop", "_services")
 
     def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
         self._services = services
         self._loop = loop
-        self._version = 0
-        self._templates: dict[int, dict[bytes, _Template]] = {}  # by where the partitions begin, by what is before
+        self._heads = RequestHeads[_Template]()  # each ends where the partitions begin
 
     def __len__(self) -> int:
-        return sum(map(len, self._templates.values()))
+        return len(self._heads)
 
     @property
     def _logs_count(self) -> int:
-        return sum(len(template.logs) for templates in self._templates.values() for template in templates.values())
+        return sum(len(template.logs) for template in self._heads.values())
 
     def learn(self, frame: memoryview, body_position: int, request: ProduceRequest, version: int) -> None:
         """Remember a request that was decoded, for one topic, acknowledged, of a version with tagged fields."""
@@ -177,9 +176,7 @@ class ProduceTopicTemplates:
         name, error = resolve(self._services.topics, topic, version)
         if error is not ErrorCode.NONE:
             return
-        if version != self._version:
-            self._version = version
-            self._templates.clear()
+        self._heads.take_version(version)
         if self._logs_count + len(topic.partition_data) > MAXIMUM_LOGS:
             return
         partitions, topic.partition_data = topic.partition_data, []
@@ -188,14 +185,14 @@ class ProduceTopicTemplates:
         head_end = body_position + len(before)
         if frame[body_position:head_end] != before:
             return
-        of_this_length = self._templates.setdefault(head_end, {})
-        head = bytes(frame[REQUEST_START_BYTES:head_end])
-        template = of_this_length.get(head)
-        if template is None:
-            if len(self) >= MAXIMUM_COUNT:
-                return
-            about = TopicProduceData(topic.name, topic.topic_id)
-            template = of_this_length[head] = _Template(request.transactional_id, about, version)
+        found = self._heads.find(frame, version)
+        if found is not None:
+            template, _ = found
+        elif len(self) >= MAXIMUM_COUNT:
+            return
+        else:
+            template = _Template(request.transactional_id, TopicProduceData(topic.name, topic.topic_id), version)
+            self._heads.remember(frame, head_end, template)
         for partition in partitions:
             partition_log = self._services.topics.log(TopicPartition(name, partition.index))
             if partition_log is not None:
@@ -203,14 +200,10 @@ class ProduceTopicTemplates:
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
-        if version != self._version:
+        found = self._heads.find(frame, version)
+        if found is None:
             return None
-        for head_end, templates in self._templates.items():  # the one that is left is where the head ends
-            template = templates.get(bytes(frame[REQUEST_START_BYTES:head_end]))
-            if template is not None:
-                break
-        else:
-            return None
+        template, head_end = found
         writes = _read_partitions(frame, head_end, template)
         if not writes or (template.transactional_id is not None and not are_of_one_producer(writes)):
             return None

@@ -26,6 +26,7 @@ NO_HANDLERS = {
     "produce_topic_templates",
     "produce_verification",
     "production",
+    "request_heads",
     "request_shapes",
     "request_templates",
     "served",
