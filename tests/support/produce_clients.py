@@ -9,10 +9,11 @@ from typing import Any
 
 from broker.quotas.client_quotas import ClientQuotas
 from broker.topic_partition import TopicPartition
-from tests.support.handler_context import HandlerBroker, open_broker
+from tests.support.handler_context import NOW_MS, HandlerBroker, open_broker
 from tests.support.known_requests import FrameClient
 from tests.support.produce_frames import OWN_ID
 
+PRODUCER_ID = 9
 TOPICS = ("orders", "returned-orders", "compacted", "stamped")
 
 
@@ -40,6 +41,31 @@ class Served(FrameClient):
                 segments = b"".join(segment.log.read(0, segment.size_bytes) for segment in log.segments)
                 found[TopicPartition(name, partition)] = segments + str(log.log_start_offset).encode()
         return found
+
+    def end_transaction(self, topic: str, *partitions: int, producer_epoch: int = 0) -> None:
+        """Markers of `PRODUCER_ID`, in version 1."""
+        for partition in partitions:
+            self.broker.log(topic, partition).append_marker(
+                producer_id=PRODUCER_ID,
+                producer_epoch=producer_epoch,
+                committed=True,
+                coordinator_epoch=0,
+                transaction_version=0,
+                now_ms=NOW_MS,
+            )
+
+    async def happen(self, step: int, topic: str, config: dict[str, str], before_offset: int) -> None:
+        """What an administrator or time does between two requests, by the number of the step; after most, nothing."""
+        topics = self.broker.topics
+        if step == 0 and topic in TOPICS:
+            await topics.delete(topic)
+            await self.broker.create_topic(topic, 3)
+        elif step == 1 and topic in TOPICS:
+            await topics.alter_configs(topic, config)
+        elif step == 2:
+            topics.delete_records({TopicPartition(topic, 0): before_offset})
+        elif step == 3:
+            self.broker.clock.time_ms += before_offset
 
     def unverified(self) -> list[dict[int, tuple[int, int]]]:
         """The epoch and the lowest sequence of every producer that waits for its verification, in each log."""

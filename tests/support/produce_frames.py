@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from protocol.framing import request_frame
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -13,26 +14,9 @@ OWN_ID = b"the id of a topic"[:16]
 """In frames and replies that are compared, for the id that a broker has given to its topic."""
 
 
-def produce_frame(
-    records: bytes | None,
-    *,
-    topic: str = "orders",
-    partition: int = 0,
-    version: int = BY_NAME,
-    acks: int = -1,
-    client_id: str | None = "client",
-    correlation_id: int = 1,
-    transactional_id: str | None = None,
-) -> bytes:
-    return produce_frame_of_several(
-        [(partition, records)],
-        topic=topic,
-        version=version,
-        acks=acks,
-        client_id=client_id,
-        correlation_id=correlation_id,
-        transactional_id=transactional_id,
-    )
+def produce_frame(records: bytes | None, *, partition: int = 0, **others: Any) -> bytes:
+    """A request for one partition; the others as for several."""
+    return produce_frame_of_several([(partition, records)], **others)
 
 
 def produce_frame_of_several(

@@ -24,7 +24,7 @@ from protocol.framing import LENGTH_BYTES, request_frame
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.produce import ProduceResponse
 from protocol.schema import decode
-from tests.support.handler_context import NOW_MS, HandlerBroker, batch, open_broker
+from tests.support.handler_context import NOW_MS, batch, open_broker
 from tests.support.produce_clients import TOPICS, Served, served
 from tests.support.produce_frames import BY_ID, BY_NAME, OWN_ID, produce_frame
 
@@ -86,17 +86,6 @@ def transactional_frame(sequence: int = 0, *, version: int = BY_NAME, producer_e
     return produce_frame(records, version=version, transactional_id="application")
 
 
-def end_transaction(broker: HandlerBroker, topic: str = "orders", partition: int = 0, producer_epoch: int = 0) -> None:
-    broker.log(topic, partition).append_marker(
-        producer_id=9,
-        producer_epoch=producer_epoch,
-        committed=True,
-        coordinator_epoch=0,
-        transaction_version=0,
-        now_ms=NOW_MS,
-    )
-
-
 @pytest.mark.parametrize("version", [9, 10, 11, 12, 13])
 @pytest.mark.parametrize("confirms_at_once", [False, True])
 async def test_only_the_first_request_of_a_transactional_producer_is_decoded(
@@ -107,7 +96,7 @@ async def test_only_the_first_request_of_a_transactional_producer_is_decoded(
         reply = await one.produce(transactional_frame(number, version=version))
         assert answer(reply, version).base_offset == number + number // 2
         if number % 2:
-            end_transaction(one.broker)
+            one.end_transaction("orders", 0)
     assert one.known_count == 5
     verified = one.broker.verifier.calls
     assert [call["transactional_id"] for call in verified] == ["application"] * 3
@@ -136,7 +125,7 @@ async def test_known_transactional_requests_are_answered_like_decoded_ones(
     async with served(tmp_path / "a") as known, served(tmp_path / "b") as decoded:
         for one, kept in ((known, replies[0]), (decoded, replies[1])):
             kept.append(await one.produce(transactional_frame(0, version=version)))
-            end_transaction(one.broker)
+            one.end_transaction("orders", 0)
             verifier = one.broker.verifier
             verifier.is_elsewhere = is_elsewhere
             verifier.confirms_at_once = confirms_at_once
@@ -159,7 +148,7 @@ async def test_known_transactional_requests_are_answered_like_decoded_ones(
 
 async def test_pipelined_known_requests_keep_their_order_while_the_first_is_verified(one: Served) -> None:
     await one.produce(transactional_frame(0, version=12))
-    end_transaction(one.broker)
+    one.end_transaction("orders", 0)
     one.broker.verifier.is_elsewhere = True
     one.broker.verifier.answers = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE]
     frames = [transactional_frame(sequence, version=12) for sequence in (1, 2, 3)]
@@ -173,7 +162,7 @@ async def test_a_marker_between_verification_and_append_refuses_a_known_batch(
     one: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await one.produce(transactional_frame(0, version=11))
-    end_transaction(one.broker)
+    one.end_transaction("orders", 0)
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
     async def verify(*, topic_partitions: Sequence[TopicPartition], **_: Any) -> dict[TopicPartition, ErrorCode]:
@@ -184,7 +173,7 @@ async def test_a_marker_between_verification_and_append_refuses_a_known_batch(
     monkeypatch.setattr(one.broker.verifier, "verify", verify)
     waiting = asyncio.ensure_future(one.produce(transactional_frame(1, version=11)))
     await asked.wait()
-    end_transaction(one.broker)
+    one.end_transaction("orders", 0)
     may_answer.set()
     assert answer(await waiting, 11).error_code == ErrorCode.INVALID_TXN_STATE
     assert one.known_count == 1
@@ -194,7 +183,7 @@ async def test_a_verification_that_fails_in_a_way_that_nobody_thought_of_is_told
     one: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await one.produce(transactional_frame(0))
-    end_transaction(one.broker)
+    one.end_transaction("orders", 0)
 
     async def fail_to_verify(*_: object, **__: object) -> None:
         raise KeyError("a defect")
@@ -372,21 +361,12 @@ async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
             frame = request_frame(4, "client", ApiVersionsRequest(), 3) if step == 5 else producer.frame(topic)
             decoded.connect_again()
             for one in both:
-                topics, clock = one.broker.topics, one.broker.clock
                 one.broker.verifier.answers = [verified]
                 one.broker.verifier.is_elsewhere = is_elsewhere
                 one.broker.verifier.confirms_at_once = confirms_at_once
-                if step == 0 and topic in TOPICS:
-                    await topics.delete(topic)
-                    await one.broker.create_topic(topic, 3)
-                elif step == 1 and topic in TOPICS:
-                    await topics.alter_configs(topic, config)
-                elif step == 2:
-                    topics.delete_records({TopicPartition(topic, 0): before_offset})
-                elif step == 3:
-                    clock.time_ms += before_offset
-                elif step in (6, 7, 8) and topic in TOPICS:
-                    end_transaction(one.broker, topic, 0)
+                await one.happen(step, topic, config, before_offset)
+                if step in (6, 7, 8) and topic in TOPICS:
+                    one.end_transaction(topic, 0)
             assert await known.produce(frame, topic) == await decoded.produce(frame, topic)
             assert known.unverified() == decoded.unverified()
         assert known.stored() == decoded.stored()

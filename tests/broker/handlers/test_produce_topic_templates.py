@@ -25,11 +25,10 @@ from protocol.errors import ErrorCode
 from protocol.framing import LENGTH_BYTES
 from protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from protocol.schema import decode
-from tests.support.handler_context import NOW_MS, HandlerBroker, batch
-from tests.support.produce_clients import TOPICS, Served, served
+from tests.support.handler_context import NOW_MS, batch
+from tests.support.produce_clients import PRODUCER_ID, TOPICS, Served, served
 from tests.support.produce_frames import BY_ID, BY_NAME, OWN_ID, produce_frame, produce_frame_of_several
 
-PRODUCER_ID = 9
 STEPS_COUNT = 150
 
 
@@ -60,18 +59,6 @@ def transactional_frame(
     records = transactional(sequence, producer_epoch=producer_epoch)
     batches = [(partition, records) for partition in partitions]
     return produce_frame_of_several(batches, version=version, transactional_id="application")
-
-
-def end_transaction(broker: HandlerBroker, *partitions: int, topic: str = "orders", producer_epoch: int = 0) -> None:
-    for partition in partitions:
-        broker.log(topic, partition).append_marker(
-            producer_id=PRODUCER_ID,
-            producer_epoch=producer_epoch,
-            committed=True,
-            coordinator_epoch=0,
-            transaction_version=0,
-            now_ms=NOW_MS,
-        )
 
 
 @pytest.fixture
@@ -228,7 +215,7 @@ async def test_only_the_first_request_of_a_transactional_producer_is_decoded(
     for number in range(3):
         reply = await one.produce(transactional_frame(version=version, producer_epoch=number))
         assert base_offsets(reply, version) == dict.fromkeys(range(3), 2 * number)
-        end_transaction(one.broker, 0, 1, 2, producer_epoch=number + 1)
+        one.end_transaction("orders", 0, 1, 2, producer_epoch=number + 1)
     assert one.known_count == 2
     partitions = [TopicPartition("orders", partition) for partition in range(3)]
     assert [call["topic_partitions"] for call in one.broker.verifier.calls] == [partitions] * 3
@@ -249,7 +236,7 @@ async def test_partitions_that_are_in_the_transaction_are_not_verified_again(one
         assert set(errors(await one.produce(transactional_frame(sequence, partitions=partitions)), BY_ID).values()) == {
             0
         }
-    end_transaction(one.broker, 0)
+    one.end_transaction("orders", 0)
     one.broker.verifier.calls.clear()
     assert base_offsets(await one.produce(transactional_frame(2, partitions=(1, 0))), BY_ID) == {1: 2, 0: 3}
     assert [call["topic_partitions"] for call in one.broker.verifier.calls] == [[TopicPartition("orders", 0)]]
@@ -259,7 +246,7 @@ async def test_partitions_that_are_in_the_transaction_are_not_verified_again(one
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 async def test_each_partition_is_told_what_the_coordinator_says_of_it(one: Served, is_elsewhere: bool) -> None:
     await one.produce(transactional_frame())
-    end_transaction(one.broker, 0, 1, 2)
+    one.end_transaction("orders", 0, 1, 2)
     one.broker.verifier.is_elsewhere = is_elsewhere
     said = [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.PRODUCER_FENCED]
     partitions = [TopicPartition("orders", partition) for partition in range(3)]
@@ -272,7 +259,7 @@ async def test_each_partition_is_told_what_the_coordinator_says_of_it(one: Serve
 
 async def test_pipelined_known_requests_keep_their_order_while_the_first_is_verified(one: Served) -> None:
     await one.produce(transactional_frame(0))
-    end_transaction(one.broker, 0, 1, 2)
+    one.end_transaction("orders", 0, 1, 2)
     one.broker.verifier.is_elsewhere = True
     one.broker.verifier.answers = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE]
     replies = await asyncio.gather(*(one.produce(transactional_frame(sequence)) for sequence in (1, 2, 3)))
@@ -287,7 +274,7 @@ async def test_a_marker_between_verification_and_append_refuses_the_batch_that_i
     one: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await one.produce(transactional_frame(0, version=11))
-    end_transaction(one.broker, 0, 1, 2)
+    one.end_transaction("orders", 0, 1, 2)
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
     async def verify(*, topic_partitions: Sequence[TopicPartition], **_: Any) -> dict[TopicPartition, ErrorCode]:
@@ -298,7 +285,7 @@ async def test_a_marker_between_verification_and_append_refuses_the_batch_that_i
     monkeypatch.setattr(one.broker.verifier, "verify", verify)
     waiting = asyncio.ensure_future(one.produce(transactional_frame(1, version=11)))
     await asked.wait()
-    end_transaction(one.broker, 1)
+    one.end_transaction("orders", 1)
     may_answer.set()
     assert errors(await waiting, 11) == {0: ErrorCode.NONE, 1: ErrorCode.INVALID_TXN_STATE, 2: ErrorCode.NONE}
     assert one.known_count == 1
@@ -309,7 +296,7 @@ async def test_a_verification_that_fails_in_a_way_that_nobody_thought_of_is_told
     one: Served, monkeypatch: pytest.MonkeyPatch, is_at_once: bool
 ) -> None:
     await one.produce(transactional_frame(0))
-    end_transaction(one.broker, 0, 1, 2)
+    one.end_transaction("orders", 0, 1, 2)
 
     def fail_to_verify(*_: object, **__: object) -> None:
         raise KeyError("a defect")
@@ -434,20 +421,11 @@ async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
             frame = producer.frame(topic)
             decoded.connect_again()
             for one in (known, decoded):
-                topics, clock = one.broker.topics, one.broker.clock
                 one.broker.verifier.answers = [verified]
                 one.broker.verifier.is_elsewhere = is_elsewhere
-                if step == 0 and topic in TOPICS:
-                    await topics.delete(topic)
-                    await one.broker.create_topic(topic, 3)
-                elif step == 1 and topic in TOPICS:
-                    await topics.alter_configs(topic, config)
-                elif step == 2:
-                    topics.delete_records({TopicPartition(topic, 0): before_offset})
-                elif step == 3:
-                    clock.time_ms += before_offset
-                elif step in (6, 7, 8) and topic in TOPICS:
-                    end_transaction(one.broker, 0, 1, topic=topic)
+                await one.happen(step, topic, config, before_offset)
+                if step in (6, 7, 8) and topic in TOPICS:
+                    one.end_transaction(topic, 0, 1)
             assert await known.produce(frame, topic) == await decoded.produce(frame, topic)
         assert known.stored() == decoded.stored()
         assert decoded.known_count == 0
