@@ -92,11 +92,7 @@ class BrokerProcess:
 
 def cpu_s(process_id: int) -> float:
     """User and system time of a process, its threads and the processes it has started, so far."""
-    total_s = 0.0
-    for process in _family(process_id):
-        times = process.cpu_times()
-        total_s += times.user + times.system
-    return total_s
+    return sum(_own_cpu_s(process) for process in _family(process_id))
 
 
 def resident_memory(process_id: int) -> ResidentMemory:
@@ -107,6 +103,15 @@ def resident_memory(process_id: int) -> ResidentMemory:
         total_bytes += memory.rss
         shared_bytes += memory.shared
     return ResidentMemory(total_bytes, total_bytes - shared_bytes)
+
+
+def _own_cpu_s(process: psutil.Process) -> float:
+    """Linux tells a process's times in hundredths of a second, in which a broker answers some hundred requests; the
+    clock of its processor time (clock_getcpuclockid) counts nanoseconds."""
+    if psutil.LINUX:
+        return time.clock_gettime((~process.pid << 3) | 2)
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def _family(process_id: int) -> list[psutil.Process]:
