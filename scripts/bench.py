@@ -26,14 +26,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scripts.benchmarks.command import main
 
 ENDED_BY_SIGNAL = 128
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def end(number: int, _: object) -> None:
     """Ends like an error, so that what was made for brokers is removed; their processes end here and now.
 
-    A broker that is just being started belongs to nobody yet who would stop it.
+    A broker that is just being started belongs to nobody yet who would stop it. All have sessions of their own, which no
+    terminal ends that is closed.
     """
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for ending in ENDING_SIGNALS:
+        signal.signal(ending, signal.SIG_IGN)
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             process.kill()
@@ -41,5 +44,7 @@ def end(number: int, _: object) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, end)
+    for ending in ENDING_SIGNALS:
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(ending, end)
     sys.exit(main())

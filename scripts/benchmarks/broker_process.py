@@ -1,4 +1,8 @@
-"""A broker as processes of this machine: what they use, how they are stopped and killed."""
+"""A broker as processes of this machine: what they use, how they are stopped and killed.
+
+Each has a session of its own, as a service has. Linux shares processors between sessions first (autogroup, sched(7)):
+one process of a broker among the hundreds of threads of its clients would be one of hundreds.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +44,7 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
 
     @property

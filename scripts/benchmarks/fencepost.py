@@ -9,6 +9,10 @@ from pathlib import Path
 from scripts.benchmarks.broker_process import BrokerProcess
 from scripts.free_port import free_port
 
+SETTINGS = {
+    # Turns follow each other: what is deleted after one shall not be removed while another one is measured.
+    "log.segment.delete.delay.ms": "1000",
+}
 IN_PAGE_CACHE = {"log.flush.interval.messages": str(2**63 - 1)}
 """Acknowledged once the operating system has it, as Apache Kafka does by default."""
 
@@ -29,7 +33,7 @@ class FencepostSubject:
             *(sys.executable, "-m", "broker", "serve", "--log-format", "json"),
             *("--listener", "{}:{}".format(*address), "--data-dir", str(data_directory)),
         ]
-        for name, value in {**self._settings, **settings}.items():
+        for name, value in {**SETTINGS, **self._settings, **settings}.items():
             command += ["--set", f"{name}={value}"]
         return BrokerProcess(address, command, data_directory.with_name(f"{data_directory.name}.broker.log"))
 

@@ -29,7 +29,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "50",
     "transaction.state.log.num.partitions": "50",
     "share.coordinator.state.topic.num.partitions": "50",
-    # Rounds follow each other: what one has deleted shall not lie on the disk for the next.
+    # Turns follow each other: what is deleted after one shall not be removed while another one is measured.
     "log.segment.delete.delay.ms": "1000",
 }
 

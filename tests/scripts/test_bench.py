@@ -76,7 +76,8 @@ def test_a_broker_is_warmed_until_its_figures_settle(tmp_path: Path) -> None:
     assert 2 * STEADY_COUNT <= passes_count == len(said)
 
 
-def test_a_benchmark_that_is_terminated_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "terminal closed"])
+def test_a_benchmark_that_is_ended_leaves_nothing_behind(ending: signal.Signals, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     command = [sys.executable, str(ROOT / "scripts" / "bench.py"), "--small", "--alone", "--only", "loops"]
     bench = subprocess.Popen(
@@ -84,6 +85,8 @@ def test_a_benchmark_that_is_terminated_leaves_nothing_behind(tmp_path: Path) ->
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
+        # These tests may run under nohup.
+        preexec_fn=lambda: signal.signal(ending, signal.SIG_DFL),
     )
     try:
         assert bench.stderr is not None
@@ -92,8 +95,8 @@ def test_a_benchmark_that_is_terminated_leaves_nothing_behind(tmp_path: Path) ->
                 break
         children = psutil.Process(bench.pid).children(recursive=True)
         assert children
-        bench.terminate()
-        assert bench.wait(timeout=60) == 128 + signal.SIGTERM
+        bench.send_signal(ending)
+        assert bench.wait(timeout=60) == 128 + ending
     finally:
         bench.kill()
         bench.communicate()
