@@ -32,8 +32,8 @@ ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 def end(number: int, _: object) -> None:
     """Ends like an error, so that what was made for brokers is removed; their processes end here and now.
 
-    A broker that is just being started belongs to nobody yet who would stop it. All have sessions of their own, which no
-    terminal ends that is closed.
+    A broker that is just being started belongs to nobody yet who would stop it. All have sessions of their own, which
+    end with no terminal.
     """
     for ending in ENDING_SIGNALS:
         signal.signal(ending, signal.SIG_IGN)
