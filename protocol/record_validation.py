@@ -292,11 +292,11 @@ class UniformRecords:
     misses_key: whether one of them has no key.
     """
 
-    __slots__ = ("_expected", "_lowest_count", "_size_bytes", "columns", "misses_key")
+    __slots__ = ("_expected", "_lowest_count", "columns", "misses_key")
 
     columns: Callable[[bytes], tuple[bytes, ...]]
 
-    def __init__(self, blocks: Sequence[tuple[int, _Table]], size_bytes: int) -> None:
+    def __init__(self, blocks: Sequence[tuple[int, _Table]]) -> None:
         """blocks: where each begins, and its table."""
         known: list[slice] = []
         expected: list[bytes] = []
@@ -312,12 +312,7 @@ class UniformRecords:
         self.columns = itemgetter(*known, *continued, *lowest)
         self._expected = tuple(expected)
         self._lowest_count = len(lowest)
-        self._size_bytes = size_bytes
         self.misses_key = any(table.misses_key for _, table in blocks)
-
-    def are_in(self, content: bytes) -> bool:
-        """Whether another batch, from there on, has such records and nothing else behind."""
-        return len(content) == self._size_bytes and self._are_alike((self.columns(content),))
 
     def count_alike(self, found: Sequence[tuple[bytes, ...]]) -> int:
         """How many from the first on have such records, of batches that are as long; `found` by `columns` in each."""
@@ -352,7 +347,7 @@ def uniform_records(content: Buffer, count: int, start: int = 0) -> UniformRecor
             return None
         blocks.append((position, table))
         position += table.size_bytes
-    return UniformRecords(blocks, position)
+    return UniformRecords(blocks)
 
 
 class _Table(NamedTuple):

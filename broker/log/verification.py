@@ -56,10 +56,6 @@ class VerificationTable(dict[int, VerificationGuard]):
             guard.lowest_sequence = base_sequence
         return guard
 
-    def is_current(self, producer_id: int, guard: VerificationGuard | None) -> bool:
-        """Whether `guard` is the producer's current one; None never is."""
-        return guard is not None and self.get(producer_id) is guard
-
     def transactional_batch_appended(self, producer_id: int, producer_epoch: int, *, is_control: bool) -> None:
         """Withdraw the producer's guard: its transaction is open now, or has ended.
 

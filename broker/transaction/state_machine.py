@@ -45,11 +45,6 @@ class TransactionState(IntEnum):
         """The outcome is durable and its markers are on their way."""
         return self is PREPARE_COMMIT or self is PREPARE_ABORT
 
-    @property
-    def may_expire(self) -> bool:
-        """Nothing is open: after long enough without use the transactional id is forgotten."""
-        return self is EMPTY or self is COMPLETE_COMMIT or self is COMPLETE_ABORT
-
 
 class Outcome(Enum):
     """What a table says where there is neither a next state nor a refusal."""

@@ -11,7 +11,13 @@ from broker.shard import CoordinatorRecord, Decision, Parked, RecordOrigin
 from broker.topic_partition import TopicPartition
 from broker.transaction.coordinator import TransactionLimits, TransactionShard, metadata_record
 from broker.transaction.metadata import NO_PRODUCER_ID, Producer, TransactionMetadata
-from broker.transaction.state_machine import TransactionState, TransactionVersion
+from broker.transaction.state_machine import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    TransactionState,
+    TransactionVersion,
+)
 
 Reply = TypeVar("Reply")
 
@@ -20,6 +26,8 @@ OUT_0 = TopicPartition("out", 0)
 OUT_1 = TopicPartition("out", 1)
 TIMEOUT_MS = 60_000
 NOW_MS = 1_700_000_000_000
+NOTHING_OPEN = (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
+"""In these states, a transactional id is forgotten after long enough without use."""
 
 
 class ShardDriver:

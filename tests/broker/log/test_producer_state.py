@@ -489,9 +489,9 @@ def test_backdated_records_keep_their_producer_as_long_as_others(partition: Part
 def test_a_guard_expires_too(partition: Partition) -> None:
     guard = partition.guard()
     partition.state.expire(NOW_MS, DAY_MS)
-    assert partition.state.verifications.is_current(PRODUCER_ID, guard)
+    assert partition.state.verifications == {PRODUCER_ID: guard}
     partition.state.expire(NOW_MS + DAY_MS, DAY_MS)
-    assert not partition.state.verifications.is_current(PRODUCER_ID, guard)
+    assert not partition.state.verifications
 
 
 def test_a_snapshot_restores_everything_but_guards(written: Partition) -> None:
