@@ -9,7 +9,7 @@
 Each figure is measured in several rounds, in each on one broker after another; medians, ranges and ratios are printed.
 `--small` runs everything through in seconds, to see that it works. Apache Kafka comes from Maven Central into .cache;
 what takes long to prepare is kept in .cache/bench for the next run. On a virtual machine, `--fill-memory` has all
-brokers work in memory that the host has given already.
+brokers work in memory that the host has given already: for figures of many bytes, as it disturbs those of small ones.
 """
 
 from __future__ import annotations

@@ -151,7 +151,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--plot", type=Path, metavar="DIRECTORY", help="draw a picture of each figure")
     parser.add_argument(
-        "--fill-memory", action="store_true", help="in a virtual machine: use memory that its host has given already"
+        "--fill-memory",
+        action="store_true",
+        help="in a virtual machine, for figures of many bytes: use memory that its host has given already",
     )
     parser.add_argument("--small", action="store_true", help="small sizes, to see that everything works")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "bench", metavar="DIRECTORY")
