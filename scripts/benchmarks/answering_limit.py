@@ -77,6 +77,9 @@ class Store:
             send(self._fetch_replies.with_batch(frame, batch, offset))
             return
 
+        if self._waiting is not None:  # of a client that is gone: one reads at a time
+            self._waiting.timeout.cancel()
+
         def give_up() -> None:
             self._waiting = None
             send(self._fetch_replies.with_batch(frame, b"", 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from protocol.messages.group_offsets import (
 from protocol.record_batch import read_header
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import Client, connect, create_topic, end_offsets, fetch_request, insist, produce_request
+from scripts.benchmarks.figures import Broker
 from scripts.benchmarks.limit import LimitSubject
 
 pytestmark = pytest.mark.integration
@@ -23,16 +25,22 @@ TOPIC = "measured"
 
 
 @pytest.fixture(params=[False, True], ids=["in the page cache", "on disk"])
-def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+def limit(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     directory = tmp_path / "data"
     directory.mkdir()
     limit = LimitSubject(is_synced=request.param).launch(directory, {})
     try:
-        with connect(limit) as connected:
-            create_topic(connected, TOPIC, 1)
-            yield connected
+        connect(limit).close()
+        yield limit
     finally:
         limit.kill()
+
+
+@pytest.fixture
+def client(limit: Broker) -> Iterator[Client]:
+    with Client(limit.address) as connected:
+        create_topic(connected, TOPIC, 1)
+        yield connected
 
 
 def batch_of(value_bytes: int) -> bytes:
@@ -57,6 +65,22 @@ def test_a_fetch_that_waits_gets_what_is_produced(client: Client, value_bytes: i
         records = bytes(fetched.responses[0].partitions[0].records)
         assert read_header(records).base_offset == offset
         assert records[8:] == batch[8:]
+
+
+def test_a_fetch_waits_on_when_the_time_of_a_client_that_is_gone_is_over(limit: Broker, client: Client) -> None:
+    left = fetch_request("left", 0, 2**20)
+    left.max_wait_ms = 50
+    with Client(limit.address) as gone:
+        gone.send(left)
+        assert end_offsets(client, TOPIC, 1, 0) == [0]  # so that the fetch has arrived
+    client.send(fetch_request(TOPIC, 0, 2**20))
+    over_at_s = time.monotonic() + 2 * left.max_wait_ms / 1e3
+    with Client(limit.address) as producer:
+        while time.monotonic() < over_at_s:
+            assert end_offsets(producer, TOPIC, 1, 0) == [0]
+        insist(producer.call(produce_request(TOPIC, [(0, batch_of(100))])))
+    fetched = insist(client.receive())
+    assert read_header(bytes(fetched.responses[0].partitions[0].records)).base_offset == 0
 
 
 def test_a_fetch_gets_at_once_what_nobody_has_fetched(client: Client) -> None:
