@@ -11,8 +11,8 @@ import pytest
 
 from scripts.benchmarks.broker_process import cpu_s
 
-ROUNDING_S = 0.02
-"""What the system's own figures are rounded by, user and system time each."""
+ROUNDING_S = 0.03
+"""More than what user and system time of a process are rounded by in the system's own figures, in all."""
 
 
 def test_processor_time_of_a_moment_is_seen() -> None:
