@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scripts.benchmarks.broker_process import BrokerProcess
+from scripts.benchmarks.measuring import REMOVED_AT_ONCE
 from scripts.free_port import free_port
 
-SETTINGS = {
-    # Turns follow each other: what is deleted after one shall not be removed while another one is measured.
-    "log.segment.delete.delay.ms": "1000",
-}
 IN_PAGE_CACHE = {"log.flush.interval.messages": str(2**63 - 1)}
 """Acknowledged once the operating system has it, as Apache Kafka does by default."""
 
@@ -33,7 +30,7 @@ class FencepostSubject:
             *(sys.executable, "-m", "broker", "serve", "--log-format", "json"),
             *("--listener", "{}:{}".format(*address), "--data-dir", str(data_directory)),
         ]
-        for name, value in {**SETTINGS, **self._settings, **settings}.items():
+        for name, value in {**REMOVED_AT_ONCE, **self._settings, **settings}.items():
             command += ["--set", f"{name}={value}"]
         return BrokerProcess(address, command, data_directory.with_name(f"{data_directory.name}.broker.log"))
 

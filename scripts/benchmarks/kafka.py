@@ -10,6 +10,7 @@ from pathlib import Path
 
 from scripts.apache_kafka import ApacheKafka
 from scripts.benchmarks.broker_process import BrokerProcess
+from scripts.benchmarks.measuring import REMOVED_AT_ONCE
 from scripts.free_port import free_port
 
 JAVA_OPTIONS = (
@@ -29,8 +30,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "50",
     "transaction.state.log.num.partitions": "50",
     "share.coordinator.state.topic.num.partitions": "50",
-    # Turns follow each other: what is deleted after one shall not be removed while another one is measured.
-    "log.segment.delete.delay.ms": "1000",
+    **REMOVED_AT_ONCE,
 }
 
 

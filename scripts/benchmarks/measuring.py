@@ -9,6 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from scripts.benchmarks.client import Client, create_topic, delete_topic
 from scripts.benchmarks.figures import Broker, Sample
 
+REMOVED_AT_ONCE = {"log.segment.delete.delay.ms": "1000"}
+"""For every broker: what is deleted after one turn shall not be removed while another one is measured."""
+
 
 @contextlib.contextmanager
 def topic_of(

@@ -152,8 +152,9 @@ def test_uniform_records_are_records(content: bytes, count: int, other: bytes) -
     uniform = uniform_records(plain, count)
     assert uniform is not None
     assert uniform.count_alike([uniform.columns(plain)] * 3) == 3
-    wrong = (other * len(plain))[: len(plain)] or bytes(len(plain))
-    assert uniform.count_alike([uniform.columns(one) for one in (plain, wrong, plain)]) == 1
+    for wrong in (other, content, plain[1:], plain[:-1], b""):
+        as_long = (wrong * len(plain))[: len(plain)].ljust(len(plain), b"\0")
+        assert uniform.count_alike([uniform.columns(one) for one in (plain, as_long, plain)]) == 1
 
 
 @given(
