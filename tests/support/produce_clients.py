@@ -9,8 +9,9 @@ from typing import Any
 
 from broker.quotas.client_quotas import ClientQuotas
 from broker.topic_partition import TopicPartition
-from tests.support.handler_context import NOW_MS, HandlerBroker, open_broker
+from tests.support.handler_context import HandlerBroker, open_broker
 from tests.support.known_requests import FrameClient
+from tests.support.markers import end_in_log
 from tests.support.produce_frames import OWN_ID
 
 PRODUCER_ID = 9
@@ -45,14 +46,7 @@ class Served(FrameClient):
     def end_transaction(self, topic: str, *partitions: int, producer_epoch: int = 0) -> None:
         """Markers of `PRODUCER_ID`, in version 1."""
         for partition in partitions:
-            self.broker.log(topic, partition).append_marker(
-                producer_id=PRODUCER_ID,
-                producer_epoch=producer_epoch,
-                committed=True,
-                coordinator_epoch=0,
-                transaction_version=0,
-                now_ms=NOW_MS,
-            )
+            end_in_log(self.broker.log(topic, partition), PRODUCER_ID, producer_epoch)
 
     async def happen(self, step: int, topic: str, config: dict[str, str], before_offset: int) -> None:
         """What an administrator or time does between two requests, by the number of the step; after most, nothing."""

@@ -19,6 +19,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse,
 from protocol.record_batch import iterate_batches, read_records
 from protocol.schema import encode_chunks
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, finished, open_broker
+from tests.support.markers import end_in_log
 
 SESSIONLESS = 6
 BY_NAME = 12
@@ -98,14 +99,7 @@ async def open_transaction(broker: HandlerBroker, partition: int, producer_id: i
 
 async def end_transaction(broker: HandlerBroker, partition: int, producer_id: int, *, committed: bool) -> None:
     log = broker.log("orders", partition)
-    log.append_marker(
-        producer_id=producer_id,
-        producer_epoch=0,
-        committed=committed,
-        coordinator_epoch=0,
-        transaction_version=0,
-        now_ms=NOW_MS,
-    )
+    end_in_log(log, producer_id, committed=committed)
     await log.flushed()
 
 

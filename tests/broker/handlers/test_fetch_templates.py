@@ -34,6 +34,7 @@ from protocol.record_batch import iterate_batches, read_records
 from protocol.schema import decode
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, open_broker
 from tests.support.known_requests import FrameClient
+from tests.support.markers import end_in_log
 
 BY_NAME, BY_ID = 12, 16
 HEADER_BYTES = LENGTH_BYTES + 5
@@ -88,14 +89,7 @@ class Served:
         await log.flushed()
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        self.log().append_marker(
-            producer_id=producer_id,
-            producer_epoch=0,
-            committed=committed,
-            coordinator_epoch=0,
-            transaction_version=0,
-            now_ms=NOW_MS,
-        )
+        end_in_log(self.log(), producer_id, committed=committed)
 
     async def both_wait(self, frame: bytes) -> asyncio.Future[Any]:
         """Both are sent a fetch that finds too little."""

@@ -27,6 +27,7 @@ from protocol.messages.produce import (
     TopicProduceData,
 )
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, finished, open_broker
+from tests.support.markers import end_in_log
 
 BY_NAME = 11
 TRANSACTION_VERSION_2 = 12
@@ -548,9 +549,7 @@ async def test_marker_between_verification_and_append_refuses_the_batch(broker: 
     broker.verifier.is_elsewhere = True
     log = broker.log("orders")
     outcome = broker.start(produce((0, transactional()), transactional_id="t"), BY_NAME)
-    log.append_marker(
-        producer_id=9, producer_epoch=0, committed=False, coordinator_epoch=0, transaction_version=0, now_ms=NOW_MS
-    )
+    end_in_log(log, 9, committed=False)
     assert errors(await finished(outcome)) == {0: ErrorCode.INVALID_TXN_STATE}
 
 

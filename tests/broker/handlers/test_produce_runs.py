@@ -33,6 +33,7 @@ from protocol.schema import decode
 from tests.support import produce_frames
 from tests.support.batch_runs import equal_batch, with_byte, with_header
 from tests.support.handler_context import NOW_MS, HandlerBroker, open_broker
+from tests.support.markers import end_in_log
 from tests.support.produce_frames import BY_ID, BY_NAME, OWN_ID
 
 TOPICS = ("orders", "returns", "compacted", "stamped")
@@ -281,14 +282,7 @@ def offsets_of(replies: Iterable[bytes]) -> list[int]:
 def end_transaction(
     broker: HandlerBroker, *, producer: tuple[int, int] = (9, 0), partition: int = 0, committed: bool = True
 ) -> None:
-    broker.log("orders", partition).append_marker(
-        producer_id=producer[0],
-        producer_epoch=producer[1],
-        committed=committed,
-        coordinator_epoch=0,
-        transaction_version=0,
-        now_ms=NOW_MS,
-    )
+    end_in_log(broker.log("orders", partition), producer[0], producer[1], committed=committed)
 
 
 @asynccontextmanager

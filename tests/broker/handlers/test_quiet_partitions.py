@@ -20,6 +20,7 @@ from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, finished, open_broker
+from tests.support.markers import end_in_log
 
 VERSION = 12
 PARTITIONS_COUNT = 4
@@ -163,14 +164,7 @@ async def transaction(broker: HandlerBroker, partition: int, producer_id: int, *
     guard: Any = log.begin_verification(producer_id, 0, 0, transaction_version_2=False)
     sent = batch(b"t", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
     log.append(memoryview(sent), now_ms=NOW_MS, guard=guard)
-    log.append_marker(
-        producer_id=producer_id,
-        producer_epoch=0,
-        committed=committed,
-        coordinator_epoch=0,
-        transaction_version=0,
-        now_ms=NOW_MS,
-    )
+    end_in_log(log, producer_id, committed=committed)
     await log.flushed()
 
 

@@ -21,6 +21,7 @@ from protocol.messages.share_fetch import (
     ShareFetchTopic,
 )
 from protocol.record_batch import Record, build_batch
+from tests.support.markers import end_in_log
 from tests.support.share_broker import ShareBroker, lent, only_partition, running_share_broker
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
@@ -292,12 +293,5 @@ async def produce_aborted(broker: ShareBroker, topic: str, record_count: int) ->
     records = [Record(offset, broker.clock.time_ms, None, b"value", ()) for offset in range(record_count)]
     batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     assert log.append(memoryview(batch), now_ms=broker.clock.time_ms, guard=guard).error is ErrorCode.NONE
-    log.append_marker(
-        producer_id=7,
-        producer_epoch=0,
-        committed=False,
-        coordinator_epoch=0,
-        transaction_version=0,
-        now_ms=broker.clock.time_ms,
-    )
+    end_in_log(log, 7, committed=False, now_ms=broker.clock.time_ms)
     await log.flushed()

@@ -30,6 +30,7 @@ from protocol.record_batch import (
     read_records,
 )
 from tests.support.log_world import NOW_MS, TOPIC_ID, LogWorld, content_of, overwrite
+from tests.support.markers import end_in_log
 
 PAGE_CACHE = LogConfig(flush_interval_messages=2**63 - 1)
 
@@ -344,14 +345,7 @@ class Transactions:
 
     @staticmethod
     def _mark(producer_id: int, epoch: int, log: PartitionLog, _in_this_step: bool) -> object:
-        return log.append_marker(
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            committed=True,
-            coordinator_epoch=0,
-            transaction_version=0,
-            now_ms=NOW_MS,
-        )
+        return end_in_log(log, producer_id, epoch)
 
     @staticmethod
     def _append(
