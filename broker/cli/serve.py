@@ -22,6 +22,7 @@ from broker.loggers import Loggers
 from broker.logging import configure_logging
 from broker.node import Node
 from broker.server import StartError
+from broker.time_slices import ask_for_long_time_slices
 
 log = structlog.get_logger(__name__)
 
@@ -95,6 +96,8 @@ COLLECTION_THRESHOLDS = (50_000, 20, 50)
 
 
 async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
+    # Before the node starts threads, which inherit it.
+    ask_for_long_time_slices()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
     for warning in loaded.warnings:
