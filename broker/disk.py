@@ -92,6 +92,10 @@ class LogFile(Protocol):
 
     def truncate(self, size_bytes: int) -> None: ...
 
+    def release_room(self) -> None:
+        """Appending has ended: give back what was taken of the disk for more. Raises StorageError."""
+        ...
+
     def close(self) -> None: ...
 
 

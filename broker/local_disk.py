@@ -15,6 +15,7 @@ import fcntl
 import mmap
 import os
 import stat
+import sys
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from functools import partial
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from broker.descriptors import Descriptors, descriptor_limit
 from broker.disk import LogFile, StorageError, Volume, storage_error
+from broker.preallocation import ROOM_BYTES, SMALLEST_WITH_ROOM_BYTES, preallocate
 from broker.sync_threads import NO_DESCRIPTOR, SyncJob, SyncThreads, sync_and_close
 from protocol.deferred import deferred
 
@@ -46,13 +48,15 @@ _MADV_POPULATE_READ = 22
 class LocalFile:
     """One file of a `LocalDisk`; its descriptor comes and goes. Only the file itself sets its `size_bytes`."""
 
-    __slots__ = ("_closed", "_descriptor", "_disk", "_path", "_syncs", "size_bytes", "used")
+    __slots__ = ("_closed", "_descriptor", "_disk", "_path", "_room_position", "_syncs", "size_bytes", "used")
 
     def __init__(self, disk: LocalDisk, path: str, descriptor: int, size_bytes: int) -> None:
         self._disk = disk
         self._path = path
         self._descriptor = descriptor
         self.size_bytes = size_bytes
+        # When the end of the file gets behind it, room is taken for what comes next.
+        self._room_position = SMALLEST_WITH_ROOM_BYTES
         self._syncs = 0
         self._closed = False
         self.used = True  # second chance: cleared by the disk when it looks for descriptors to close
@@ -79,7 +83,9 @@ class LocalFile:
         except OSError as error:
             self._cut_back(descriptor, size_bytes)
             raise storage_error("append to", self._path, error) from error
-        self.size_bytes = size_bytes + length_bytes
+        self.size_bytes = size_bytes = size_bytes + length_bytes
+        if size_bytes > self._room_position:
+            self._take_room(descriptor, length_bytes)
 
     def _append_rest(
         self,
@@ -96,7 +102,14 @@ class LocalFile:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             written_bytes += step_bytes
 
+    def _take_room(self, descriptor: int, length_bytes: int) -> None:
+        """For appends as long as the one before."""
+        is_taken = preallocate(descriptor, self.size_bytes, ROOM_BYTES + length_bytes)
+        # Where there is none to be had, it is not asked for again.
+        self._room_position = self.size_bytes + ROOM_BYTES if is_taken else sys.maxsize
+
     def _cut_back(self, descriptor: int, size_bytes: int) -> None:
+        self._room_position = SMALLEST_WITH_ROOM_BYTES
         try:
             os.ftruncate(descriptor, size_bytes)
         except OSError:
@@ -141,6 +154,11 @@ class LocalFile:
         except OSError as error:
             raise storage_error("truncate", self._path, error) from error
         self.size_bytes = size_bytes
+        self._room_position = SMALLEST_WITH_ROOM_BYTES
+
+    def release_room(self) -> None:
+        if SMALLEST_WITH_ROOM_BYTES < self._room_position < sys.maxsize:
+            self.truncate(self.size_bytes)
 
     def close(self) -> None:
         """Give the descriptor back, once a sync that uses it has ended. A closed file may not be used again."""

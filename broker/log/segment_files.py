@@ -382,6 +382,7 @@ class SegmentFiles:
 
         Returns the index files, for the caller to sync together with the log file, and to close.
         """
+        self.log.release_room()
         self._index_last_timestamp()
         index_files = self.write_indexes()
         self._close_transaction_index_file()

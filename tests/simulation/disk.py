@@ -183,6 +183,9 @@ class SimulatedFile:
         with self._disk.operation("truncate", self._path, size_bytes):
             self.node.truncate(size_bytes)
 
+    def release_room(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -41,5 +41,8 @@ class CountedFile:
     def truncate(self, size_bytes: int) -> None:
         self.content = self.content[:size_bytes]
 
+    def release_room(self) -> None:
+        pass
+
     def close(self) -> None:
         pass

@@ -389,3 +389,10 @@ def test_a_file_that_ends_within_a_batch_is_an_error_for_who_reads_on(segment: S
     segment.log.truncate(4 * len(batch_of(0)) + 10)
     with pytest.raises(StorageError, match="is damaged"):
         segment.read(104, 10_000, FAR, minimum_one_batch=True)
+
+
+def test_a_sealed_segment_keeps_no_room_for_more(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = []
+    monkeypatch.setattr(type(segment.log), "release_room", lambda file: released.append(file.path))
+    segment.seal()
+    assert released == [segment.log.path]
