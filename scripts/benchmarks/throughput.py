@@ -95,17 +95,24 @@ def measure_consume(round_: Round) -> Iterator[Sample]:
             yield from rate(case, "consume", result["bytes"], result["duration_s"], cpu_s)
             case = f"{fetches}, librdkafka"
             round_.say(case)
-            result, cpu_s = measure_client(
-                broker,
-                "consume",
-                bootstrap=bootstrap(broker),
-                topic=topic,
-                partitions=1,
-                connections=1,
-                records=records,
-                fetch_bytes=fetch_bytes,
-            )
-            yield from rate(case, "consume", records * written.record_bytes, result["duration_s"], cpu_s)
+            # In half of all passes, with any broker, librdkafka's threads wake each other ten times as often as in the
+            # others, and take half as long again.
+            passes = [
+                measure_client(
+                    broker,
+                    "consume",
+                    bootstrap=bootstrap(broker),
+                    topic=topic,
+                    partitions=1,
+                    connections=1,
+                    records=records,
+                    fetch_bytes=fetch_bytes,
+                )
+                for _ in range(round_.sizes["passes"])
+            ]
+            consumed_bytes = records * written.record_bytes * len(passes)
+            duration_s = sum(one.result["duration_s"] for one in passes)
+            yield from rate(case, "consume", consumed_bytes, duration_s, sum(one.broker_cpu_s for one in passes))
 
 
 def measure_all(round_: Round) -> Iterator[Sample]:
@@ -141,8 +148,8 @@ FIGURES = (
         name="consume",
         about="1 KB records in 1 MB batches, one partition, one consumer, from the page cache",
         measure=measure_consume,
-        sizes={"log_bytes": 2_400_000_000, "total_bytes": 3_000_000_000},
-        small_sizes={"log_bytes": 1_000_000, "total_bytes": 3_000_000},
+        sizes={"log_bytes": 2_400_000_000, "total_bytes": 3_000_000_000, "passes": 4},
+        small_sizes={"log_bytes": 1_000_000, "total_bytes": 3_000_000, "passes": 2},
         ratio_targets=(
             RatioTarget("consume", 1.0, is_lower_bound=True),
             RatioTarget("broker CPU, consume", 1.0),
