@@ -6,7 +6,7 @@ the next ones is faulted in again: half of the time of a fetch.
 
 from __future__ import annotations
 
-import ctypes
+from broker.c_library import c_function
 
 KEPT_BYTES = 32 * 1024 * 1024
 
@@ -17,8 +17,9 @@ _M_MMAP_THRESHOLD = -3
 
 def keep_freed_memory() -> bool:
     """Let the process keep up to KEPT_BYTES at the end of its heap; False where the C library has no such setting."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES)) and bool(mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES))
+    mallopt = c_function("mallopt")
+    return (
+        mallopt is not None
+        and bool(mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES))
+        and bool(mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES))
+    )

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import Final, cast
+from typing import Any, Final
+
+from broker.c_library import c_function
 
 ROOM_BYTES: Final = 1024 * 1024
 """Taken at a time: 4 MiB would be no faster, 256 KiB a seventh slower to write to."""
@@ -30,14 +32,12 @@ def preallocate(descriptor: int, position: int, length_bytes: int) -> bool:
 
 
 @cache
-def _fallocate() -> Callable[[int, int, int, int], int] | None:
+def _fallocate() -> Callable[..., Any] | None:
     """Linux's fallocate(2): `os.posix_fallocate` changes the size, and writes zeros where it is not supported."""
     # Its offsets are longs in the libraries of 64-bit systems.
     if ctypes.sizeof(ctypes.c_long) < 8:
         return None
-    try:
-        function = ctypes.CDLL(None).fallocate
-    except (OSError, AttributeError):
-        return None
-    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
-    return cast("Callable[[int, int, int, int], int]", function)
+    function = c_function("fallocate")
+    if function is not None:
+        function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)  # type: ignore[attr-defined]
+    return function

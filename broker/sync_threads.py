@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import errno
 import os
 import threading
@@ -13,6 +12,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from broker.c_library import c_function
 from broker.disk import StorageError, storage_error
 
 # Syncs that run together share one commit of the file system's journal: 32 files took 4.3 ms with 4 threads, 19 with 1.
@@ -176,8 +176,10 @@ def _write_back(path: str) -> None:
     What fails is not told: older systems do not say it, and it may have failed before this was called. The syncs of the
     files will.
     """
-    with contextlib.suppress(OSError, AttributeError):  # AttributeError: only Linux has it
-        write_file_system = ctypes.CDLL(None).syncfs
+    write_file_system = c_function("syncfs")  # only Linux has it
+    if write_file_system is None:
+        return
+    with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
         try:
             write_file_system(descriptor)

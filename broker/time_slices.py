@@ -7,9 +7,10 @@ broker turns to the next request, and a client that has its reply does not wait 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import struct
+
+from broker.c_library import c_function
 
 LONGEST_SLICE_NS = 100_000_000
 """The longest that Linux grants. The broker's share of a processor is the same with any."""
@@ -28,11 +29,9 @@ def ask_for_long_time_slices() -> bool:
     """
     system = os.uname()
     number = _SCHED_SETATTR_NUMBERS.get(system.machine)
-    if number is None or system.sysname != "Linux" or os.sched_getscheduler(0) != os.SCHED_OTHER:
+    system_call = c_function("syscall")
+    if number is None or system_call is None or system.sysname != "Linux" or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return False
     niceness = os.getpriority(os.PRIO_PROCESS, 0)
     attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, os.SCHED_OTHER, 0, niceness, 0, LONGEST_SLICE_NS, 0, 0)
-    try:
-        return bool(ctypes.CDLL(None).syscall(number, 0, attributes, 0) == 0)
-    except (OSError, AttributeError):
-        return False
+    return bool(system_call(number, 0, attributes, 0) == 0)

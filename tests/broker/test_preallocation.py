@@ -39,20 +39,14 @@ class Taken:
 
 
 def is_supported(path: Path) -> bool:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        return preallocate(descriptor, 0, ROOM_BYTES)
-    finally:
-        os.close(descriptor)
+    with path.open("wb") as file:
+        return preallocate(file.fileno(), 0, ROOM_BYTES)
 
 
 def bring_to_disk(path: Path) -> None:
     """What was written has blocks now."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def test_room_is_taken_behind_the_end_and_given_back(disk: LocalDisk, tmp_path: Path) -> None:
