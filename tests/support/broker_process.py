@@ -159,6 +159,11 @@ class BrokerProcess:
         pages = int(Path(f"/proc/{self.process_id}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def peak_resident_bytes(self) -> int:
+        """The most resident memory the process ever had, what it has given back included."""
+        status = Path(f"/proc/{self.process_id}/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
+
     def __enter__(self) -> Self:
         self.start()
         return self
