@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 
 from broker.descriptors import Descriptors, descriptor_limit
 from broker.disk import LogFile, StorageError, Volume, storage_error
+from broker.file_system_sync import SMALLEST_FILE_COUNT, FileSystem, reliable_file_system
 from broker.preallocation import ROOM_BYTES, SMALLEST_WITH_ROOM_BYTES, preallocate
-from broker.sync_threads import NO_DESCRIPTOR, SyncJob, SyncThreads, sync_and_close
+from broker.sync_threads import NO_DESCRIPTOR, SyncJob, SyncPart, SyncThreads, sync_and_close
 from protocol.deferred import deferred
 
 if TYPE_CHECKING:
@@ -48,13 +49,29 @@ _MADV_POPULATE_READ = 22
 class LocalFile:
     """One file of a `LocalDisk`; its descriptor comes and goes. Only the file itself sets its `size_bytes`."""
 
-    __slots__ = ("_closed", "_descriptor", "_disk", "_path", "_room_position", "_syncs", "size_bytes", "used")
+    __slots__ = (
+        "_closed",
+        "_descriptor",
+        "_disk",
+        "_file_system",
+        "_path",
+        "_room_position",
+        "_syncs",
+        "_was_there_before",
+        "size_bytes",
+        "used",
+    )
 
-    def __init__(self, disk: LocalDisk, path: str, descriptor: int, size_bytes: int) -> None:
+    def __init__(
+        self, disk: LocalDisk, path: str, descriptor: int, size_bytes: int, file_system: FileSystem | None
+    ) -> None:
+        """descriptor: of a file that was just created; negative for one that was there before."""
         self._disk = disk
         self._path = path
         self._descriptor = descriptor
         self.size_bytes = size_bytes
+        self._file_system = file_system
+        self._was_there_before = descriptor < 0
         # When the end of the file gets behind it, room is taken for what comes next.
         self._room_position = SMALLEST_WITH_ROOM_BYTES
         self._syncs = 0
@@ -202,6 +219,16 @@ class LocalFile:
         self._syncs += 1
         return self._descriptor
 
+    def file_system_to_sync(self) -> FileSystem | None:
+        """Whose sync tells all that one of the file would; asked once for each sync.
+
+        What failed before the file was opened its own sync alone tells, so that is its first.
+        """
+        if self._was_there_before:
+            self._was_there_before = False
+            return None
+        return self._file_system
+
     def end_sync(self) -> None:
         self._syncs -= 1
         if self._closed and self._syncs == 0:
@@ -226,6 +253,7 @@ class LocalDisk:
         self._descriptors.open_file_count = self._open_files.__len__
         self._locks: dict[str, int] = {}
         self._sync_threads = SyncThreads()
+        self._file_systems: dict[int, FileSystem | None] = {}
         self._syncing_count = 0  # files that are kept open for it
         self._syncs_count = 0  # that have not ended
         self._removed: set[str] = set()  # names that are gone since the first of them began
@@ -234,17 +262,23 @@ class LocalDisk:
 
     def open(self, path: str) -> LogFile:
         try:
-            size_bytes = os.stat(path).st_size
+            found = os.stat(path)
             descriptor = -1
         except FileNotFoundError:
-            size_bytes = 0
             descriptor = self.open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            found = os.fstat(descriptor)
         except OSError as error:
             raise storage_error("open", path, error) from error
-        file = LocalFile(self, path, descriptor, size_bytes)
+        file = LocalFile(self, path, descriptor, found.st_size, self._file_system(found.st_dev, path))
         if descriptor >= 0:
             self.opened(file)
         return file
+
+    def _file_system(self, device: int, path: str) -> FileSystem | None:
+        """Of a file, where its syncs can be trusted."""
+        if device not in self._file_systems:
+            self._file_systems[device] = reliable_file_system(os.path.dirname(path), device)
+        return self._file_systems[device]
 
     def open_descriptor(self, path: str, flags: int) -> int:
         try:
@@ -395,6 +429,7 @@ class LocalDisk:
     def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
         kept_open: list[LocalFile] = []
         jobs: list[SyncJob] = []
+        shared: dict[FileSystem, list[SyncJob]] = {}
         errors: list[StorageError] = []
         for file in files:
             assert isinstance(file, LocalFile)
@@ -404,11 +439,24 @@ class LocalDisk:
             except StorageError as error:
                 errors.append(error)
                 continue
-            jobs.append(SyncJob(file.path, descriptor, partial(self._is_gone, file)))
+            job = SyncJob(file.path, descriptor, partial(self._is_gone, file))
             if descriptor >= 0:
                 kept_open.append(file)
                 self._syncing_count += 1
+            # When one has to be opened, it is seen whether it is still there.
+            file_system = file.file_system_to_sync() if descriptor >= 0 else None
+            if file_system is None:
+                jobs.append(job)
+            else:
+                shared.setdefault(file_system, []).append(job)
         jobs.extend(SyncJob(directory, is_directory=True) for directory in directories)
+        parts: list[SyncPart] = []
+        for shared_file_system, together in shared.items():
+            if len(together) >= SMALLEST_FILE_COUNT and shared_file_system.has_little_to_write():
+                parts.append(SyncPart(together, shared_file_system))
+            else:
+                jobs.extend(together)
+        parts.extend(SyncPart((job,)) for job in jobs)
 
         self._syncs_count += 1
 
@@ -420,10 +468,10 @@ class LocalDisk:
             for file in kept_open:
                 file.end_sync()
 
-        return self._sync_threads.sync(jobs, errors, ended)
+        return self._sync_threads.sync(parts, errors, ended)
 
     def write_back(self, path: str) -> Awaitable[None]:
-        return self._sync_threads.sync([SyncJob(path, is_file_system=True)], [], _nothing_more)
+        return self._sync_threads.sync([SyncPart((SyncJob(path, is_file_system=True),))], [], _nothing_more)
 
     def _note_removal(self, path: str) -> None:
         """Before a file gets another name or none: a sync that is about to open it will not find it."""
@@ -441,6 +489,10 @@ class LocalDisk:
         for file in self._open_files:
             file.release()
         self._open_files.clear()
+        for file_system in self._file_systems.values():
+            if file_system is not None:
+                file_system.close()
+        self._file_systems.clear()
         for path in list(self._locks):
             self.unlock(path)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
+import os
 import socket
 
 import pytest
 
-from scripts.free_port import END_PORT, FIRST_PORT, HOST, free_port
+from scripts.free_port import END_PORT, FIRST_PORT, HOST, PORTS_PER_PROCESS, free_port
 
 
 def test_a_port_is_free_and_not_one_of_those_for_outgoing_connections() -> None:
@@ -17,12 +17,17 @@ def test_a_port_is_free_and_not_one_of_those_for_outgoing_connections() -> None:
         server.bind((HOST, port))
 
 
-def test_processes_whose_chances_are_alike_get_ports_of_their_own() -> None:
-    ports = set()
-    for _ in range(20):
-        random.seed(1)
-        ports.add(free_port())
-    assert len(ports) > 1
+def test_a_port_is_given_again_only_when_all_others_had_their_turn() -> None:
+    ports = [free_port() for _ in range(PORTS_PER_PROCESS // 2)]
+    assert len(set(ports)) == len(ports)
+
+
+def test_processes_that_start_one_after_another_have_no_port_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports: list[set[int]] = []
+    for process_id in range(1_000_000, 1_000_008):
+        monkeypatch.setattr(os, "getpid", lambda process_id=process_id: process_id)
+        ports.append({free_port() for _ in range(PORTS_PER_PROCESS)})
+    assert len(set.union(*ports)) == sum(map(len, ports))
 
 
 def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,5 +37,6 @@ def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
         used = server.getsockname()[1]
         monkeypatch.setattr("scripts.free_port.FIRST_PORT", used)
         monkeypatch.setattr("scripts.free_port.END_PORT", used + 1)
+        monkeypatch.setattr("scripts.free_port.PORTS_PER_PROCESS", 1)
         with pytest.raises(OSError, match="no free port"):
             free_port()
