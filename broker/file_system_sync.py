@@ -13,14 +13,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 from collections.abc import Callable
 from typing import Final
 
 from broker.c_library import c_function
 
 SMALLEST_FILE_COUNT: Final = 2
-MOST_UNWRITTEN_BYTES: Final = 8 * 1024 * 1024
-"""In memory of the machine. More would be work that the files' own syncs do not have to wait for."""
+MOST_UNWRITTEN_BYTES_PER_FILE: Final = 128 * 1024
+"""In memory of the machine, for each file that is to be synced: about what a disk writes while one sync is handed to a
+thread and back. With more, be it the files' own or others', waiting for all of it would take longer than it saves."""
 
 FIRST_RELIABLE_LINUX: Final = (6, 1)
 """syncfs tells of files that failed since Linux 5.8, of the file system's own failures since 5.17. This is the first
@@ -35,31 +37,40 @@ _UNWRITTEN_KIB = re.compile(rb"^(?:Dirty|Writeback): *(\d+) kB$", re.MULTILINE)
 
 
 class FileSystem:
-    """One whose syncs can be trusted. It knows of what fails once it was made: make it before its files are written."""
+    """One whose syncs can be trusted. It knows of what fails once it was made: make it before its files are written.
 
-    __slots__ = ("_directory", "_memory", "_sync")
+    path:       a directory on it.
+    is_trusted: until a sync fails. What failed is told once, and may have been written for a file that is synced later;
+        so from then on each file's own syncs have to tell.
+    """
 
-    def __init__(self, directory: int, memory: int, sync: Callable[[int], int]) -> None:
-        """Takes over two descriptors: of a directory on it, and of what the system says about its memory."""
+    def __init__(self, path: str, directory: int, memory: int, sync: Callable[[int], int]) -> None:
+        """Takes over two descriptors: of the directory, and of what the system says about its memory."""
+        self.path = path
+        self.is_trusted = True
         self._directory = directory
         self._memory = memory
         self._sync = sync
+        self._lock = threading.Lock()
 
-    def has_little_to_write(self) -> bool:
-        """Whether a sync has little to do that is not for its caller, whoever else writes to the machine's disks."""
+    def has_little_to_write(self, file_count: int) -> bool:
+        """Whether one sync is less work than those of so many files, with all that others have written to it."""
         try:
             told = os.pread(self._memory, _MEMORY_BYTES, 0)
         except OSError:
             return False
         kib = _UNWRITTEN_KIB.findall(told)
-        return len(kib) == 2 and (int(kib[0]) + int(kib[1])) * 1024 <= MOST_UNWRITTEN_BYTES
+        return len(kib) == 2 and (int(kib[0]) + int(kib[1])) * 1024 <= file_count * MOST_UNWRITTEN_BYTES_PER_FILE
 
     def sync(self) -> bool:
         """Whether all that was written before is durable now; may take long, so it is for a thread.
 
         False where anything failed, be it a file of somebody else's: the files' own syncs will tell which.
         """
-        return self._sync(self._directory) == 0
+        with self._lock:  # of two at a time, only one would be told
+            if self.is_trusted:
+                self.is_trusted = self._sync(self._directory) == 0
+            return self.is_trusted
 
     def close(self) -> None:
         os.close(self._directory)
@@ -75,7 +86,7 @@ def reliable_file_system(path: str, device: int) -> FileSystem | None:
     with contextlib.suppress(OSError), contextlib.ExitStack() as opened:  # what cannot be had is not trusted
         directory = _open(path, os.O_DIRECTORY, opened)
         if os.fstat(directory).st_dev == device and _type_of_device(device) in RELIABLE_TYPES:
-            found = FileSystem(directory, _open(MEMORY_PATH, 0, opened), sync)
+            found = FileSystem(path, directory, _open(MEMORY_PATH, 0, opened), sync)
             opened.pop_all()
             return found
     return None
@@ -85,6 +96,18 @@ def _open(path: str, flags: int, opened: contextlib.ExitStack) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     opened.callback(os.close, descriptor)
     return descriptor
+
+
+def write_back(path: str) -> None:
+    """Write all that is in memory of the file system that a directory is on, in one pass and one commit of its journal.
+
+    For any file system, so what fails is not told here: everybody else's next sync will.
+    """
+    sync = c_function("syncfs")
+    if sync is None:
+        return
+    with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+        sync(_open(path, os.O_DIRECTORY, opened))
 
 
 def _is_reliable_linux(release: str) -> bool:

@@ -17,7 +17,7 @@ import os
 import stat
 import sys
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,9 @@ SMALLEST_MAPPED_BYTES = 512 * 1024
 
 RELEASED_AT_ONCE = 16
 """Files closed where no descriptor is left."""
+
+REFUSED_BEFORE_WRITE_BACK = 100
+"""Syncs of several files that were done file by file as others had written much."""
 
 # From Linux's mman.h: bring all pages into memory now, and fail where one cannot be.
 _MADV_POPULATE_READ = 22
@@ -227,7 +230,7 @@ class LocalFile:
         if self._was_there_before:
             self._was_there_before = False
             return None
-        return self._file_system
+        return self._file_system if self._file_system is not None and self._file_system.is_trusted else None
 
     def end_sync(self) -> None:
         self._syncs -= 1
@@ -254,6 +257,8 @@ class LocalDisk:
         self._locks: dict[str, int] = {}
         self._sync_threads = SyncThreads()
         self._file_systems: dict[int, FileSystem | None] = {}
+        self._refused_count = 0  # syncs of a file system that would have had too much to write
+        self._writing_back: Awaitable[None] | None = None
         self._syncing_count = 0  # files that are kept open for it
         self._syncs_count = 0  # that have not ended
         self._removed: set[str] = set()  # names that are gone since the first of them began
@@ -450,13 +455,6 @@ class LocalDisk:
             else:
                 shared.setdefault(file_system, []).append(job)
         jobs.extend(SyncJob(directory, is_directory=True) for directory in directories)
-        parts: list[SyncPart] = []
-        for shared_file_system, together in shared.items():
-            if len(together) >= SMALLEST_FILE_COUNT and shared_file_system.has_little_to_write():
-                parts.append(SyncPart(together, shared_file_system))
-            else:
-                jobs.extend(together)
-        parts.extend(SyncPart((job,)) for job in jobs)
 
         self._syncs_count += 1
 
@@ -468,10 +466,34 @@ class LocalDisk:
             for file in kept_open:
                 file.end_sync()
 
-        return self._sync_threads.sync(parts, errors, ended)
+        return self._sync_threads.sync(self._parts(jobs, shared), errors, ended)
+
+    def _parts(self, jobs: Iterable[SyncJob], shared: Mapping[FileSystem, Sequence[SyncJob]]) -> Sequence[SyncPart]:
+        """What is done side by side: jobs by themselves, those of a file system in one go where that is less work."""
+        parts = [SyncPart((job,)) for job in jobs]
+        for file_system, files in shared.items():
+            if len(files) >= SMALLEST_FILE_COUNT:
+                if file_system.has_little_to_write(len(files)):
+                    parts.append(SyncPart(files, file_system))
+                    continue
+                self._refused(file_system)
+            parts.extend(SyncPart((job,)) for job in files)
+        return parts
+
+    def _refused(self, file_system: FileSystem) -> None:
+        """Where there are many syncs, it is worth it to have the rest written, so that there is little from then on."""
+        self._refused_count += 1
+        if self._refused_count % REFUSED_BEFORE_WRITE_BACK == 0 and self._writing_back is None:
+            self._writing_back = self._write_back(file_system.path, self._written_back)
+
+    def _written_back(self) -> None:
+        self._writing_back = None
 
     def write_back(self, path: str) -> Awaitable[None]:
-        return self._sync_threads.sync([SyncPart((SyncJob(path, is_file_system=True),))], [], _nothing_more)
+        return self._write_back(path, _nothing_more)
+
+    def _write_back(self, path: str, ended: Callable[[], None]) -> Awaitable[None]:
+        return self._sync_threads.sync([SyncPart((SyncJob(path, is_file_system=True),))], [], ended)
 
     def _note_removal(self, path: str) -> None:
         """Before a file gets another name or none: a sync that is about to open it will not find it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import threading
@@ -12,9 +11,8 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from broker.c_library import c_function
 from broker.disk import StorageError, storage_error
-from broker.file_system_sync import FileSystem
+from broker.file_system_sync import FileSystem, write_back
 
 # Syncs that run together share one commit of the file system's journal: 32 files took 4.3 ms with 4 threads, 19 with 1.
 SYNC_THREAD_COUNT = 4
@@ -103,7 +101,7 @@ def _error_of(job: SyncJob) -> StorageError | None:
         if job.descriptor >= 0:
             os.fdatasync(job.descriptor)
         elif job.is_file_system:
-            _write_back(job.path)
+            write_back(job.path)
         else:
             _sync_path(job.path, is_directory=job.is_directory)
     except FileNotFoundError as reason:
@@ -181,20 +179,3 @@ def sync_and_close(descriptor: int, *, is_directory: bool) -> None:
             os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _write_back(path: str) -> None:
-    """Write all that is in memory of the file system that a directory is on, in one pass and one commit of its journal.
-
-    What fails is not told: older systems do not say it, and it may have failed before this was called. The syncs of the
-    files will.
-    """
-    write_file_system = c_function("syncfs")  # only Linux has it
-    if write_file_system is None:
-        return
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-        try:
-            write_file_system(descriptor)
-        finally:
-            os.close(descriptor)

@@ -13,8 +13,8 @@ import pytest
 from broker import file_system_sync
 from broker.descriptors import Descriptors
 from broker.disk import StorageError
-from broker.file_system_sync import MOST_UNWRITTEN_BYTES, reliable_file_system
-from broker.local_disk import LocalDisk, LocalFile
+from broker.file_system_sync import MOST_UNWRITTEN_BYTES_PER_FILE, reliable_file_system
+from broker.local_disk import REFUSED_BEFORE_WRITE_BACK, LocalDisk, LocalFile
 
 UNWRITTEN = "MemTotal: 1 kB\nDirty: {:>12} kB\nWriteback: {:>8} kB\nWritebackTmp: 999999 kB\n"
 
@@ -109,7 +109,7 @@ async def test_where_the_file_system_failed_the_files_own_syncs_tell_which(
     assert system.files_synced == ["a", "b", "c"]
 
 
-async def test_where_the_file_system_failed_for_somebody_else_all_is_well(
+async def test_what_failed_for_somebody_else_is_not_taken_for_a_failure(
     disk: LocalDisk, system: System, tmp_path: Path
 ) -> None:
     files = written(disk, tmp_path, "a", "b")
@@ -118,14 +118,35 @@ async def test_where_the_file_system_failed_for_somebody_else_all_is_well(
     assert system.files_synced == ["a", "b"]
 
 
+async def test_a_failure_that_was_told_once_is_not_missed_by_files_that_are_synced_later(
+    disk: LocalDisk, system: System, tmp_path: Path
+) -> None:
+    """The system writes all files in the first sync, and never tells of them again."""
+    files = written(disk, tmp_path, "a", "b", "c", "d")
+    system.shared_sync_fails = True
+    first, second = disk.sync(files[:2]), disk.sync(files[2:])
+    system.failing_file = "c"
+    await first
+    system.shared_sync_fails = False
+    with pytest.raises(StorageError) as raised:
+        await second
+    assert raised.value.paths == {str(tmp_path / "c")}
+    await disk.sync(files[:2])
+    assert system.shared_sync_count == 1
+    assert sorted(system.files_synced) == ["a", "a", "b", "b", "c", "d"]
+
+
+MOST_FOR_TWO_BYTES = 2 * MOST_UNWRITTEN_BYTES_PER_FILE
+
+
 @pytest.mark.parametrize(
     ("dirty_bytes", "writeback_bytes", "is_shared"),
     [
-        (MOST_UNWRITTEN_BYTES, 0, True),
-        (MOST_UNWRITTEN_BYTES // 2, MOST_UNWRITTEN_BYTES // 2, True),
-        (MOST_UNWRITTEN_BYTES + 1024, 0, False),
-        (0, MOST_UNWRITTEN_BYTES + 1024, False),
-        (MOST_UNWRITTEN_BYTES // 2 + 1024, MOST_UNWRITTEN_BYTES // 2, False),
+        (MOST_FOR_TWO_BYTES, 0, True),
+        (MOST_FOR_TWO_BYTES // 2, MOST_FOR_TWO_BYTES // 2, True),
+        (MOST_FOR_TWO_BYTES + 1024, 0, False),
+        (0, MOST_FOR_TWO_BYTES + 1024, False),
+        (MOST_FOR_TWO_BYTES // 2 + 1024, MOST_FOR_TWO_BYTES // 2, False),
     ],
 )
 async def test_nobody_waits_for_what_others_have_written(
@@ -136,6 +157,26 @@ async def test_nobody_waits_for_what_others_have_written(
     await disk.sync(files)
     assert system.shared_sync_count == int(is_shared)
     assert sorted(system.files_synced) == ([] if is_shared else ["a", "b"])
+
+
+async def test_more_files_are_worth_a_longer_wait(disk: LocalDisk, system: System, tmp_path: Path) -> None:
+    files = written(disk, tmp_path, "a", "b", "c")
+    system.has_unwritten(3 * MOST_UNWRITTEN_BYTES_PER_FILE)
+    await disk.sync(files)
+    await disk.sync(files[:2])
+    assert (system.shared_sync_count, sorted(system.files_synced)) == (1, ["a", "b"])
+
+
+async def test_where_there_are_many_syncs_the_rest_is_written_while_they_go_on(
+    disk: LocalDisk, system: System, tmp_path: Path
+) -> None:
+    files = written(disk, tmp_path, "a", "b")
+    system.has_unwritten(MOST_FOR_TWO_BYTES + 1024)
+    for _ in range(2 * REFUSED_BEFORE_WRITE_BACK):
+        await disk.sync(files)
+    disk.close()  # after what was begun
+    assert system.shared_sync_count == 2
+    assert len(system.files_synced) == 4 * REFUSED_BEFORE_WRITE_BACK
 
 
 @pytest.mark.parametrize("told", ["", "Dirty: 0 kB\n", "Dirty: many kB\nWriteback: 0 kB\n"])
