@@ -39,19 +39,22 @@ _UNWRITTEN_KIB = re.compile(rb"^(?:Dirty|Writeback): *(\d+) kB$", re.MULTILINE)
 class FileSystem:
     """One whose syncs can be trusted. It knows of what fails once it was made: make it before its files are written.
 
-    path:       a directory on it.
     is_trusted: until a sync fails. What failed is told once, and may have been written for a file that is synced later;
         so from then on each file's own syncs have to tell.
     """
 
-    def __init__(self, path: str, directory: int, memory: int, sync: Callable[[int], int]) -> None:
-        """Takes over two descriptors: of the directory, and of what the system says about its memory."""
-        self.path = path
+    def __init__(self, directory: int, memory: int, sync: Callable[[int], int]) -> None:
+        """Takes over two descriptors: of a directory on it, and of what the system says about its memory."""
         self.is_trusted = True
         self._directory = directory
         self._memory = memory
         self._sync = sync
         self._lock = threading.Lock()
+
+    @property
+    def path(self) -> str:
+        """To open it once more, whatever has become of the directory."""
+        return f"/proc/self/fd/{self._directory}"
 
     def has_little_to_write(self, file_count: int) -> bool:
         """Whether one sync is less work than those of so many files, with all that others have written to it."""
@@ -86,7 +89,7 @@ def reliable_file_system(path: str, device: int) -> FileSystem | None:
     with contextlib.suppress(OSError), contextlib.ExitStack() as opened:  # what cannot be had is not trusted
         directory = _open(path, os.O_DIRECTORY, opened)
         if os.fstat(directory).st_dev == device and _type_of_device(device) in RELIABLE_TYPES:
-            found = FileSystem(path, directory, _open(MEMORY_PATH, 0, opened), sync)
+            found = FileSystem(directory, _open(MEMORY_PATH, 0, opened), sync)
             opened.pop_all()
             return found
     return None

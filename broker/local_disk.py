@@ -258,7 +258,7 @@ class LocalDisk:
         self._sync_threads = SyncThreads()
         self._file_systems: dict[int, FileSystem | None] = {}
         self._refused_count = 0  # syncs of a file system that would have had too much to write
-        self._writing_back: Awaitable[None] | None = None
+        self._is_writing_back = False
         self._syncing_count = 0  # files that are kept open for it
         self._syncs_count = 0  # that have not ended
         self._removed: set[str] = set()  # names that are gone since the first of them began
@@ -483,11 +483,12 @@ class LocalDisk:
     def _refused(self, file_system: FileSystem) -> None:
         """Where there are many syncs, it is worth it to have the rest written, so that there is little from then on."""
         self._refused_count += 1
-        if self._refused_count % REFUSED_BEFORE_WRITE_BACK == 0 and self._writing_back is None:
-            self._writing_back = self._write_back(file_system.path, self._written_back)
+        if self._refused_count % REFUSED_BEFORE_WRITE_BACK == 0 and not self._is_writing_back:
+            self._is_writing_back = True
+            self._write_back(file_system.path, self._written_back)
 
     def _written_back(self) -> None:
-        self._writing_back = None
+        self._is_writing_back = False
 
     def write_back(self, path: str) -> Awaitable[None]:
         return self._write_back(path, _nothing_more)
