@@ -115,7 +115,7 @@ FIGURES = (
         "half a millisecond, so that one producer makes at most about 700 transactions a second whatever answers. With "
         "50, processor time decides, most of it the clients' own: a transaction is five requests and nine appends, "
         "0.15 ms on one of two cores. The limit takes 0.07, and is hardly above the aim. A durable one waits for the "
-        "disk three times, one after another, and syncs eight files.",
+        "disk three times, one after another, for eight files.",
     ),
     Figure(
         name="transactions-by-size",
