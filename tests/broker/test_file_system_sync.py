@@ -124,8 +124,8 @@ async def test_a_failure_that_was_told_once_is_not_missed_by_files_that_are_sync
     """The system writes all files in the first sync, and never tells of them again."""
     files = written(disk, tmp_path, "a", "b", "c", "d")
     system.shared_sync_fails = True
-    first, second = disk.sync(files[:2]), disk.sync(files[2:])
     system.failing_file = "c"
+    first, second = disk.sync(files[:2]), disk.sync(files[2:])
     await first
     system.shared_sync_fails = False
     with pytest.raises(StorageError) as raised:
