@@ -1,4 +1,4 @@
-"""Kafka's own Java clients: its performance tools as they are, and a program for transactions of version 2."""
+"""Kafka's own Java clients: its performance tools as they are, and a program for transactions of either version."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from scripts.kafka_clients import KAFKA_CLIENTS_VERSION, kafka_class_path
 SOURCE = Path(__file__).parent / "clients" / "Transactions.java"
 CACHE = ROOT / ".cache" / "bench" / "java"
 TOOL_TIMEOUT_S = 300
+LAST_CLIENTS_OF_VERSION_1 = "3.9.2"
+"""Clients from 4.0 on speak version 2 of transactions to brokers that have it; those before add their partitions."""
 CONSUMER_PATIENCE_MS = 120_000  # until its next record, the first one included, on a machine that is busy
 JVM_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC")
 PRODUCED = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec", re.MULTILINE)
@@ -58,11 +60,23 @@ def consumer_performance(broker: Broker, topic: str, *, records: int, fetch_byte
 
 
 def transactions(
-    broker: Broker, topic: str, *, partitions: int, per_transaction: int, producers: int, duration_ms: int
+    broker: Broker,
+    topic: str,
+    *,
+    partitions: int,
+    per_transaction: int,
+    producers: int,
+    duration_ms: int,
+    clients_version: str = KAFKA_CLIENTS_VERSION,
 ) -> ClientProcess:
-    """The program for transactions, waiting for `go`; its first transactions are behind it."""
+    """The program for transactions, waiting for `go`; its first transactions are behind it.
+
+    clients_version: of Kafka's clients, which decides what version of transactions they speak.
+    """
     arguments = (bootstrap(broker), topic, partitions, per_transaction, producers, duration_ms, duration_ms)
-    process = ClientProcess(["java", *JVM_OPTIONS, "-cp", _compiled(), "Transactions", *map(str, arguments)])
+    process = ClientProcess(
+        ["java", *JVM_OPTIONS, "-cp", _compiled(clients_version), "Transactions", *map(str, arguments)]
+    )
     process.wait_until_ready()
     return process
 
@@ -83,10 +97,10 @@ def _tool(name: str, *arguments: str) -> str:
     return finished.stdout
 
 
-def _compiled() -> str:
-    """The class path of the program, compiled where its source is not yet."""
-    jars = kafka_class_path("kafka-clients", KAFKA_CLIENTS_VERSION)
-    classes = CACHE / hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
+def _compiled(clients_version: str) -> str:
+    """The class path of the program with these clients, compiled where its source is not yet."""
+    jars = kafka_class_path("kafka-clients", clients_version)
+    classes = CACHE / f"{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}-{clients_version}"
     with alone_in(CACHE):
         if not classes.exists():
             unfinished = classes.with_name(f"{classes.name}.unfinished")

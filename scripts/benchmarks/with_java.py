@@ -1,4 +1,4 @@
-"""The same with Kafka's own Java clients: producers are idempotent, transactions of version 2."""
+"""The same with Kafka's own Java clients: producers are idempotent, transactions of version 2, by older clients 1."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from scripts.benchmarks import java_clients
 from scripts.benchmarks.client_process import measured
 from scripts.benchmarks.figures import COMPARED, Figure, Round, Sample
 from scripts.benchmarks.measuring import rate, topic_of
-from scripts.benchmarks.transactions import PARTITIONS_COUNT, Case, transaction_samples
+from scripts.benchmarks.transactions import (
+    HEADLINE_CASES,
+    HEADLINE_TARGETS,
+    PARTITIONS_COUNT,
+    Case,
+    transaction_samples,
+)
+from scripts.kafka_clients import KAFKA_CLIENTS_VERSION
 
 RECORD_BYTES = 1_000
 BATCHES = ((16_384, "16 KB batches"), (1_000_000, "1 MB batches"))
 FETCH_BYTES = 2**20
+TRANSACTION_SIZES = {"duration_ms": 3_000, "most_producers": 50}
+SMALL_TRANSACTION_SIZES = {"duration_ms": 200, "most_producers": 2}
 CASES = (Case(1, 1), Case(3, 1), Case(30, 1), Case(3, 50))
 
 
@@ -35,21 +44,31 @@ def measure_tools(round_: Round) -> Iterator[Sample]:
 
 
 def measure_transactions(round_: Round) -> Iterator[Sample]:
-    broker = round_.running()
     for case in CASES:
-        round_.say(str(case))
-        name = f"java-transactions-{case.per_transaction}-{case.producers}-{round_.number}"
-        with topic_of(broker, name, PARTITIONS_COUNT) as topic:
-            client = java_clients.transactions(
-                broker,
-                topic,
-                partitions=PARTITIONS_COUNT,
-                per_transaction=case.per_transaction,
-                producers=min(case.producers, round_.sizes["most_producers"]),
-                duration_ms=round_.sizes["duration_ms"],
-            )
-            result, cpu_s = measured(broker, client)
-        yield from transaction_samples(str(case), result["duration_s"], result["commits_ms"], cpu_s)
+        yield from _transactions(round_, case, KAFKA_CLIENTS_VERSION)
+
+
+def measure_transactions_of_version_1(round_: Round) -> Iterator[Sample]:
+    for case in HEADLINE_CASES:
+        yield from _transactions(round_, case, java_clients.LAST_CLIENTS_OF_VERSION_1)
+
+
+def _transactions(round_: Round, case: Case, clients_version: str) -> Iterator[Sample]:
+    broker = round_.running()
+    round_.say(str(case))
+    name = f"java-{clients_version}-{case.per_transaction}-{case.producers}-{round_.number}"
+    with topic_of(broker, name, PARTITIONS_COUNT) as topic:
+        client = java_clients.transactions(
+            broker,
+            topic,
+            partitions=PARTITIONS_COUNT,
+            per_transaction=case.per_transaction,
+            producers=min(case.producers, round_.sizes["most_producers"]),
+            duration_ms=round_.sizes["duration_ms"],
+            clients_version=clients_version,
+        )
+        result, cpu_s = measured(broker, client)
+    yield from transaction_samples(str(case), result["duration_s"], result["commits_ms"], cpu_s)
 
 
 FIGURES = (
@@ -65,11 +84,23 @@ FIGURES = (
         needs_java=True,
     ),
     Figure(
+        name="java-transactions-version-1",
+        about=f"version 1 (Kafka's Java client {java_clients.LAST_CLIENTS_OF_VERSION_1}), a record of 100 B to each "
+        "partition, one transaction after another",
+        measure=measure_transactions_of_version_1,
+        sizes={**TRANSACTION_SIZES, "duration_ms": 8_000},
+        small_sizes=SMALL_TRANSACTION_SIZES,
+        ratio_targets=HEADLINE_TARGETS,
+        subjects=COMPARED,
+        needs_launches=False,
+        needs_java=True,
+    ),
+    Figure(
         name="java-transactions",
         about="version 2 (Kafka's Java client), a record of 100 B to each partition, one transaction after another",
         measure=measure_transactions,
-        sizes={"duration_ms": 3_000, "most_producers": 50},
-        small_sizes={"duration_ms": 200, "most_producers": 2},
+        sizes=TRANSACTION_SIZES,
+        small_sizes=SMALL_TRANSACTION_SIZES,
         subjects=COMPARED,
         needs_launches=False,
         needs_java=True,
