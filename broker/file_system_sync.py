@@ -24,6 +24,9 @@ MOST_UNWRITTEN_BYTES_PER_FILE: Final = 128 * 1024
 """In memory of the machine, for each file that is to be synced: about what a disk writes while one sync is handed to a
 thread and back. With more, be it the files' own or others', waiting for all of it would take longer than it saves."""
 
+REFUSED_BEFORE_WRITE_BACK: Final = 100
+"""Syncs of several files that were done file by file as others had written much."""
+
 FIRST_RELIABLE_LINUX: Final = (6, 1)
 """syncfs tells of files that failed since Linux 5.8, of the file system's own failures since 5.17. This is the first
 version after both that is maintained for years."""
@@ -50,6 +53,8 @@ class FileSystem:
         self._memory = memory
         self._sync = sync
         self._lock = threading.Lock()
+        self._refused_count = 0
+        self._is_writing_back = False
 
     @property
     def path(self) -> str:
@@ -64,6 +69,21 @@ class FileSystem:
             return False
         kib = _UNWRITTEN_KIB.findall(told)
         return len(kib) == 2 and (int(kib[0]) + int(kib[1])) * 1024 <= file_count * MOST_UNWRITTEN_BYTES_PER_FILE
+
+    def is_to_be_written_back(self) -> bool:
+        """To be asked where files are synced one by one, as it has too much to write: whether all of that is to be
+        written now. Where there are many syncs, it is worth it: there is little from then on.
+
+        True at most once until `written_back`.
+        """
+        self._refused_count += 1
+        if self._is_writing_back or self._refused_count % REFUSED_BEFORE_WRITE_BACK:
+            return False
+        self._is_writing_back = True
+        return True
+
+    def written_back(self) -> None:
+        self._is_writing_back = False
 
     def sync(self) -> bool:
         """Whether all that was written before is durable now; may take long, so it is for a thread.

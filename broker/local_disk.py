@@ -42,9 +42,6 @@ SMALLEST_MAPPED_BYTES = 512 * 1024
 RELEASED_AT_ONCE = 16
 """Files closed where no descriptor is left."""
 
-REFUSED_BEFORE_WRITE_BACK = 100
-"""Syncs of several files that were done file by file as others had written much."""
-
 # From Linux's mman.h: bring all pages into memory now, and fail where one cannot be.
 _MADV_POPULATE_READ = 22
 
@@ -257,8 +254,6 @@ class LocalDisk:
         self._locks: dict[str, int] = {}
         self._sync_threads = SyncThreads()
         self._file_systems: dict[int, FileSystem | None] = {}
-        self._refused_count = 0  # syncs of a file system that would have had too much to write
-        self._is_writing_back = False
         self._syncing_count = 0  # files that are kept open for it
         self._syncs_count = 0  # that have not ended
         self._removed: set[str] = set()  # names that are gone since the first of them began
@@ -476,25 +471,16 @@ class LocalDisk:
                 if file_system.has_little_to_write(len(files)):
                     parts.append(SyncPart(files, file_system))
                     continue
-                self._refused(file_system)
+                if file_system.is_to_be_written_back():
+                    self._write_back(file_system.path, file_system.written_back)
             parts.extend(SyncPart((job,)) for job in files)
         return parts
-
-    def _refused(self, file_system: FileSystem) -> None:
-        """Where there are many syncs, it is worth it to have the rest written, so that there is little from then on."""
-        self._refused_count += 1
-        if self._refused_count % REFUSED_BEFORE_WRITE_BACK == 0 and not self._is_writing_back:
-            self._is_writing_back = True
-            self._write_back(file_system.path, self._written_back)
-
-    def _written_back(self) -> None:
-        self._is_writing_back = False
 
     def write_back(self, path: str) -> Awaitable[None]:
         return self._write_back(path, _nothing_more)
 
     def _write_back(self, path: str, ended: Callable[[], None]) -> Awaitable[None]:
-        return self._sync_threads.sync([SyncPart((SyncJob(path, is_file_system=True),))], [], ended)
+        return self._sync_threads.sync([SyncPart((SyncJob(path, is_write_back=True),))], [], ended)
 
     def _note_removal(self, path: str) -> None:
         """Before a file gets another name or none: a sync that is about to open it will not find it."""

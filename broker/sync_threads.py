@@ -30,16 +30,16 @@ def _never() -> bool:
 class SyncJob(NamedTuple):
     """A file or a directory to sync.
 
-    descriptor:     of the file; negative where it is not open, then it is opened for the sync.
-    is_deleted:     whether it need not be there any more; asked on a sync thread.
-    is_file_system: all that was written to the file system of the directory, without a word on whether it arrived.
+    descriptor:    of the file; negative where it is not open, then it is opened for the sync.
+    is_deleted:    whether it need not be there any more; asked on a sync thread.
+    is_write_back: of all that is in memory of the directory's file system, without a word on whether it arrived.
     """
 
     path: str
     descriptor: int = -1
     is_deleted: Callable[[], bool] = _never
     is_directory: bool = False
-    is_file_system: bool = False
+    is_write_back: bool = False
 
 
 class SyncPart(NamedTuple):
@@ -100,7 +100,7 @@ def _error_of(job: SyncJob) -> StorageError | None:
     try:
         if job.descriptor >= 0:
             os.fdatasync(job.descriptor)
-        elif job.is_file_system:
+        elif job.is_write_back:
             write_back(job.path)
         else:
             _sync_path(job.path, is_directory=job.is_directory)

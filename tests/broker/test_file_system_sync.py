@@ -13,8 +13,8 @@ import pytest
 from broker import file_system_sync
 from broker.descriptors import Descriptors
 from broker.disk import StorageError
-from broker.file_system_sync import MOST_UNWRITTEN_BYTES_PER_FILE, reliable_file_system
-from broker.local_disk import REFUSED_BEFORE_WRITE_BACK, LocalDisk, LocalFile
+from broker.file_system_sync import MOST_UNWRITTEN_BYTES_PER_FILE, REFUSED_BEFORE_WRITE_BACK, reliable_file_system
+from broker.local_disk import LocalDisk, LocalFile
 
 UNWRITTEN = "MemTotal: 1 kB\nDirty: {:>12} kB\nWriteback: {:>8} kB\nWritebackTmp: 999999 kB\n"
 
