@@ -116,9 +116,8 @@ FIGURES = (
         in_the_way="librdkafka waits a millisecond before it asks for the partitions of a transaction and works for "
         "half a millisecond, so that one producer makes at most about 700 transactions a second whatever answers; "
         "Kafka's Java client does not wait (java-transactions-version-1). With 50, processor time decides, most of it "
-        "the clients' own: a transaction is five requests and nine appends, 0.15 ms on one of two cores. The limit "
-        "takes 0.07, and is hardly above the aim. A durable one waits for the "
-        "disk three times, one after another, for eight files.",
+        "the clients' own: a transaction is five requests and nine appends, 0.15 ms on one of two cores, where the "
+        "limit takes 0.07. A durable one waits for the disk three times, one after another, for eight files.",
     ),
     Figure(
         name="transactions-by-size",
