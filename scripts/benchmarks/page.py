@@ -55,9 +55,8 @@ METHOD = f"""## Method
 - Each broker runs in a session of its own, as a service does: Linux then shares the processors between broker and
   clients, and not among all their threads, of which a broker in Python is one (autogroup, `sched(7)`). Figures of
   before 24 November 2026 are of brokers in the session of their clients.
-- The machine is a virtual one, and its host is busy at times: from 25 November 2026 on it was two to three times slower
-  than the days before, most of all to wake an idle processor. Compare what was measured in one run, and see above which
-  figures were measured together.
+- The machine is a virtual one, and hosts differ: the one whose system is named `fc-v595` above was two to three times
+  slower than `fc-v669`, most of all to wake an idle processor. Compare what was measured in one run.
 - What is durable was measured on ext4, where files that become durable together do so by one call
   ([decision 0008](decisions/0008-one-sync-for-many-files.md)). Elsewhere it takes longer, as it did before 453b555.
 - **Broker CPU** is user and system time of the broker's processes between the moment when the client is ready and the
