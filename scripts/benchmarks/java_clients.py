@@ -67,7 +67,7 @@ def transactions(
     per_transaction: int,
     producers: int,
     duration_ms: int,
-    clients_version: str = KAFKA_CLIENTS_VERSION,
+    clients_version: str,
 ) -> ClientProcess:
     """The program for transactions, waiting for `go`; its first transactions are behind it.
 

@@ -100,6 +100,7 @@ def measure_loops(round_: Round) -> Iterator[Sample]:
 
 
 SIZES = {"duration_ms": 3_000, "most_producers": 50}
+HEADLINE_SIZES = {**SIZES, "duration_ms": 8_000}
 SMALL_SIZES = {"duration_ms": 100, "most_producers": 2}
 
 FIGURES = (
@@ -107,7 +108,7 @@ FIGURES = (
         name="transactions",
         about="version 1 (librdkafka), a record of 100 B to each partition, one transaction after another",
         measure=measure_headline,
-        sizes={**SIZES, "duration_ms": 8_000},
+        sizes=HEADLINE_SIZES,
         small_sizes=SMALL_SIZES,
         ratio_targets=HEADLINE_TARGETS,
         subjects=COMPARED_WITH_LIMIT,

@@ -10,8 +10,10 @@ from scripts.benchmarks.figures import COMPARED, Figure, Round, Sample
 from scripts.benchmarks.measuring import rate, topic_of
 from scripts.benchmarks.transactions import (
     HEADLINE_CASES,
+    HEADLINE_SIZES,
     HEADLINE_TARGETS,
     PARTITIONS_COUNT,
+    SIZES,
     Case,
     transaction_samples,
 )
@@ -20,8 +22,7 @@ from scripts.kafka_clients import KAFKA_CLIENTS_VERSION
 RECORD_BYTES = 1_000
 BATCHES = ((16_384, "16 KB batches"), (1_000_000, "1 MB batches"))
 FETCH_BYTES = 2**20
-TRANSACTION_SIZES = {"duration_ms": 3_000, "most_producers": 50}
-SMALL_TRANSACTION_SIZES = {"duration_ms": 200, "most_producers": 2}
+SMALL_SIZES = {"duration_ms": 200, "most_producers": 2}
 CASES = (Case(1, 1), Case(3, 1), Case(30, 1), Case(3, 50))
 
 
@@ -88,8 +89,8 @@ FIGURES = (
         about=f"version 1 (Kafka's Java client {java_clients.LAST_CLIENTS_OF_VERSION_1}), a record of 100 B to each "
         "partition, one transaction after another",
         measure=measure_transactions_of_version_1,
-        sizes={**TRANSACTION_SIZES, "duration_ms": 8_000},
-        small_sizes=SMALL_TRANSACTION_SIZES,
+        sizes=HEADLINE_SIZES,
+        small_sizes=SMALL_SIZES,
         ratio_targets=HEADLINE_TARGETS,
         subjects=COMPARED,
         needs_launches=False,
@@ -99,8 +100,8 @@ FIGURES = (
         name="java-transactions",
         about="version 2 (Kafka's Java client), a record of 100 B to each partition, one transaction after another",
         measure=measure_transactions,
-        sizes=TRANSACTION_SIZES,
-        small_sizes=SMALL_TRANSACTION_SIZES,
+        sizes=SIZES,
+        small_sizes=SMALL_SIZES,
         subjects=COMPARED,
         needs_launches=False,
         needs_java=True,
