@@ -37,6 +37,7 @@ from broker.random_ids import random_uuid, uuid_text
 from broker.scram_credentials import ScramCredentials
 from broker.server import BoundListener, Server, SocketListener, StartError
 from broker.share.on_demand import ShareServiceOnDemand
+from broker.supervision import CURRENT, Supervisor
 from broker.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.remote_markers import RemoteMarkerChannel
@@ -63,7 +64,12 @@ class Node:
     connect:     with a placement, how other nodes are connected to: over TCP, unless given.
     peers:       with a placement, the way to the other nodes: connections opened by `connect`, unless given.
     Between `start` and `stop`, `services` is what handlers work with, `address` where the first listener accepts.
+    failure:   why it serves nobody any more, after something unexpected that it cannot go on from; else None.
+    on_failed: called then, in the same step, by whoever ends the process.
     """
+
+    failure: str | None = None
+    on_failed: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -134,6 +140,7 @@ class Node:
         Raises StartError or StorageError, each with one line for the user; nothing is left behind then.
         """
         started_s = time.perf_counter()
+        CURRENT.set(Supervisor(self._fail))
         try:
             await self._start()
         except BaseException:
@@ -154,6 +161,14 @@ class Node:
         await self._cleanup.aclose()
         self._services = None
         self._servers = []
+
+    def _fail(self, reason: str) -> None:
+        """Serve nobody any more, at once: what is acknowledged from here on might not be true."""
+        self.failure = reason
+        for server in self._servers:
+            server.abort()
+        if self.on_failed is not None:
+            self.on_failed()
 
     async def _start(self) -> None:
         settings, clock, cleanup = self.settings, self._clock, self._cleanup

@@ -188,6 +188,14 @@ class Server:
                 connection.abort()
             await self._wait_until_closed(1.0)
 
+    def abort(self) -> None:
+        """Accept nobody any more and close all connections, without an answer to what is in flight."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+        self.bound.close()
+        for connection in list(self._connections.values()):
+            connection.abort()
+
     async def _wait_until_closed(self, timeout_s: float) -> bool:
         if self._connections:
             self._all_closed = self._loop.create_future()

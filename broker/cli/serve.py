@@ -22,12 +22,16 @@ from broker.loggers import Loggers
 from broker.logging import configure_logging
 from broker.node import Node
 from broker.server import StartError
+from broker.supervision import Place, Policy, describe
 from broker.time_slices import ask_for_long_time_slices
 
 log = structlog.get_logger(__name__)
 
+FREEZE = Place("freezing of what the coordinators loaded", Policy.REPORT)
+
 EXIT_NOT_STARTED = 1
 EXIT_BAD_SETTINGS = 2
+EXIT_FAILED = 3
 
 
 def serve(
@@ -63,6 +67,11 @@ def serve(
         _fail(str(error), EXIT_NOT_STARTED)
     except StorageError as error:
         _fail(str(error) if error.errno is None else f"{error}; {remedy(error)}", EXIT_NOT_STARTED)
+    except (EOFError, OSError):
+        raise  # of the terminal: the command's matter
+    except Exception as error:
+        log.critical("broker_stops", reason=describe(error), exc_info=True)
+        _fail(f"stopped by something unexpected: {describe(error)}", EXIT_FAILED)
 
 
 def _listener(text: str, index: int) -> str:
@@ -106,6 +115,7 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _signalled, stopping)
     node = Node(loaded.settings, loggers=loggers)
+    node.on_failed = stopping.set
     await node.start()
     # What start-up made lives as long as the process: later collections need not look at it again.
     gc.collect()
@@ -113,9 +123,11 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     keep_freed_memory()
     _print_ready(node, loaded.settings)
-    loading = asyncio.create_task(_freeze_when_loaded(node))
+    loading = FREEZE.start(_freeze_when_loaded(node))
     try:
         await stopping.wait()
+        if node.failure is not None:
+            _end_at_once(node.failure)
         log.info("stopping", connections=node.connection_count)
     finally:
         loading.cancel()
@@ -134,6 +146,13 @@ def _signalled(stopping: asyncio.Event) -> None:
         # Asked twice: no more patience. Everything acknowledged is on disk; the next start recovers.
         os._exit(128 + signal.SIGTERM)
     stopping.set()
+
+
+def _end_at_once(reason: str) -> NoReturn:
+    """As a crash ends it: what is in memory is not to be trusted, and nothing of it reaches the disk any more."""
+    print(f"fencepost: stopped: {reason}", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(EXIT_FAILED)
 
 
 def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
