@@ -19,7 +19,6 @@ from broker.deadlines import Deadlines
 from broker.shard import CoordinatorRecord, Decision, RecordOrigin
 from broker.topic_partition import TopicPartition
 from broker.transaction.metadata import (
-    EXHAUSTED_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TWO_PHASE_COMMIT_TIMEOUT_MS,
@@ -144,8 +143,6 @@ class TransactionShard:
         if expected is not None and expected == metadata.previous:
             # The reply to the request that led here was lost: the same identity again, not the next one.
             producer, previous_producer_id = metadata.producer, metadata.previous_producer_id
-        elif expected is not None and expected != metadata.producer:
-            return _refuse_producer(ErrorCode.PRODUCER_FENCED)
         else:
             next_producer = self._next_producer(metadata)
             if next_producer is None:
@@ -406,9 +403,15 @@ class TransactionShard:
 
 
 def _may_expect(metadata: TransactionMetadata, expected: Producer) -> bool:
-    return expected.producer_id == metadata.producer_id or (
-        expected.producer_id == metadata.previous_producer_id and expected.producer_epoch >= EXHAUSTED_EPOCH
-    )
+    """Whether a producer that believes to be `expected` may begin another session.
+
+    The current producer may. Its predecessor may while nothing is open, if it asked for the current identity itself and
+    has lost the reply. With a transaction open the current identity has reached its owner, so anybody else is a zombie:
+    it must not abort what its successor has begun, as it can in Kafka, which compares no more than the producer id.
+    """
+    if expected == metadata.producer:
+        return True
+    return metadata.state is not ONGOING and expected == metadata.previous
 
 
 def _end_records(prepared: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord]:

@@ -100,9 +100,9 @@ INIT_PRODUCER_ID_CELLS = {
     #          none     Empty      Ongoing  PrepareCommit PrepareAbort CompleteCommit CompleteAbort
     None:     (CREATED, BUMPED,    FENCES,  BUSY,         BUSY,        BUMPED,        BUMPED),
     CURRENT:  (CREATED, BUMPED,    FENCES,  BUSY,         BUSY,        BUMPED,        BUMPED),
-    LAST:     (CREATED, UNCHANGED, FENCES,  BUSY,         BUSY,        UNCHANGED,     UNCHANGED),
-    OLDER:    (CREATED, REFUSED,   FENCES,  BUSY,         BUSY,        REFUSED,       REFUSED),
-    NEWER:    (CREATED, REFUSED,   FENCES,  BUSY,         BUSY,        REFUSED,       REFUSED),
+    LAST:     (CREATED, UNCHANGED, REFUSED, BUSY,         BUSY,        UNCHANGED,     UNCHANGED),
+    OLDER:    (CREATED, REFUSED,   REFUSED, BUSY,         BUSY,        REFUSED,       REFUSED),
+    NEWER:    (CREATED, REFUSED,   REFUSED, BUSY,         BUSY,        REFUSED,       REFUSED),
     FOREIGN:  (CREATED, REFUSED,   REFUSED, BUSY,         BUSY,        REFUSED,       REFUSED),
 }
 # fmt: on

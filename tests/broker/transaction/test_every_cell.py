@@ -216,6 +216,8 @@ def expected_of_init(cell: Cell, expected: Producer | None) -> Outcome:
         or (expected.producer_id == previous_id and expected.producer_epoch >= EXHAUSTED)
     ):
         return Outcome(FENCED)
+    if before.state is ONGOING and expected not in (None, before.producer):
+        return Outcome(FENCED)  # not in Kafka, where a zombie that is refused aborts its successor's transaction
     if before.state is ONGOING:
         fence = ended(cell, PREPARE_ABORT, cell.server, owner_asked=False)
         return Outcome(LOADING) if fence is None else Outcome(CONCURRENT, after=fence, records=1)
