@@ -80,6 +80,22 @@ class ProducerEntry:
                 return Duplicate(batch.base_offset, batch.last_offset, batch.max_timestamp_ms)
         return None
 
+    def is_ended(self, offset: int) -> bool:
+        """Whether a transactional batch at `offset`, one of the recent ones, is of a transaction that has ended."""
+        first_offset = self.current_transaction_first_offset
+        return first_offset == NO_OFFSET or offset < first_offset
+
+    def uses_sequence_again(self, header: BatchHeader) -> bool:
+        """Whether a transactional batch begins with the sequence of one that an ended transaction has written."""
+        if header.producer_epoch != self.producer_epoch:
+            return False
+        base_sequence = header.base_sequence
+        return any(
+            (batch.last_sequence - batch.offset_delta) & MAXIMUM_SEQUENCE == base_sequence
+            and self.is_ended(batch.base_offset)
+            for batch in self.recent_batches
+        )
+
     def move_to_epoch(self, producer_epoch: int) -> None:
         """Another epoch starts its sequences anew."""
         self.producer_epoch = producer_epoch
@@ -162,9 +178,8 @@ class ProducerState:
         """Whether a batch that carries a producer id may be appended.
 
         Returns ErrorCode.NONE when it may; the original's offsets when it was appended already. Refuses with
-        INVALID_PRODUCER_EPOCH,
-        OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE (not verified, or outside the transaction that this producer
-        has open).
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID (the sequence of an ended transaction
+        is used again), or INVALID_TXN_STATE (not verified, or outside the transaction that this producer has open).
         Batches of coordinators carry no sequence, so for them neither duplicates nor sequences are looked at.
         guard: IN_THIS_STEP proves nothing while a verification of the producer is pending.
         """
@@ -189,7 +204,7 @@ class ProducerState:
             return NO_ERROR if is_confirmed else ErrorCode.INVALID_TXN_STATE
         if is_client and not follows and recent:
             duplicate = entry.find_duplicate(header)
-            if duplicate is not None:
+            if duplicate is not None and not (is_transactional and entry.is_ended(duplicate.base_offset)):
                 return duplicate
         if producer_epoch < entry.producer_epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -199,6 +214,10 @@ class ProducerState:
             if not is_open and verification_is_enabled and guard is not current_guard:
                 return ErrorCode.INVALID_TXN_STATE
         if is_client and not self._is_in_sequence(header, entry, verification):
+            if is_transactional and entry.uses_sequence_again(header):
+                # Another record under the number of one that has met its marker: taken for a repeat, it would be lost,
+                # though its transaction commits. Clients answer this error by an abort and a new epoch.
+                return ErrorCode.UNKNOWN_PRODUCER_ID
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if has_open_transaction and not is_transactional:
             return ErrorCode.INVALID_TXN_STATE

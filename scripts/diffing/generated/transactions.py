@@ -67,6 +67,10 @@ SETTINGS: Final = (
 SETTLED: Final = frozenset({"Empty", "Ongoing", "CompleteCommit", "CompleteAbort", "Dead", ""})
 
 
+Place = tuple[int, int, bytes, int]
+"""Producer id, epoch, topic id, partition: where sequences are counted."""
+
+
 @dataclass(frozen=True)
 class Identity:
     """What a producer was told that it is; `name` says so in descriptions."""
@@ -88,7 +92,11 @@ class _Run:
         # A client has made its mind up; only now and then somebody comes back with another version of itself.
         self.is_version_2 = {base: self.steps.happens(0.5) for base in IDS}
         self.identities: list[Identity] = []
-        self.next_sequences: dict[tuple[int, int, bytes, int], int] = {}
+        self.next_sequences: dict[Place, int] = {}
+        # Where batches of the open transaction began and how many records they had; and where those began whose
+        # transaction may have ended.
+        self.open_batches: dict[Place, dict[int, int]] = {}
+        self.ended_sequences: dict[Place, set[int]] = {}
         topics = {base: self.new_topic(base) for base in (KEPT, REPLACED)}
         groups = {"group": exchange.name("group"), "group with a member": exchange.name("group-with-a-member")}
         self.world = World(topics, [exchange.name(base) for base in IDS], groups)
@@ -208,9 +216,25 @@ class _Run:
             elif self.steps.happens(0.05):
                 request.producer_id = -1
                 what += " without producer id"
+        if request.producer_id >= 0 and self.is_zombie_of_open_transaction(base, request):
+            # Whom it refuses, Kafka lets abort what somebody else has begun: docs/transactions.md.
+            return
         reply = self.steps.ask(f"initialize {base} {what}", request, version, retry=BUSY)
+        self.may_have_ended()
         if reply is not None and not reply.error_code:
             self.take_in(base, reply.producer_id, reply.producer_epoch, is_new=request.producer_id < 0)
+
+    def is_zombie_of_open_transaction(self, base: str, request: InitProducerIdRequest) -> bool:
+        described = self.exchange.call(DescribeTransactionsRequest([self.exchange.name(base)]), 0)
+        state = described.transaction_states[0]
+        is_current = (state.producer_id, state.producer_epoch) == (request.producer_id, request.producer_epoch)
+        return state.transaction_state == "Ongoing" and not is_current
+
+    def may_have_ended(self) -> None:
+        """Whatever was open may be over: a batch that comes again is for Kafka still the one that it was."""
+        for place, batches in self.open_batches.items():
+            self.ended_sequences.setdefault(place, set()).update(batches)
+        self.open_batches.clear()
 
     def add_partitions(self) -> None:
         partitions = self.views.some_partitions()
@@ -248,10 +272,12 @@ class _Run:
             self.add(identity, topics, partitions)
         data, words = [], []
         ends: dict[tuple[bytes, int], tuple[Topic, int]] = {}
+        firsts: dict[tuple[bytes, int], int] = {}
         for topic in topics:
             batches = []
             for partition in partitions:
-                records, said, end = self.batch_of(identity, topic, partition, is_transactional=is_transactional)
+                records, said, first, end = self.batch_of(identity, topic, partition, is_transactional=is_transactional)
+                firsts[topic.topic_id, partition] = first
                 batches.append(PartitionProduceData(partition, memoryview(records)))
                 words.append(f"{said} to {topic.base}-{partition}")
                 ends[topic.topic_id, partition] = topic, end
@@ -267,12 +293,17 @@ class _Run:
             place = (identity.producer_id, identity.epoch, topic.topic_id, index)
             end = ends[topic.topic_id, index][1]
             self.next_sequences[place] = max(self.next_sequences.get(place, 0), end)
+            first = firsts[topic.topic_id, index]
+            if is_transactional:
+                self.open_batches.setdefault(place, {})[first] = end - first
+            else:
+                self.ended_sequences.setdefault(place, set()).add(first)
             topic.base_offsets.setdefault(index, []).append(base_offset)
 
     def batch_of(
         self, identity: Identity, topic: Topic, partition: int, *, is_transactional: bool
-    ) -> tuple[bytes, str, int]:
-        """Its bytes, what to call it, and the sequence behind."""
+    ) -> tuple[bytes, str, int, int]:
+        """Its bytes, what to call it, its first sequence and the one behind it."""
         place = (identity.producer_id, identity.epoch, topic.topic_id, partition)
         expected = self.next_sequences.get(place, 0)
         sequence = expected
@@ -280,7 +311,11 @@ class _Run:
             sequence = max(0, expected + self.random.choice((-3, -2, -1, 1, 2)))
         elif self.steps.happens(0.03):
             sequence = 0
+        if is_transactional and sequence in self.ended_sequences.get(place, ()):
+            sequence = expected  # Kafka takes it for the batch of an ended transaction: docs/transactions.md
         count = self.random.randint(1, 3)
+        if place in self.open_batches and self.steps.happens(0.15):
+            sequence, count = self.random.choice(list(self.open_batches[place].items()))
         codec = self.random.choice(list(Codec)) if self.steps.happens(0.2) else Codec.NONE
         records = batch(
             count,
@@ -290,7 +325,7 @@ class _Run:
             transactional=is_transactional,
             codec=codec,
         )
-        return records, f"{count} from {sequence}{f' in {codec.name}' if codec else ''}", sequence + count
+        return records, f"{count} from {sequence}{f' in {codec.name}' if codec else ''}", sequence, sequence + count
 
     @staticmethod
     def data_of(topic: Topic, batches: list[PartitionProduceData], version: int) -> TopicProduceData:
@@ -337,6 +372,7 @@ class _Run:
         what = "commits" if committed else "aborts"
         reply = self.steps.ask(f"{identity.name} {what}", request, version, retry=BUSY)
         self.settle(identity.transactional_id)
+        self.may_have_ended()
         if reply is not None and not reply.error_code and is_version_2:
             self.take_in(identity.base, reply.producer_id, reply.producer_epoch)
 
@@ -448,6 +484,7 @@ class _Run:
             marker.transaction_version = self.random.choice((0, 1, 2))
             what += f" in version {marker.transaction_version}"
         request = WriteTxnMarkersRequest([marker])
+        self.may_have_ended()
         self.steps.ask(
             f"{identity.name} is {what} on {topic.base}-{partitions} by coordinator {marker.coordinator_epoch}",
             request,

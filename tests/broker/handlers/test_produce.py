@@ -545,6 +545,23 @@ async def test_batch_is_verified_and_appended_in_one_step_where_the_coordinator_
     assert errors(await finished(outcome)) == {0: ErrorCode.NONE}
 
 
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_sequence_used_again_in_the_next_transaction_is_an_error_and_not_a_repeat(
+    broker: HandlerBroker, committed: bool
+) -> None:
+    """Answered as a repeat, the new record would be lost although its transaction commits."""
+    lost = produce((0, transactional(b"lost reply")), transactional_id="t")
+    await only_answer(broker, lost)
+    again = await only_answer(broker, lost)
+    assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 0)
+    log = broker.log("orders")
+    end_in_log(log, 9, committed=committed)
+    end_offset = log.log_end_offset
+    other = await only_answer(broker, produce((0, transactional(b"new record")), transactional_id="t"))
+    assert (other.error_code, other.base_offset) == (ErrorCode.UNKNOWN_PRODUCER_ID, -1)
+    assert log.log_end_offset == end_offset
+
+
 async def test_marker_between_verification_and_append_refuses_the_batch(broker: HandlerBroker) -> None:
     broker.verifier.is_elsewhere = True
     log = broker.log("orders")

@@ -589,6 +589,17 @@ async def test_batches_of_a_transaction_are_appended_together_once_it_is_open(bo
     assert both.together.dispatcher.run_counts == [11, 11, 11]
 
 
+async def test_a_burst_that_uses_the_sequences_of_an_ended_transaction_again_is_refused(both: Both) -> None:
+    transactional = in_sequence(9, is_transactional=True)
+    await both.send(frames_with(transactional[:1], transactional_id="application"))
+    await both.send(frames_with(transactional[1:], transactional_id="application"))
+    for broker in both.brokers:
+        end_transaction(broker)
+    replies = await both.send(frames_with(transactional[4:], transactional_id="application"))
+    assert errors_of(replies) == [ErrorCode.UNKNOWN_PRODUCER_ID] * 5
+    assert both.together.dispatcher.run_counts == [8]
+
+
 @pytest.mark.parametrize(
     "error", [ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTION_ABORTABLE]
 )

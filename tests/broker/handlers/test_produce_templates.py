@@ -103,6 +103,16 @@ async def test_only_the_first_request_of_a_transactional_producer_is_decoded(
     assert [call["add"] for call in verified] == [version >= 12] * 3
 
 
+async def test_a_known_request_that_uses_a_sequence_of_an_ended_transaction_again_is_refused(one: Served) -> None:
+    for number in range(2):
+        assert answer(await one.produce(transactional_frame(number))).base_offset == number
+    one.end_transaction("orders", 0)
+    for number in (1, 0):
+        assert answer(await one.produce(transactional_frame(number))).error_code == ErrorCode.UNKNOWN_PRODUCER_ID
+    assert answer(await one.produce(transactional_frame(0, producer_epoch=1))).base_offset == 3
+    assert one.known_count == 4
+
+
 async def test_what_is_sent_with_and_without_a_transactional_id_is_not_mixed_up(one: Served) -> None:
     for number in range(2):
         await one.produce(transactional_frame(number))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from broker.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from broker.log.producer_state import (
     NO_OFFSET,
     Duplicate,
@@ -13,7 +14,7 @@ from broker.log.producer_state import (
 )
 from broker.log.results import ActiveProducer, AppendOrigin
 from broker.log.transaction_index import TransactionIndexEntry
-from broker.log.verification import VerificationGuard
+from broker.log.verification import IN_THIS_STEP, VerificationGuard
 from protocol.errors import ErrorCode
 from protocol.record_batch import TRANSACTIONAL_BIT, BatchHeader
 
@@ -150,12 +151,66 @@ def test_the_sequences_of_another_epoch_are_no_duplicate(written: Partition) -> 
     assert written.check(batch(epoch=2, sequence=60, count=10)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_duplicate_is_recognised_before_guard_and_open_transaction_are_looked_at(partition: Partition) -> None:
+def test_a_duplicate_is_recognised_before_the_open_transaction_is_looked_at(partition: Partition) -> None:
     partition.write(batch(sequence=0, count=2, transactional=True))
-    partition.mark()
-    assert partition.check(batch(sequence=0, count=2, transactional=True)) == Duplicate(0, 1, NOW_MS)
-    partition.write(batch(sequence=2, transactional=True))
     assert partition.check(batch(sequence=0, count=2)) == Duplicate(0, 1, NOW_MS)
+
+
+# Sequences of transactions that have ended
+
+
+def ways_to_use_again(partition: Partition, header: BatchHeader) -> set[Duplicate | ErrorCode]:
+    """What becomes of a batch that was verified, in one step or before, or need not be."""
+    guard = partition.guard(sequence=header.base_sequence) if not partition.state.first_open_offset else None
+    found = {partition.check(header, guard=guard), partition.check(header, verification_is_enabled=False)}
+    partition.state.verifications.clear()
+    return found | {partition.check(header, guard=IN_THIS_STEP)}
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_sequence_of_an_ended_transaction_is_no_repeat_in_the_next(
+    partition: Partition, committed: bool, count: int
+) -> None:
+    """A client that never learnt that its batch was appended numbers another record as it had numbered that."""
+    partition.write(batch(sequence=0, transactional=True))
+    lost = batch(sequence=1, count=2, transactional=True)
+    partition.write(lost)
+    assert partition.check(lost) == Duplicate(1, 2, NOW_MS)
+    partition.mark(committed=committed)
+    again = batch(sequence=1, count=count, transactional=True)
+    assert ways_to_use_again(partition, again) == {ErrorCode.UNKNOWN_PRODUCER_ID}
+    partition.write(batch(sequence=3, transactional=True))
+    assert ways_to_use_again(partition, again) == {ErrorCode.UNKNOWN_PRODUCER_ID}
+    assert partition.check(batch(sequence=3, transactional=True)) == Duplicate(4, 4, NOW_MS)
+
+
+def test_a_snapshot_tells_which_transaction_a_batch_was_of(partition: Partition) -> None:
+    partition.write(batch(sequence=0, transactional=True))
+    partition.mark()
+    partition.write(batch(sequence=1, transactional=True))
+    content = encode_snapshot(partition.state.snapshot())
+    producers = decode_snapshot(content)
+    assert not isinstance(producers, CorruptSnapshot)
+    restored = Partition(ProducerState(), partition.log_end_offset)
+    restored.state.restore(producers, now_ms=NOW_MS, expiration_ms=DAY_MS)
+    assert restored.check(batch(sequence=0, transactional=True)) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert restored.check(batch(sequence=1, transactional=True)) == Duplicate(2, 2, NOW_MS)
+
+
+def test_in_version_2_the_epoch_tells_a_late_batch_from_the_next_transaction(partition: Partition) -> None:
+    partition.write(batch(sequence=0, transactional=True))
+    partition.mark(epoch=4)
+    guard = partition.guard(epoch=4, version_2=True)
+    assert partition.check(batch(sequence=0, transactional=True)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert partition.check(batch(epoch=4, sequence=0, transactional=True), guard=guard) is ErrorCode.NONE
+
+
+def test_the_sequence_that_follows_is_taken_though_the_one_before_was_refused(partition: Partition) -> None:
+    partition.write(batch(sequence=0, transactional=True))
+    partition.mark()
+    assert partition.check(batch(sequence=0, transactional=True), guard=IN_THIS_STEP) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert partition.check(batch(sequence=1, transactional=True), guard=IN_THIS_STEP) is ErrorCode.NONE
 
 
 # The guard
@@ -239,7 +294,7 @@ def test_after_a_version_1_marker_the_sequence_goes_on(partition: Partition) -> 
     partition.mark(epoch=3)
     guard = partition.guard(sequence=5)
     assert partition.check(batch(sequence=5, transactional=True), guard=guard) is ErrorCode.NONE
-    assert partition.check(batch(sequence=0, transactional=True), guard=guard) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert partition.check(batch(sequence=4, transactional=True), guard=guard) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_no_batch_overtakes_an_earlier_one_whose_verification_failed(partition: Partition) -> None:

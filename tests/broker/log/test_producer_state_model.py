@@ -126,9 +126,11 @@ class Model:
         """What is to become of a client's batch whose verification, where it needs one, succeeded."""
         epoch = self.epoch(batch.producer_id)
         recent = self.recent(batch.producer_id)
+        open_since = self.first_offset_of_open(batch.producer_id)
+        ended = [earlier for earlier in recent if open_since is None or earlier.offset < open_since]
         if batch.epoch == epoch:
             for earlier in recent:
-                if earlier.sequences == batch.sequences:
+                if earlier.sequences == batch.sequences and not (batch.is_transactional and earlier in ended):
                     return earlier.offset, earlier.last_offset
         if batch.epoch < epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -139,6 +141,8 @@ class Model:
         else:
             expected = (recent[-1].sequences[1] + 1) % SEQUENCE_COUNT
         if batch.sequence != expected:
+            if batch.is_transactional and batch.epoch == epoch and batch.sequence in {each.sequence for each in ended}:
+                return ErrorCode.UNKNOWN_PRODUCER_ID
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if not batch.is_transactional and self.first_offset_of_open(batch.producer_id) is not None:
             return ErrorCode.INVALID_TXN_STATE
