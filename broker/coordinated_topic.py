@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -13,10 +14,13 @@ import structlog
 from broker.coordinator import CoordinatorRuntime
 from broker.log.partition_log import PartitionLog
 from broker.metadata.image import TopicMetadata
+from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 from broker.topics import Topics
 
 log = structlog.get_logger(__name__)
+
+FINISH = Place("what follows the loading of a coordinator's partition", Policy.RETRY)
 
 
 class CoordinatedTopic:
@@ -47,6 +51,8 @@ class CoordinatedTopic:
         self._loaded = loaded
         self._gave_up = resigned
         self._loading: set[asyncio.Task[None]] = set()
+        self._finishing: set[asyncio.Task[None]] = set()
+        runtime.load_again = self.load_again
 
     def start(self) -> None:
         """Begin to load what is there."""
@@ -80,7 +86,7 @@ class CoordinatedTopic:
             self._topics.on_created.remove(self._created)
             self._topics.on_led.remove(self._led)
             self._topics.on_resigned.remove(self._resigned)
-        loading = list(self._loading)
+        loading = [*self._loading, *self._finishing]
         for task in loading:
             task.cancel()
         await asyncio.gather(*loading, return_exceptions=True)
@@ -103,12 +109,27 @@ class CoordinatedTopic:
         index = partition_log.topic_partition.partition
         task = self._runtime.load(index, partition_log, coordinator_epoch=partition_log.leader_epoch)
         if self._loaded is not None:
-            task = asyncio.get_running_loop().create_task(self._finish(task, self._loaded, index))
+            task = FINISH.start(
+                self._finish(task, self._loaded, index),
+                concerns=partition_log.topic_partition,
+                on_failure=lambda _: self._finish_later(index, partition_log.topic_partition),
+            )
         self._loading.add(task)
         task.add_done_callback(self._loading.discard)
 
     async def _finish(self, loading: asyncio.Task[None], loaded: Callable[[int], Awaitable[None]], index: int) -> None:
-        await loading
+        await asyncio.wait((loading,))
+        if not loading.cancelled() and loading.exception() is None:
+            await loaded(index)
+
+    def _finish_later(self, index: int, topic_partition: TopicPartition) -> None:
+        """Nobody waits for it any more: requests are answered meanwhile."""
+        assert self._loaded is not None
+        task = FINISH.start_retrying(partial(self._insist, self._loaded, index), concerns=topic_partition)
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    async def _insist(self, loaded: Callable[[int], Awaitable[None]], index: int) -> None:
         await loaded(index)
 
     def _led(self, partition_log: PartitionLog) -> None:

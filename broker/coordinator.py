@@ -14,12 +14,14 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import structlog
 
 from broker import eager
 from broker.clock import Clock
+from broker.coordinator_reloads import Reloads
 from broker.coordinator_replay import Replay
 from broker.disk import StorageError
 from broker.shard import (
@@ -31,6 +33,7 @@ from broker.shard import (
     Shard,
     partition_for_key,
 )
+from broker.supervision import Place, Policy
 from broker.turnstile import Turnstile
 from protocol.errors import NO_ERROR, ErrorCode
 from protocol.primitives import DecodeError
@@ -60,10 +63,20 @@ Answer = TypeVar("Answer")
 LOAD_PATIENCE_S = 1.0
 REFUSED_DEADLINE_PAUSE_S = 1.0
 
+LOAD = Place("loading of a coordinator's partition", Policy.FAIL_PARTITION)
+DECISION = Place("decision of a coordinator", Policy.FAIL_PARTITION)
+APPLICATION = Place("application of a coordinator's records", Policy.FAIL_PARTITION)
+MARKER = Place("application of a marker by a coordinator", Policy.FAIL_PARTITION)
+ANSWER = Place("answer to the waiting requests of a coordinator", Policy.FAIL_PARTITION)
+DEADLINE_TIMER = Place("timer of a coordinator's deadlines", Policy.FAIL_PARTITION)
+DEADLINE = Place("deadlines of a coordinator", Policy.RETRY)
+DOUBT = Place("reload of a coordinator's partition after a failed decision", Policy.FAIL_PARTITION)
+
 
 class PartitionState(Enum):
     """Loading answers COORDINATOR_LOAD_IN_PROGRESS, after some patience; offline, after a failed write,
-    NOT_COORDINATOR."""
+    NOT_COORDINATOR. After an unexpected failure a partition is loaded again from its log: see
+    `CoordinatorRuntime._fail`."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -88,6 +101,7 @@ class CoordinatorPartition(Generic[S]):
     is_due: bool = False  # a deadline was reached, and its turn to be decided has not come
     parked: dict[Hashable, asyncio.Future[Any]] = field(default_factory=dict)
     load: asyncio.Task[None] | None = None
+    doubt: asyncio.TimerHandle | None = None  # a decision failed, after which the shard is loaded again
 
     @property
     def is_loading(self) -> bool:
@@ -117,7 +131,11 @@ class CoordinatorRuntime(Generic[S]):
     applied:    called in the same step, after a decision's records were applied and after a partition has been loaded;
                 not yet durable then.
     only_latest_count: whether the last record of a key says all there is to know about it, which makes loading faster.
+    decides_purely: whether a request's decision changes nothing of a shard, not even where it fails half-way.
+    load_again: given a partition's log, gives the partition up and loads it; by whoever has it loaded.
     """
+
+    load_again: Callable[[PartitionLog], None] | None = None
 
     def __init__(
         self,
@@ -127,12 +145,16 @@ class CoordinatorRuntime(Generic[S]):
         clock: Clock,
         applied: Callable[[CoordinatorPartition[S]], None] | None = None,
         only_latest_count: bool = False,
+        decides_purely: bool = False,
     ) -> None:
         self.name = name
         self._make_shard = make_shard
         self._clock = clock
         self._applied = applied
         self._only_latest_count = only_latest_count
+        self._decides_purely = decides_purely
+        self._reloads = Reloads()
+        self._pauses_s: dict[int, float] = {}  # before loads that follow a failure
         self._partitions: dict[int, CoordinatorPartition[S]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._load_turn = asyncio.Lock()
@@ -166,7 +188,13 @@ class CoordinatorRuntime(Generic[S]):
         partition = self._partitions.get(index)
         if partition is None or partition.state is not _ACTIVE:
             return self._execute_when_loaded(index, decide)
-        decision = decide(partition.shard)
+        try:
+            decision = decide(partition.shard)
+        except CoordinatorRefusal:
+            raise
+        except BaseException as error:
+            self._decision_failed(partition, error)
+            raise
         reply = decision.reply
         if isinstance(reply, Parked):
             return self._park(partition, decision, reply)
@@ -243,7 +271,14 @@ class CoordinatorRuntime(Generic[S]):
         The reply must not leave the process. Raises CoordinatorRefusal.
         """
         partition = self.partition(index)
-        return self.submit_decision(partition, decide(partition.shard))
+        try:
+            decision = decide(partition.shard)
+        except CoordinatorRefusal:
+            raise
+        except BaseException as error:
+            self._decision_failed(partition, error)
+            raise
+        return self.submit_decision(partition, decision)
 
     def submit_decision(self, partition: CoordinatorPartition[S], decision: Decision[Reply]) -> Reply:
         """As `submit`, what was decided on the shard of a partition in this very step.
@@ -269,7 +304,10 @@ class CoordinatorRuntime(Generic[S]):
     def _carry_out(
         self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool = True
     ) -> None:
-        """Append the records of a decision, apply them, and go by the deadlines that it leads to."""
+        """Append the records of a decision, apply them, and go by the deadlines that it leads to.
+
+        What was appended and could not be applied is in the log: the shard is not served again, but loaded from there.
+        """
         records = decision.records
         if records:
             partition_log = partition.log
@@ -283,20 +321,29 @@ class CoordinatorRuntime(Generic[S]):
             except StorageError as error:
                 self._take_offline(partition, error)
                 raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
+            except BaseException as error:
+                self._decision_failed(partition, error)
+                raise
             if error_code is not NO_ERROR:
                 # Nothing was written and nothing applied: the state still matches the log.
                 raise CoordinatorRefusal(_APPEND_ERRORS.get(error_code, error_code))
-            shard = partition.shard
-            producer_id, producer_epoch = producer or NO_PRODUCER
-            for key, value, meaning in records:
-                if meaning is not None:
-                    shard.apply_decided(meaning, offset, producer_id)
-                else:
-                    shard.apply(key, value, RecordOrigin(offset, now_ms, producer_id, producer_epoch))
-                offset += 1
-            if self._applied is not None:
-                self._applied(partition)
-        self._schedule(partition)
+        try:
+            if records:
+                shard = partition.shard
+                producer_id, producer_epoch = producer or NO_PRODUCER
+                for key, value, meaning in records:
+                    if meaning is not None:
+                        shard.apply_decided(meaning, offset, producer_id)
+                    else:
+                        shard.apply(key, value, RecordOrigin(offset, now_ms, producer_id, producer_epoch))
+                    offset += 1
+                if self._applied is not None:
+                    self._applied(partition)
+            self._schedule(partition)
+        except BaseException as error:
+            APPLICATION.failed(error, concerns=partition.log.topic_partition, on_failure=partial(self._fail, partition))
+            self.partition(partition.index)  # raises: it is loading, or offline
+            raise
 
     async def _durable(self, partition: CoordinatorPartition[S]) -> None:
         try:
@@ -310,15 +357,16 @@ class CoordinatorRuntime(Generic[S]):
         if not decision.answers:
             return self._durable(partition)
         # Others wait for these answers: they leave even if the connection of the request that led to them goes away.
-        task = asyncio.get_running_loop().create_task(self._answer_when_durable(partition, decision))
+        # A failed write refuses the parked requests; the caller, if still there, is told too.
+        task = ANSWER.start(
+            self._answer_when_durable(partition, decision),
+            concerns=partition.log.topic_partition,
+            on_failure=partial(self._fail, partition),
+            expected=(CoordinatorRefusal,),
+        )
         self._tasks.add(task)
-        task.add_done_callback(self._answered)
+        task.add_done_callback(self._tasks.discard)
         return asyncio.shield(task)
-
-    def _answered(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # a failed write has refused the parked requests; the caller, if still there, is told too
 
     async def _answer_when_durable(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
         await self._durable(partition)
@@ -345,7 +393,11 @@ class CoordinatorRuntime(Generic[S]):
         """
         partition = CoordinatorPartition(index, partition_log, self._make_shard(index), coordinator_epoch)
         self._partitions[index] = partition
-        task = asyncio.get_running_loop().create_task(self._load(partition), name=f"load-{self.name}-{index}")
+        task = LOAD.start(
+            self._load(partition, self._pauses_s.pop(index, 0.0)),
+            concerns=partition_log.topic_partition,
+            on_failure=partial(self._fail, partition),
+        )
         partition.load = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -356,6 +408,8 @@ class CoordinatorRuntime(Generic[S]):
         partition = self._partitions.pop(index, None)
         if partition is not None:
             self._stop(partition)
+            if index not in self._pauses_s:
+                self._reloads.forget(index)
 
     def refuse_parked(self) -> None:
         """Answer all parked requests with NOT_COORDINATOR: nothing that they wait for will come about here."""
@@ -369,7 +423,9 @@ class CoordinatorRuntime(Generic[S]):
         for index in list(self._partitions):
             self.resign(index)
 
-    async def _load(self, partition: CoordinatorPartition[S]) -> None:
+    async def _load(self, partition: CoordinatorPartition[S], pause_s: float) -> None:
+        if pause_s:
+            await asyncio.sleep(pause_s)
         async with self._load_turn:
             if not partition.is_loading:
                 return  # given up before its turn came
@@ -403,7 +459,7 @@ class CoordinatorRuntime(Generic[S]):
             self._applied(partition)
         self._schedule(partition)
 
-    def _take_offline(self, partition: CoordinatorPartition[S], error: Exception) -> None:
+    def _take_offline(self, partition: CoordinatorPartition[S], error: BaseException) -> None:
         if partition.state is not PartitionState.OFFLINE:
             partition.state = PartitionState.OFFLINE
             log.error(
@@ -415,10 +471,63 @@ class CoordinatorRuntime(Generic[S]):
             )
             self._stop(partition)
 
+    def _fail(self, partition: CoordinatorPartition[S], error: BaseException) -> None:
+        """The shard may differ from the log: it is never served again. It is loaded from there a few times, more and
+        more slowly, and then the partition is offline."""
+        index = partition.index
+        if self._partitions.get(index) is not partition or partition.state is PartitionState.OFFLINE:
+            return
+        pause_s = self._reloads.pause_s(index, asyncio.get_running_loop().time())
+        if pause_s is None:
+            self._take_offline(partition, error)
+        else:
+            self._load_again(partition, pause_s)
+
+    def _load_again(self, partition: CoordinatorPartition[S], pause_s: float = 0.0) -> None:
+        log.warning(
+            "coordinator_partition_loaded_again", coordinator=self.name, partition=partition.index, pause_s=pause_s
+        )
+        self._pauses_s[partition.index] = pause_s
+        self._stop(partition)
+        if self.load_again is not None:
+            self.load_again(partition.log)
+        else:
+            self.load(partition.index, partition.log, coordinator_epoch=partition.coordinator_epoch)
+
+    def _decision_failed(self, partition: CoordinatorPartition[S], error: BaseException) -> None:
+        """Nothing was appended: the log is right, and so is the shard, unless it changes as it decides."""
+        DECISION.failed(
+            error,
+            concerns=partition.log.topic_partition,
+            on_failure=None if self._decides_purely else lambda _: self._doubt(partition),
+        )
+
+    def _doubt(self, partition: CoordinatorPartition[S]) -> None:
+        """Have a shard that may be half changed loaded again, soon; see `Reloads.doubt_s`."""
+        if self._partitions.get(partition.index) is not partition or partition.state is not _ACTIVE:
+            return
+        if partition.doubt is not None:
+            return
+        loop = asyncio.get_running_loop()
+        delay_s = self._reloads.doubt_s(partition.index, loop.time())
+        # Never in this step: whoever failed still works with the shard.
+        doubted = DOUBT.callback(
+            self._end_doubt, concerns=partition.log.topic_partition, on_failure=partial(self._fail, partition)
+        )
+        partition.doubt = loop.call_later(delay_s, doubted, partition)
+
+    def _end_doubt(self, partition: CoordinatorPartition[S]) -> None:
+        partition.doubt = None
+        if self._partitions.get(partition.index) is partition and partition.state is _ACTIVE:
+            self._load_again(partition)
+
     def _stop(self, partition: CoordinatorPartition[S]) -> None:
         partition.state = PartitionState.OFFLINE
         partition.log.observer = None
         _disarm(partition)
+        if partition.doubt is not None:
+            partition.doubt.cancel()
+            partition.doubt = None
         _refuse_parked(partition)
 
     # Time
@@ -432,14 +541,23 @@ class CoordinatorRuntime(Generic[S]):
         if partition.state is PartitionState.ACTIVE:
             partition.timer_deadline_ms = deadline_ms
             delay_s = max(minimum_delay_s, (deadline_ms - self._clock.now_ms()) / 1000)
-            partition.timer = asyncio.get_running_loop().call_later(delay_s, self._deadline_reached, partition)
+            reached = DEADLINE_TIMER.callback(
+                self._deadline_reached,
+                concerns=partition.log.topic_partition,
+                on_failure=partial(self._fail, partition),
+            )
+            partition.timer = asyncio.get_running_loop().call_later(delay_s, reached, partition)
 
     def _deadline_reached(self, partition: CoordinatorPartition[S]) -> None:
         _disarm(partition)
         if partition.state is not PartitionState.ACTIVE:
             return
         partition.is_due = True
-        task = asyncio.get_running_loop().create_task(self._run_deadline(partition))
+        task = DEADLINE.start(
+            self._run_deadline(partition),
+            concerns=partition.log.topic_partition,
+            on_failure=partial(self._deadline_failed, partition),
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -459,6 +577,15 @@ class CoordinatorRuntime(Generic[S]):
                 error=refusal.error.name,
             )
             self._schedule(partition, minimum_delay_s=REFUSED_DEADLINE_PAUSE_S)
+
+    def _deadline_failed(self, partition: CoordinatorPartition[S], _: BaseException) -> None:
+        """What was due may have been taken out of the shard's deadlines: they are reckoned anew when it is loaded."""
+        partition.is_due = False
+        self._doubt(partition)
+        try:
+            self._schedule(partition, minimum_delay_s=REFUSED_DEADLINE_PAUSE_S)
+        except Exception as error:  # noqa: BLE001  # logged, and the partition is loaded again
+            DEADLINE.failed(error, concerns=partition.log.topic_partition, on_failure=partial(self._fail, partition))
 
 
 async def _after(delivery: Awaitable[None], reply: Reply) -> Reply:
@@ -512,5 +639,14 @@ class _MarkerObserver(Generic[S]):
         self._partition = partition
 
     def marker_appended(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
-        self._partition.shard.apply_marker(producer_id, producer_epoch, committed=committed, offset=offset)
-        self._runtime._schedule(self._partition)  # noqa: SLF001  # the observer is a part of the runtime
+        """Raises nothing: the marker is in the log, whatever comes of it here."""
+        runtime, partition = self._runtime, self._partition  # the observer is a part of the runtime
+        try:
+            partition.shard.apply_marker(producer_id, producer_epoch, committed=committed, offset=offset)
+            runtime._schedule(partition)  # noqa: SLF001
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            MARKER.failed(
+                error,
+                concerns=partition.log.topic_partition,
+                on_failure=partial(runtime._fail, partition),  # noqa: SLF001
+            )

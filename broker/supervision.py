@@ -100,23 +100,25 @@ class Place:
         PLACES[name] = self
 
     def start(
-        self, work: Coroutine[Any, Any, T], *, concerns: object = None, on_failure: OnFailure | None = None
+        self,
+        work: Coroutine[Any, Any, T],
+        *,
+        concerns: object = None,
+        on_failure: OnFailure | None = None,
+        expected: tuple[type[Exception], ...] = (),
     ) -> asyncio.Task[T]:
-        """Start a task. Whoever awaits it gets its exception too."""
+        """Start a task. Whoever awaits it gets its exception too.
+
+        expected: exceptions that are an outcome of the work and no failure.
+        """
         task = asyncio.get_running_loop().create_task(work, name=self.name)
-        self.watch(task, concerns=concerns, on_failure=on_failure)
-        return task
 
-    def watch(
-        self, future: asyncio.Future[Any], *, concerns: object = None, on_failure: OnFailure | None = None
-    ) -> None:
-        """As `start`, for a task or future that there is already."""
-
-        def ended(done: asyncio.Future[Any]) -> None:
-            if not done.cancelled() and (error := done.exception()) is not None:
+        def ended(done: asyncio.Task[T]) -> None:
+            if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, expected):
                 self.failed(error, concerns=concerns, on_failure=on_failure)
 
-        future.add_done_callback(ended)
+        task.add_done_callback(ended)
+        return task
 
     def start_retrying(
         self, make_work: Callable[[], Coroutine[Any, Any, None]], *, concerns: object = None

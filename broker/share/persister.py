@@ -42,7 +42,10 @@ class SharePersister:
         self._clock = clock
         updates_per_snapshot = settings.share_coordinator_snapshot_update_records_per_snapshot
         self._runtime: CoordinatorRuntime[ShareCoordinatorShard] = CoordinatorRuntime(
-            "share", make_shard=lambda _: ShareCoordinatorShard(updates_per_snapshot), clock=clock
+            "share",
+            make_shard=lambda _: ShareCoordinatorShard(updates_per_snapshot),
+            clock=clock,
+            decides_purely=True,
         )
         self._state_topic = CoordinatedTopic(SHARE_GROUP_STATE_TOPIC, topics, self._runtime, coordinator="share")
         self._tasks: set[asyncio.Task[Any]] = set()
