@@ -26,6 +26,13 @@ class StorageError(OSError):
         return str(self.strerror) if self.strerror else super().__str__()
 
 
+class UnexpectedFailureError(StorageError):
+    """Not the disk but the broker failed while a log was written or made durable: what is on the disk is not known."""
+
+    def __init__(self, doing: str, error: BaseException) -> None:
+        super().__init__(f"{doing} failed unexpectedly: {type(error).__name__}: {error}")
+
+
 def storage_error(action: str, path: str, error: OSError) -> StorageError:
     """A StorageError that says what was tried, on which path, and the system's reason."""
     return StorageError(error.errno, f"cannot {action} {path}: {error.strerror or error}", path, paths=(path,))
@@ -38,6 +45,8 @@ _WRONG_KIND = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST})
 
 def remedy(error: OSError) -> str:
     """What whoever runs the broker can do about a failure of the disk, before starting it again."""
+    if isinstance(error, UnexpectedFailureError):
+        return "report the failure that the log tells of, with its traceback"
     if error.errno in _NO_SPACE:
         return "free space on the disk, or raise the quota or the limit of file sizes"
     if error.errno in _NOT_ALLOWED:

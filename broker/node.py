@@ -37,7 +37,7 @@ from broker.random_ids import random_uuid, uuid_text
 from broker.scram_credentials import ScramCredentials
 from broker.server import BoundListener, Server, SocketListener, StartError
 from broker.share.on_demand import ShareServiceOnDemand
-from broker.supervision import CURRENT, Supervisor
+from broker.supervision import CURRENT, Place, Policy, Supervisor
 from broker.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.remote_markers import RemoteMarkerChannel
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     import random
 
 log = structlog.get_logger(__name__)
+
+SWEEP_TIMER = Place("timer of the sweeps", Policy.RETRY)
 
 LONGEST_SWEEP_INTERVAL_S = 5.0
 LONGEST_SWEEP_ROUND_S = 60.0
@@ -324,13 +326,14 @@ class Node:
 
         def sweep() -> None:
             nonlocal timer
+            timer = loop.call_later(interval_s, swept)  # first, so that it goes on whatever comes of this one
             try:
                 logs.sweep(self._clock.now_ms(), sweeps_per_round=sweeps_per_round)
             except StorageError as error:
                 log.error("sweep_failed", reason=str(error))  # noqa: TRY400  # the reason says it all
-            timer = loop.call_later(interval_s, sweep)
 
-        timer = loop.call_later(interval_s, sweep)
+        swept = SWEEP_TIMER.callback(sweep)
+        timer = loop.call_later(interval_s, swept)
         self._cleanup.callback(lambda: timer.cancel())
 
 

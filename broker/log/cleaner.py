@@ -14,7 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from broker.clock import Clock
-from broker.disk import Disk, LogFile, StorageError
+from broker.disk import Disk, LogFile, StorageError, UnexpectedFailureError
 from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from broker.log.compaction import CleanedTransactions, LastRecord, OffsetMap, RetentionRules
 from broker.log.partition_log import PartitionLog
@@ -24,11 +24,15 @@ from broker.log.segment_files import file_name
 from broker.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX, TRANSACTIONS_CLEANED_SUFFIX, finish_swap
 from broker.log.tail_check import checked_batches
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
+from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 from protocol.primitives import DecodeError
 from protocol.record_batch import RecordBatch, read_header, retain_records
 
 log = structlog.get_logger(__name__)
+
+CLEANER = Place("cleaner", Policy.RETRY)
+CLEANING = Place("cleaning of a log", Policy.RETRY)
 
 OFFSET_MAP_BYTES = 128 * 1024 * 1024
 RECORDS_PER_SLICE = 300
@@ -304,6 +308,9 @@ class LogCleaning:
         except StorageError as error:
             self._log.give_up(error)
             raise
+        except BaseException as error:
+            self._log.give_up(UnexpectedFailureError("the swap of cleaned segments", error))
+            raise
 
 
 class Cleaner:
@@ -332,7 +339,7 @@ class Cleaner:
         if self._task is None or self._task.done():
             compacted = [partition_log for partition_log in logs if partition_log.config.is_compacted]
             if self._dirtiest(compacted) is not None:
-                self._task = asyncio.get_running_loop().create_task(self._clean(compacted), name="cleaner")
+                self._task = CLEANER.start(self._clean(compacted))
 
     async def close(self) -> None:
         """Stop; a pass that is going on is thrown away."""
@@ -345,17 +352,22 @@ class Cleaner:
         """A deleted partition may come again, with other records."""
         self._cleaned_offsets.pop(topic_partition, None)
 
-    def _dirtiest(self, logs: Sequence[PartitionLog]) -> tuple[PartitionLog, DirtyRange] | None:
+    def _dirtiest(self, logs: list[PartitionLog]) -> tuple[PartitionLog, DirtyRange] | None:
+        """Also takes those out of `logs` of which it cannot be told."""
         now_ms = self._clock.now_ms()
-        due = [
-            (partition_log, dirty)
-            for partition_log in logs
-            if not partition_log.is_offline and not partition_log.is_deleted
-            for dirty in [
-                dirty_range(partition_log, self._cleaned_offsets.get(partition_log.topic_partition, 0), now_ms)
-            ]
-            if dirty.is_due
-        ]
+        due: list[tuple[PartitionLog, DirtyRange]] = []
+        for partition_log in tuple(logs):
+            if partition_log.is_offline or partition_log.is_deleted:
+                continue
+            topic_partition = partition_log.topic_partition
+            try:
+                dirty = dirty_range(partition_log, self._cleaned_offsets.get(topic_partition, 0), now_ms)
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                CLEANING.failed(error, concerns=topic_partition)
+                logs.remove(partition_log)
+                continue
+            if dirty.is_due:
+                due.append((partition_log, dirty))
         return max(due, key=lambda candidate: candidate[1].ratio, default=None)
 
     async def _clean(self, logs: list[PartitionLog]) -> None:
@@ -368,7 +380,7 @@ class Cleaner:
                     self._cleaned_offsets[topic_partition] = cleaned_offset
                     content = encode_offsets(self._cleaned_offsets)
                     self._disk.write_file(self._checkpoint_path, content, durable=False)
-            except (CleaningAbandonedError, StorageError) as error:
+            except (CleaningAbandonedError, DecodeError, StorageError) as error:
                 logs.remove(partition_log)
                 log.warning(
                     "cleaning_abandoned",
@@ -376,3 +388,6 @@ class Cleaner:
                     partition=topic_partition.partition,
                     reason=str(error),
                 )
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                logs.remove(partition_log)
+                CLEANING.failed(error, concerns=topic_partition)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
-from broker.disk import LogFile, StorageError, remedy
+from broker.disk import LogFile, StorageError, UnexpectedFailureError, remedy
 from broker.log.flusher import Flusher, SyncWork
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_config import LogConfig
@@ -19,9 +19,12 @@ from broker.log.producer_state import ProducerState
 from broker.log.results import Isolation
 from broker.log.segment import Segment
 from broker.log.waiters import DONE, DurabilityWaiters, Watchers
+from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 
 log = structlog.get_logger(__name__)
+
+APPEND = Place("append to a log", Policy.FAIL_PARTITION)
 
 
 class DurableLog:
@@ -207,7 +210,7 @@ class DurableLog:
         for _, file in self._side_files:
             file.close()
         self._side_files = []
-        self._waiters.fail(StorageError(f"{self.topic_partition} {reason}"))
+        self._waiters.fail(f"{self.topic_partition} {reason}")
         self._watchers.notify()
 
     def _update_stable(self) -> None:
@@ -231,8 +234,17 @@ class DurableLog:
                 high_watermark=self.high_watermark,
                 log_end_offset=self.log_end_offset,
             )
-            self._waiters.fail(StorageError(f"{self.topic_partition} is offline: {error}"))
+            self._waiters.fail(f"{self.topic_partition} is offline: {error}")
             self._watchers.notify()
+
+    def half_appended(self, error: BaseException) -> StorageError:
+        """An append failed that had begun to write: the log may hold what nobody has taken in, so it is given up.
+
+        Returns what the append raises.
+        """
+        failure = UnexpectedFailureError("an append", error)
+        APPEND.failed(error, concerns=self.topic_partition, on_failure=lambda _: self.give_up(failure))
+        return failure
 
     # Watchers
 
@@ -252,7 +264,16 @@ class DurableLog:
     # Rolling
 
     def roll(self, now_ms: int) -> Segment:
-        """Seal the active segment, keep the producers' state beside it, and start a new one. Raises StorageError."""
+        """Seal the active segment, keep the producers' state beside it, and start a new one. Raises StorageError, also
+        for what nobody foresaw: half of it may be done then, so the log is to be given up."""
+        try:
+            return self._roll(now_ms)
+        except StorageError:
+            raise
+        except BaseException as error:
+            raise self.half_appended(error) from error
+
+    def _roll(self, now_ms: int) -> Segment:
         sealed = self.segments.active
         base_offset = self.log_end_offset
         index_files = sealed.seal()

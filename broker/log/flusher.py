@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-import structlog
+from broker.disk import Disk, LogFile, StorageError, UnexpectedFailureError
+from broker.supervision import Place, Policy
+from broker.topic_partition import TopicPartition
 
-from broker.disk import Disk, LogFile, StorageError
-
-log = structlog.get_logger(__name__)
+SYNC = Place("sync of logs", Policy.FAIL_PARTITION)
+PAUSE = Place("timer of syncs that nobody waits for", Policy.RETRY)
 
 LONGEST_PAUSE_S = 0.02
 LOGS_PER_SYNC = 64  # so that one busy turn does not make everybody wait for hundreds of files
@@ -31,12 +32,19 @@ class SyncWork(NamedTuple):
 class Syncable(Protocol):
     """A log, as the flusher sees it."""
 
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+
     def begin_sync(self) -> SyncWork:
         """What is not durable yet; what is appended after this call belongs to the next sync."""
         ...
 
     def end_sync(self, error: StorageError | None) -> None:
         """What `begin_sync` returned is durable, or could not be made so."""
+        ...
+
+    def give_up(self, error: StorageError) -> None:
+        """Go offline: nobody knows what of the log is durable."""
         ...
 
 
@@ -66,13 +74,20 @@ class Flusher:
         if self._patience is None:
             self._patience = asyncio.get_running_loop().call_later(LONGEST_PAUSE_S, self._end_pause)
 
+    @PAUSE.handles
     def _end_pause(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-        patient, self._patient = self._patient, {}
-        for log_to_sync in patient:
-            self.request(log_to_sync)
+        try:
+            if self._patience is not None:
+                self._patience.cancel()
+                self._patience = None
+            for log_to_sync in self._patient:
+                self.request(log_to_sync)
+            self._patient = {}
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            PAUSE.failed(error, on_failure=lambda _: self._wait_again())
+
+    def _wait_again(self) -> None:
+        self._patience = asyncio.get_running_loop().call_later(LONGEST_PAUSE_S, self._end_pause)
 
     async def drain(self) -> None:
         """Return when nothing is left to sync."""
@@ -82,7 +97,9 @@ class Flusher:
             self._idle_waiters.append(waiter)
             await waiter
 
+    @SYNC.handles
     def _start(self) -> None:
+        """Begin a sync. A log that cannot take part goes offline; the others are synced."""
         files: list[LogFile] = []
         directories: dict[str, None] = {}
         dirty = self._dirty
@@ -95,38 +112,61 @@ class Flusher:
                 del self._dirty[log_to_sync]
         for log_to_sync in dirty:
             self._patient.pop(log_to_sync, None)
-            work = log_to_sync.begin_sync()
+            try:
+                work = log_to_sync.begin_sync()
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                _fail(log_to_sync, error)
+                continue
             self._syncing.append((log_to_sync, work))
             files.extend(work.files)
             directories.update(dict.fromkeys(work.directories))
         self.sync_count += 1
-        sync = asyncio.ensure_future(self._disk.sync(files, tuple(directories)))
-        sync.add_done_callback(self._ended)
-
-    def _ended(self, sync: asyncio.Future[None]) -> None:
-        syncing, self._syncing = self._syncing, []
-        error = self._error_of(sync)
         try:
-            for log_to_sync, work in syncing:
-                log_to_sync.end_sync(error if error is not None and _concerns(error, work) else None)
-        finally:
-            if self._dirty:
-                self._start()
-            else:
-                self._is_running = False
-                waiters, self._idle_waiters = self._idle_waiters, []
-                for waiter in waiters:
-                    if not waiter.done():
-                        waiter.set_result(None)
+            sync = asyncio.ensure_future(self._disk.sync(files, tuple(directories)))
+            sync.add_done_callback(self._ended)
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            SYNC.failed(error)
+            asyncio.get_running_loop().call_soon(self._end, UnexpectedFailureError("the sync", error))
 
-    def _error_of(self, sync: asyncio.Future[None]) -> StorageError | None:
-        if sync.cancelled():
-            return StorageError("the sync was cancelled")
-        error = sync.exception()
-        if error is None or isinstance(error, StorageError):
-            return error
-        log.error("sync_failed", error=type(error).__name__, reason=str(error))
-        return StorageError(f"the sync failed: {error}")
+    @SYNC.handles
+    def _ended(self, sync: asyncio.Future[None]) -> None:
+        self._end(_error_of(sync))
+
+    @SYNC.handles
+    def _end(self, error: StorageError | None) -> None:
+        """Tell the logs, each whatever the others do with it, and go on."""
+        syncing, self._syncing = self._syncing, []
+        for log_to_sync, work in syncing:
+            try:
+                log_to_sync.end_sync(error if error is not None and _concerns(error, work) else None)
+            except BaseException as unforeseen:  # noqa: BLE001  # passed on or logged by `failed`
+                _fail(log_to_sync, unforeseen)
+        if self._dirty:
+            self._start()
+            return
+        self._is_running = False
+        waiters, self._idle_waiters = self._idle_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def _fail(log_to_sync: Syncable, error: BaseException) -> None:
+    SYNC.failed(
+        error,
+        concerns=log_to_sync.topic_partition,
+        on_failure=lambda _: log_to_sync.give_up(UnexpectedFailureError("its sync", error)),
+    )
+
+
+def _error_of(sync: asyncio.Future[None]) -> StorageError | None:
+    if sync.cancelled():
+        return StorageError("the sync was cancelled")
+    error = sync.exception()
+    if error is None or isinstance(error, StorageError):
+        return error
+    SYNC.failed(error)
+    return UnexpectedFailureError("the sync", error)
 
 
 def _concerns(error: StorageError, work: SyncWork) -> bool:

@@ -31,10 +31,15 @@ from broker.log.producer_state import ProducerState
 from broker.log.recovery import GIVING_UP
 from broker.log.segment import Segment
 from broker.log.unopened_logs import UnopenedLogs
+from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
+
+SWEEP = Place("sweep of a log", Policy.RETRY)
+SWEEP_SHARE = Place("sweep of the logs", Policy.RETRY)
+HOUSEKEEPING = Place("housekeeping of the log directory", Policy.RETRY)
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
@@ -377,28 +382,36 @@ class LogDirectory:
             self._sweep_share(now_ms)
         for partition_log in self._logs.values():
             if partition_log.is_flushed_by_time:
-                partition_log.flush_by_time(now_ms)
+                SWEEP.attempt(partition_log.flush_by_time, now_ms, concerns=partition_log.topic_partition)
         backoff_ms = self.cleaner_backoff_ms
         if backoff_ms is not None and now_ms - self._cleaner_started_ms >= backoff_ms:
             self._cleaner_started_ms = now_ms
-            self._cleaner.start(self._logs.values())
+            HOUSEKEEPING.attempt(self._cleaner.start, self._logs.values(), concerns="start of the cleaner")
         if now_ms - self._checkpointed_ms >= CHECKPOINT_INTERVAL_MS:
             self._checkpointed_ms = now_ms
             self._write_recovery_points(durable=False)
 
     def _sweep_share(self, now_ms: int) -> None:
         for _ in range(min(SWEPT_LOGS_PER_TURN, self._share_count, len(self._unswept))):
-            self._unswept.pop().sweep(now_ms)
             self._share_count -= 1
+            partition_log = self._unswept.pop()
+            SWEEP.attempt(partition_log.sweep, now_ms, concerns=partition_log.topic_partition)
         if self._doomed:
             doomed = self._doomed.pop()
             try:
                 self._disk.delete(doomed)
             except StorageError as error:
                 log.error("deletion_failed", path=doomed, reason=str(error))  # noqa: TRY400  # the reason says it all
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                HOUSEKEEPING.failed(error, concerns=doomed)
         self._is_sweeping = bool((self._unswept and self._share_count) or self._doomed)
         if self._is_sweeping:
-            asyncio.get_running_loop().call_soon(self._sweep_share, now_ms)
+            share = SWEEP_SHARE.callback(self._sweep_share, on_failure=lambda _: self._end_sweep())
+            asyncio.get_running_loop().call_soon(share, now_ms)
+
+    def _end_sweep(self) -> None:
+        """The rest of this sweep's logs have their turn in the next one."""
+        self._is_sweeping = False
 
     async def close(self) -> None:
         """Bring everything to the disk, mark the directory as cleanly closed, and let it go. Raises StorageError.

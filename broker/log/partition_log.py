@@ -127,12 +127,17 @@ class PartitionLog(SweptLog):
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         prefix = pack_prefix(base_offset, header.batch_length, self.leader_epoch)
-        self._write((prefix, *rest), size_bytes, last_offset, max_timestamp_ms, rules, now_ms)
-        if is_of_producer:
-            self._producers.apply_data_batch(
-                header, base_offset=base_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
-            )
-        self._appended(rules)
+        try:
+            self._write((prefix, *rest), size_bytes, last_offset, max_timestamp_ms, rules, now_ms)
+            if is_of_producer:
+                self._producers.apply_data_batch(
+                    header, base_offset=base_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
+                )
+            self._appended(rules)
+        except StorageError:
+            raise
+        except BaseException as error:
+            raise self.half_appended(error) from error
         append_time_ms = max_timestamp_ms if rules.uses_log_append_time else -1
         return AppendResult(NO_ERROR, base_offset, last_offset, append_time_ms, self.log_start_offset)
 
@@ -167,18 +172,20 @@ class PartitionLog(SweptLog):
                 return None
             form.place(run, base_offset=appended.base_offset, partition_leader_epoch=self.leader_epoch)
             active.append_run(batches, appended.base_offsets, times_ms)
+            self._epochs.assign(self.leader_epoch, appended.base_offset)
+            self.log_end_offset = appended.end_offset
+            if is_of_producer:
+                for batch, base_offset in zip(batches, appended.base_offsets, strict=True):
+                    one = read_header(batch)
+                    self._producers.apply_data_batch(
+                        one, base_offset=base_offset, max_timestamp_ms=one.max_timestamp_ms, now_ms=now_ms
+                    )
+            self._appended(rules)
         except StorageError as error:
             self.give_up(error)
             raise
-        self._epochs.assign(self.leader_epoch, appended.base_offset)
-        self.log_end_offset = appended.end_offset
-        if is_of_producer:
-            for batch, base_offset in zip(batches, appended.base_offsets, strict=True):
-                one = read_header(batch)
-                self._producers.apply_data_batch(
-                    one, base_offset=base_offset, max_timestamp_ms=one.max_timestamp_ms, now_ms=now_ms
-                )
-        self._appended(rules)
+        except BaseException as error:
+            raise self.half_appended(error) from error
         return appended
 
     def append_records(
@@ -225,10 +232,17 @@ class PartitionLog(SweptLog):
             )
             if verdict is not NO_ERROR:
                 return self._not_appended(header, verdict).error
-        self._write((batch,), size_bytes, base_offset + len(records) - 1, now_ms, rules, now_ms)
-        if header is not None:
-            self._producers.apply_data_batch(header, base_offset=base_offset, max_timestamp_ms=now_ms, now_ms=now_ms)
-        self._appended(rules, is_awaited=is_awaited)
+        try:
+            self._write((batch,), size_bytes, base_offset + len(records) - 1, now_ms, rules, now_ms)
+            if header is not None:
+                self._producers.apply_data_batch(
+                    header, base_offset=base_offset, max_timestamp_ms=now_ms, now_ms=now_ms
+                )
+            self._appended(rules, is_awaited=is_awaited)
+        except StorageError:
+            raise
+        except BaseException as error:
+            raise self.half_appended(error) from error
         return NO_ERROR
 
     def append_marker(
@@ -265,20 +279,25 @@ class PartitionLog(SweptLog):
             rules.uses_log_append_time,
         )
         # No limit on the size of a batch may hold a marker up: its transaction would stay open for ever.
-        self._write((marker,), MARKER_BYTES, offset, now_ms, rules, now_ms)
-        aborted = producers.apply_marker(
-            producer_id,
-            producer_epoch,
-            committed,
-            coordinator_epoch,
-            offset,
-            now_ms,
-            now_ms,
-            not rules.is_durable,
-        )
-        if aborted is not None:
-            self._index_aborted(aborted)
-        self._appended(rules)
+        try:
+            self._write((marker,), MARKER_BYTES, offset, now_ms, rules, now_ms)
+            aborted = producers.apply_marker(
+                producer_id,
+                producer_epoch,
+                committed,
+                coordinator_epoch,
+                offset,
+                now_ms,
+                now_ms,
+                not rules.is_durable,
+            )
+            if aborted is not None:
+                self._index_aborted(aborted)
+            self._appended(rules)
+        except StorageError:
+            raise
+        except BaseException as failure:
+            raise self.half_appended(failure) from failure
         if self.observer is not None:
             self.observer.marker_appended(producer_id, producer_epoch, committed=committed, offset=offset)
         return NO_ERROR

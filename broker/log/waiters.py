@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 
 from broker.disk import StorageError
+from broker.supervision import Place, Policy
+
+WATCHER = Place("watcher of a log", Policy.REPORT)
 
 
 class _Done:
@@ -46,11 +49,12 @@ class DurabilityWaiters:
             elif not future.done():
                 future.set_result(None)
 
-    def fail(self, error: StorageError) -> None:
+    def fail(self, reason: str) -> None:
+        """All get a StorageError, each its own: what awaits one adds to its traceback."""
         waiting, self._waiting = self._waiting, []
         for _, future in waiting:
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(StorageError(reason))
 
 
 class Watchers:
@@ -75,5 +79,9 @@ class Watchers:
         self.are_there = bool(self._callbacks)
 
     def notify(self) -> None:
+        """Call all of them; one that fails is no failure of the log, nor of the others."""
         for callback in tuple(self._callbacks):
-            callback()
+            try:
+                callback()
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                WATCHER.failed(error)

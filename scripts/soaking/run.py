@@ -192,7 +192,13 @@ class Soak:
         report.partitions_offline = log.count(b"partition_went_offline")
         if b"Traceback" in log:
             report.findings.append(f"the broker wrote a traceback; see {self._broker.log_path}")
-        for event in (b"log_damaged", b"partition_lost", b"log_cut_before_valid_batches", b"event_loop_error"):
+        for event in (
+            b"log_damaged",
+            b"partition_lost",
+            b"log_cut_before_valid_batches",
+            b"event_loop_error",
+            b"background_work_failed",
+        ):
             if event in log:
                 report.findings.append(f"the broker reported {event.decode()}; see {self._broker.log_path}")
         if crew.hung:

@@ -8,6 +8,7 @@ from typing import cast
 
 from broker.disk import Disk, LogFile, StorageError
 from broker.log.flusher import LOGS_PER_SYNC, Flusher, SyncWork
+from broker.topic_partition import TopicPartition
 
 
 class NamedFile:
@@ -29,8 +30,13 @@ class SteppedDisk:
 
 class DirtyLog:
     def __init__(self, name: str) -> None:
+        self.topic_partition = TopicPartition(name, 0)
         self.file = cast("LogFile", NamedFile(name))
         self.ended: list[StorageError | None] = []
+        self.offline_reason: str | None = None
+
+    def give_up(self, error: StorageError) -> None:
+        self.offline_reason = str(error)
 
     def begin_sync(self) -> SyncWork:
         return SyncWork([self.file], ["directory"])
