@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker.disk import LogFile, StorageError
-from protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, read_header
+from broker.log.batch_order import BatchOrder, Fault, implausibility, is_plausible
+from protocol.record_batch import HEADER_BYTES, BatchHeader, read_header
 
 SCAN_CHUNK_BYTES = 64 * 1024
-CURRENT_MAGIC = 2
-SMALLEST_BATCH_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
+LARGE_BATCH_BYTES = 8 * 1024
 
 
 class DamagedLogError(StorageError):
@@ -24,52 +24,51 @@ class ScannedBatch(NamedTuple):
     header: BatchHeader
 
 
-def scan_batches(file: LogFile, position: int, end_position: int) -> Iterator[ScannedBatch]:
+def scan_batches(file: LogFile, position: int, end_position: int, order: BatchOrder) -> Iterator[ScannedBatch]:
     """The batches between two positions, the first of which is the start of a batch.
 
-    Ends before a batch that does not lie wholly before `end_position` or whose header is not one. Checksums are not
-    looked at.
+    Ends before a batch that does not lie wholly before `end_position` or is not the next one; `order.fault` says why.
+    Checksums are not looked at.
     """
     chunk = memoryview(b"")
     chunk_position = position
-    while position + HEADER_BYTES <= end_position:
+    in_chunk = size_bytes = 0
+
+    def following() -> BatchHeader | None:
+        start = in_chunk + size_bytes
+        if start + HEADER_BYTES <= len(chunk):
+            return read_header(chunk, start)
+        found = file.read(position + size_bytes, HEADER_BYTES)
+        return read_header(found) if len(found) == HEADER_BYTES else None
+
+    while position < end_position:
         in_chunk = position - chunk_position
         if in_chunk + HEADER_BYTES > len(chunk):
-            chunk = file.read(position, min(SCAN_CHUNK_BYTES, end_position - position))
+            # Between large batches only the headers are read.
+            chunk_bytes = SCAN_CHUNK_BYTES if size_bytes < LARGE_BATCH_BYTES else HEADER_BYTES
+            chunk = file.read(position, min(chunk_bytes, end_position - position))
             chunk_position = position
             in_chunk = 0
             if len(chunk) < HEADER_BYTES:
+                order.reject(position, None, f"the {len(chunk)} bytes from there on are no batch")
                 return
         header = read_header(chunk, in_chunk)
-        if not is_plausible(header) or position + header.size_bytes > end_position:
+        size_bytes = header.size_bytes
+        if not is_plausible(header):
+            order.reject(position, header, implausibility(header))
+            return
+        if position + size_bytes > end_position:
+            order.reject(position, header, "the batch there does not end in the file")
+            return
+        if not order.accept(header, position, following):
             return
         yield ScannedBatch(position, header)
-        position += header.size_bytes
+        position += size_bytes
 
 
-def scan_whole(file: LogFile, position: int, end_position: int) -> Iterator[ScannedBatch]:
-    """As `scan_batches`, for those who must not take a part for the whole.
-
-    Raises DamagedLogError where the batches do not reach `end_position`.
-    """
-    for scanned in scan_batches(file, position, end_position):
-        yield scanned
-        position = scanned.position + scanned.header.size_bytes
-    if position != end_position:
-        raise damaged(file.path, position)
-
-
-def damaged(path: str, position: int, offset: int | None = None) -> DamagedLogError:
-    """The error for a place in a log file where no batch begins."""
-    which = "batch" if offset is None else f"batch from offset {offset} on"
-    return DamagedLogError(f"{path} is damaged at position {position}: no {which} begins there")
-
-
-def is_plausible(header: BatchHeader) -> bool:
-    """Whether a header can be one, so that its length may be trusted enough to read that much."""
-    return (
-        header.magic == CURRENT_MAGIC
-        and header.batch_length >= SMALLEST_BATCH_LENGTH
-        and header.base_offset >= 0
-        and header.last_offset_delta >= 0
+def damaged(path: str, fault: Fault) -> DamagedLogError:
+    """The error for a place in a log file where the next batch does not begin."""
+    return DamagedLogError(
+        f"{path} is damaged at position {fault.position}: no batch from offset {fault.expected_offset} on begins "
+        f"there: {fault.reason}"
     )

@@ -15,11 +15,12 @@ import structlog
 
 from broker.clock import Clock
 from broker.disk import Disk, LogFile, StorageError, UnexpectedFailureError
+from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder
 from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from broker.log.compaction import CleanedTransactions, LastRecord, OffsetMap, RetentionRules
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_replay import usable_transaction_index
-from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from broker.log.segment import Segment
 from broker.log.segment_files import file_name
 from broker.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX, TRANSACTIONS_CLEANED_SUFFIX, finish_swap
 from broker.log.tail_check import checked_batches
@@ -137,7 +138,8 @@ class LogCleaning:
     async def _batches(self, segment: Segment) -> AsyncIterator[tuple[int, RecordBatch]]:
         """All batches of a segment with their positions, a slice of the event loop's time after the other."""
         end_position = 0
-        for position, batch in checked_batches(segment.log, segment.base_offset):
+        order = BatchOrder(segment.base_offset, segment.next_offset, may_skip=segment.may_skip)
+        for position, batch in checked_batches(segment.log, order):
             yield position, batch
             end_position = position + batch.header.size_bytes
             self._slice_records += 1 + batch.header.records_count
@@ -223,6 +225,7 @@ class LogCleaning:
             base_offset,
             next_offset=base_offset,
             index_interval_bytes=self._log.config.index_interval_bytes,
+            may_skip=True,
             log_suffix=CLEANED_SUFFIX,
             checksums=self._files.checksums,
         )

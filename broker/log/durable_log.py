@@ -18,6 +18,7 @@ from broker.log.partition_files import PartitionFiles
 from broker.log.producer_state import ProducerState
 from broker.log.results import Isolation
 from broker.log.segment import Segment
+from broker.log.segment_files import forget_segments
 from broker.log.waiters import DONE, DurabilityWaiters, Watchers
 from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
@@ -85,6 +86,8 @@ class DurableLog:
         self._unsynced_directories: list[str] = []
         self._side_files: list[tuple[Segment | None, LogFile]] = []
         self._syncing_side_files: list[LogFile] = []
+        self._discarded_segments: list[Segment] = []
+        self._discarding_count = 0  # of them, from the first on, that the sync that runs is about
         self.last_stable_offset = producers.last_stable_offset(self.high_watermark, log_start_offset)
 
     @property
@@ -132,6 +135,7 @@ class DurableLog:
         self._unsynced_segments = []
         self._side_files = []
         directories, self._unsynced_directories = self._unsynced_directories, []
+        self._discarding_count = len(self._discarded_segments)
         if self.config.is_durable or self._is_closing or self._is_flush_due:
             self._is_flush_due = False
             files.append(self.segments.active.log)
@@ -154,6 +158,11 @@ class DurableLog:
         if error is not None:
             self.give_up(error)
             return
+        try:
+            self._delete_discarded()
+        except StorageError as failed:
+            self.give_up(failed)
+            return
         target = self._sync_target
         self.recovery_point = max(self.recovery_point, target)
         if target > self.high_watermark:
@@ -174,6 +183,35 @@ class DurableLog:
         """Have files of one segment synced and closed; nobody waits for it."""
         self.sync_with_next(side_files, [self.files.directory], segment)
         self._flusher.request(self)
+
+    def discard(self, segments: Sequence[Segment]) -> None:
+        """Delete the files of segments that are not part of the log any more.
+
+        That happens when it is on the disk that they are to be deleted: a segment that is known and not there has been
+        taken away by somebody else. Raises StorageError.
+        """
+        try:
+            self.sync_with_next([forget_segments(self.files.checksums, segments)])
+        except StorageError:
+            # A full disk, perhaps, and deleting makes room: without a list no segment is known.
+            self.files.checksums.drop()
+            for segment in segments:
+                segment.delete()
+            return
+        self._discarded_segments.extend(segments)
+        self._flusher.request(self)
+
+    @property
+    def first_file_offset(self) -> int:
+        """The base offset of the first segment whose files are there, perhaps not for long."""
+        if self._discarded_segments:
+            return self._discarded_segments[0].base_offset
+        return self.segments.first.base_offset
+
+    def _delete_discarded(self) -> None:
+        for _ in range(self._discarding_count):
+            self._discarded_segments.pop(0).delete()
+        self._discarding_count = 0
 
     def prepare_close(self) -> bool:
         """Write what a clean start will want; nothing may be appended any more. Whether there is something to sync."""
@@ -199,7 +237,7 @@ class DurableLog:
 
     def close(self) -> None:
         """Close the files; what was not synced before stays in the page cache."""
-        for segment in self.segments:
+        for segment in (*self.segments, *self._discarded_segments):
             segment.close()
 
     def mark_deleted(self, reason: str = "has been deleted") -> None:

@@ -28,7 +28,7 @@ from broker.log.offset_checkpoint import OffsetCheckpoint
 from broker.log.partition_files import PartitionFiles
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
-from broker.log.recovery import GIVING_UP
+from broker.log.recovery import ways_out
 from broker.log.segment import Segment
 from broker.log.unopened_logs import UnopenedLogs
 from broker.supervision import Place, Policy
@@ -249,7 +249,7 @@ class LogDirectory:
                 partition=topic_partition.partition,
                 path=directory,
                 recovery_point=recovery_point,
-                reason=f"its directory is not there. {GIVING_UP}",
+                reason=f"its directory is not there. {ways_out(directory)}",
             )
         try:
             files, first_segment, metadata_file = self._make_directory(directory, topic_id, config)
@@ -460,7 +460,7 @@ class LogDirectory:
         offsets = {
             name: partition_log.log_start_offset
             for name, partition_log in self._logs.items()
-            if partition_log.log_start_offset > partition_log.segments.first.base_offset
+            if partition_log.log_start_offset > partition_log.first_file_offset
         }
         self._keep_unopened(offsets, self._log_starts)
         if offsets != self._log_starts.offsets:

@@ -171,6 +171,7 @@ class LogOpening:
             recovery_point=self._recovery_points.offsets.get(topic_partition, 0),
             log_start_offset=self._log_starts.offsets.get(topic_partition, 0),
             now_ms=now_ms,
+            leader_epoch=leader_epoch,
         ).load()
         topic_id = files.read_topic_id()
         if topic_id == ZERO_TOPIC_ID and loaded.segments.size_bytes == 0 and loaded.offline_reason is None:

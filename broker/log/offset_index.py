@@ -35,8 +35,11 @@ class OffsetIndex:
         self.written_count = 0  # entries that the file holds
 
     @classmethod
-    def from_bytes(cls, content: bytes | memoryview, log_size_bytes: int) -> OffsetIndex:
-        """Read a file's content. Raises CorruptIndexError unless offsets and positions rise and stay inside the log."""
+    def from_bytes(cls, content: bytes | memoryview, log_size_bytes: int, offsets_count: int) -> OffsetIndex:
+        """Read a file's content. Raises CorruptIndexError unless offsets and positions rise and stay inside the log.
+
+        offsets_count: that the segment may hold.
+        """
         if len(content) % ENTRY_BYTES:
             raise CorruptIndexError(f"{len(content)} bytes are not whole entries of {ENTRY_BYTES}")
         index = cls()
@@ -52,6 +55,8 @@ class OffsetIndex:
                 raise CorruptIndexError("its entries do not rise")
             if index.last_offsets[0] < 0 or index.positions[0] < 0 or index.positions[-1] >= log_size_bytes:
                 raise CorruptIndexError("an entry points outside the log file")
+            if index.last_offsets[-1] >= offsets_count:
+                raise CorruptIndexError("an entry is about an offset behind the segment")
         return index
 
     def __len__(self) -> int:
@@ -74,6 +79,10 @@ class OffsetIndex:
         if slot < len(self.last_offsets) and self.last_offsets[slot] == offset:
             return self.positions[slot]
         return self.positions[slot - 1] if slot else 0
+
+    def last_offset_at(self, position: int) -> int:
+        """The last offset (relative) of the batch that the entry with this position is about."""
+        return self.last_offsets[bisect_left(self.positions, position)]
 
     def batch_at_or_before(self, position: int) -> int:
         """The greatest indexed position of a batch that is not above `position`; 0 when there is none."""

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
-from broker.log.batch_scan import scan_whole
+from broker.log.batch_order import Fault
 from broker.log.partition_files import PartitionFiles
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment
 from broker.log.segment_files import CorruptTransactionIndexError, SegmentFiles
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
-from protocol.record_batch import BatchHeader, RecordBatch, read_end_transaction_marker, read_header
+from protocol.record_batch import BatchHeader, RecordBatch, check_crc, read_end_transaction_marker, read_header
 
 log = structlog.get_logger(__name__)
 
@@ -57,8 +57,7 @@ def replay(
     for segment in segments:
         if segment.next_offset <= start_offset or segment.base_offset >= end_offset:
             continue
-        position = segment.offset_index.position_before(max(start_offset - segment.base_offset, 0))
-        for batch_position, header in scan_whole(segment.log, position, segment.size_bytes):
+        for batch_position, header in segment.scan_from(max(start_offset - segment.base_offset, 0)):
             if header.last_offset < start_offset:
                 continue
             if header.base_offset >= end_offset:
@@ -71,6 +70,9 @@ def replay(
 def _reader(segment: Segment, position: int, header: BatchHeader) -> Callable[[], RecordBatch]:
     def read_batch() -> RecordBatch:
         buffer = segment.log.read(position, header.size_bytes)
+        if not check_crc(buffer):
+            offset = header.base_offset
+            raise segment.damaged(Fault(position, offset, offset, "the batch there has a wrong checksum"))
         return RecordBatch(read_header(buffer), buffer)
 
     return read_batch

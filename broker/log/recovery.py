@@ -1,28 +1,32 @@
 """Opening a partition's directory: after a clean stop by what was written then, else by reading the log again.
 
 What an unclean stop leaves behind is judged by the recovery point, up to which the log was known to be on the disk:
-- From there on, everything up to the first batch that is not whole and valid is kept and the rest is cut, as Apache
-  Kafka does: it was never acknowledged, or only by the page cache. If whole batches stand behind the bad place, they
-  are
-  not thrown away but kept in a file beside the log (`….log.lost-<position>`), and that is an error in the log.
+- From there on, everything up to the first batch that is not whole and valid, or not the next one, is kept. The rest is
+  cut, as Apache Kafka does: it was never acknowledged, or only by the page cache. If whole batches stand at or behind
+  the bad place, they are not thrown away but kept in a file beside the log (`….log.lost-<position>`), and that is an
+  error in the log.
 - A bad batch before it is damage to records that had been acknowledged. Cutting there would lose all that follow, and
-  going over it would hide the hole. Such a partition is refused: it is offline until somebody restores the file, or
-  gives the records up by taking the partition out of `recovery-point-offset-checkpoint`.
+  going over it would hide the hole. Such a partition is refused: it is offline, with every byte as it is, until
+  somebody restores the file, or gives the records up.
+A bad place is before the recovery point when its own offset is, or that of any valid batch behind it: the offset of a
+batch is not covered by its checksum, so a false one must not move what is judged by offsets.
 Either way the indexes of every segment that was read again are rebuilt, and the producers' state is replayed.
 Source: Kafka's LogLoader, LogSegment.recover and ProducerStateManager.truncateAndReload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import structlog
 
-from broker.disk import LogFile
-from broker.log.batch_scan import DamagedLogError
-from broker.log.leader_epochs import LeaderEpochs
+from broker.disk import LogFile, StorageError
+from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder, Fault
+from broker.log.batch_scan import DamagedLogError, damaged
+from broker.log.leader_epochs import UNKNOWN_EPOCH, LeaderEpochs
 from broker.log.log_config import LogConfig
 from broker.log.log_segments import LogSegments
 from broker.log.partition_files import INDEX_SUFFIXES, PartitionFiles
@@ -32,7 +36,7 @@ from broker.log.segment import Segment
 from broker.log.segment_files import file_name
 from broker.log.steps import Steps
 from broker.log.swap import finish_swaps
-from broker.log.tail_check import checked_batches, find_valid_batch
+from broker.log.tail_check import LaterBatches, checked_batches, later_batches, valid_batch_at
 from broker.log.transaction_index import TransactionIndex
 from protocol.record_batch import RecordBatch
 
@@ -40,10 +44,48 @@ log = structlog.get_logger(__name__)
 
 STEP_BYTES = 1024 * 1024
 STEP_BATCHES = 64
-GIVING_UP = (
-    "The partition is offline. Stop the broker and restore the file, or give the records up by removing the "
-    "partition's line from recovery-point-offset-checkpoint (and correcting the count in its second line)"
-)
+
+
+def ways_out(directory: str) -> str:
+    """What whoever runs the broker can do about a partition's directory that is refused."""
+    data_directory, _, partition = directory.rpartition("/")
+    command = f"--data-dir {data_directory} {partition}"
+    return (
+        "The partition is offline, and all its files are as they were. Stop the broker; "
+        f"`fencepost log verify {command}` says what can still be read; restore the files from a backup, or give "
+        f"records up with `fencepost log repair {command} --accept-loss`"
+    )
+
+
+class Refusal(NamedTuple):
+    """Why a partition is offline, and what giving up the records behind the bad place would cost.
+
+    path:            of the file that is damaged or missing; of the directory where none is to blame alone.
+    what:            is wrong, in words, with path and position.
+    position:        in that file; None where a file as a whole is meant.
+    expected_offset: that should be there: from it on records are lost if they are given up.
+    found_offset:    that a batch there has; None when no header can be read.
+    end_offset:      of what is known to be lost, or to be given up, from `expected_offset` on; there may be more.
+    lost_bytes:      of it, in this file and those behind it.
+    is_missing:      whether the file is not there, so that nothing more is given up than what it held.
+    """
+
+    path: str
+    what: str
+    position: int | None
+    expected_offset: int
+    found_offset: int | None
+    end_offset: int
+    lost_bytes: int
+    is_missing: bool = False
+
+    @property
+    def cost(self) -> str:
+        """What is lost for good by giving up, in words."""
+        if self.is_missing:
+            return f"the offsets {self.expected_offset} to {self.end_offset - 1}, which are not there any more"
+        offsets = f"the offsets from {self.expected_offset} on (up to {self.end_offset - 1} they were on the disk)"
+        return f"{offsets}, {self.lost_bytes} bytes, which are kept beside the log"
 
 
 class LoadedLog(NamedTuple):
@@ -53,7 +95,7 @@ class LoadedLog(NamedTuple):
     side_files: other files that were written; to be synced as well, and closed.
     was_cut:   records were lost; the next ones belong to a new leader epoch.
     recovery_point: up to which the log will be on the disk when these have been synced.
-    offline_reason: why the log is refused; None when it may be used.
+    refusal:   why the log is refused; None when it may be used.
     """
 
     segments: LogSegments
@@ -64,7 +106,11 @@ class LoadedLog(NamedTuple):
     side_files: Sequence[LogFile]
     was_cut: bool
     recovery_point: int
-    offline_reason: str | None
+    refusal: Refusal | None
+
+    @property
+    def offline_reason(self) -> str | None:
+        return None if self.refusal is None else self.refusal.what
 
 
 class LogLoader:
@@ -72,6 +118,7 @@ class LogLoader:
 
     log_start_offset: as checkpointed; 0 when it never moved.
     recovery_point:   as checkpointed; after a clean stop also the log end offset.
+    leader_epoch:     in which the partition is led, as far as others than its log know.
     """
 
     def __init__(
@@ -83,6 +130,7 @@ class LogLoader:
         recovery_point: int,
         log_start_offset: int,
         now_ms: int,
+        leader_epoch: int = 0,
     ) -> None:
         self._files = files
         self._disk = files.disk
@@ -91,28 +139,45 @@ class LogLoader:
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
         self._now_ms = now_ms
+        self._leader_epoch = leader_epoch
         self._producers = ProducerState()
         self._epochs = LeaderEpochs()
+        self._known_epochs = self._epochs  # as the checkpoint says, while `_epochs` follows what is read
+        self._read_epoch = UNKNOWN_EPOCH  # of the batch that was read last
         self._unsynced: list[LogFile] = []
         self._side_files: list[LogFile] = []
+        self._orphans: list[str] = []  # index files of no segment
         self._was_cut = False
-        self._offline_reason: str | None = None
+        self._refusal: Refusal | None = None
 
     def load(self) -> Steps[LoadedLog]:
         """In steps of a millisecond or less, whatever there is to be read. Raises StorageError."""
-        segments = self._open_segments()
+        segments = self._open_segments(self._finish_swaps())
+        if self._refusal is None:
+            self._refuse_if_one_is_missing(segments)
         self._log_start_offset = max(self._log_start_offset, segments[0].base_offset)
         self._epochs = self._files.read_epochs()
+        self._known_epochs = LeaderEpochs(self._epochs.starts)
         try:
-            if not (self._is_clean and self._resume(segments)):
+            if self._refusal is None and not (self._is_clean and self._resume(segments)):
                 segments = yield from self._recover(segments)
         except DamagedLogError as error:
-            self._refuse(str(error), path=self._files.directory)
-        if self._offline_reason is None and segments[-1].next_offset < self._log_start_offset:
+            self._refuse(self._of_directory(str(error), segments))
+        except StorageError:
+            raise
+        except Exception as error:
+            # Not foreseen, so it is not known what it leaves. It is about this partition; others are to be served.
+            log.exception("log_not_understood", path=self._files.directory)
+            self._refuse(self._of_directory(f"{self._files.directory} cannot be read: {error!r}", segments))
+        if self._refusal is None and segments[-1].next_offset < self._log_start_offset:
             # All that DeleteRecords had left is lost: go on at the offset that readers were told.
             for segment in segments:
+                self._side_files.append(segment.forget_records())
                 segment.delete()
             segments = [self._files.new_segment(self._log_start_offset, self._config.index_interval_bytes)]
+        if self._refusal is None:
+            for path in self._orphans:
+                self._disk.delete(path)
         self._epochs.truncate_from_end(segments[-1].next_offset)
         self._epochs.truncate_from_start(self._log_start_offset)
         return LoadedLog(
@@ -123,32 +188,37 @@ class LogLoader:
             self._unsynced,
             self._side_files,
             self._was_cut,
-            self._recovery_point if self._offline_reason is not None else segments[-1].next_offset,
-            self._offline_reason,
+            self._recovery_point if self._refusal is not None else segments[-1].next_offset,
+            self._refusal,
         )
 
-    def _open_segments(self) -> list[Segment]:
+    def _finish_swaps(self) -> dict[str, list[int]]:
+        """Finish what the cleaner was about to do. Returns the files that there are then."""
         numbered = self._files.numbered()
-        if finish_swaps(self._files, numbered):
-            numbered = self._files.numbered()
+        try:
+            return self._files.numbered() if finish_swaps(self._files, numbered) else numbered
+        except DamagedLogError as error:
+            self._refuse(self._of_directory(str(error), ()))
+            return self._files.numbered()
+
+    def _open_segments(self, numbered: Mapping[str, Sequence[int]]) -> list[Segment]:
         base_offsets = numbered.get(".log", [])
         known = set(base_offsets)
-        for suffix in INDEX_SUFFIXES:
-            for offset in numbered.get(suffix, []):
-                if offset not in known:
-                    self._disk.delete(self._files.path(file_name(offset, suffix)))
-        self._files.snapshot_offsets = numbered.get(".snapshot", [])
+        self._orphans = [
+            self._files.path(file_name(offset, suffix))
+            for suffix in INDEX_SUFFIXES
+            for offset in numbered.get(suffix, [])
+            if offset not in known
+        ]
+        self._files.snapshot_offsets = list(numbered.get(".snapshot", []))
         if not base_offsets:
             return [self._files.new_segment(self._log_start_offset, self._config.index_interval_bytes)]
         with_aborted = set(numbered.get(".txnindex", []))
-        # Every closed segment has an .index. Where that was removed, a .txnindex may have been, too; without that
-        # aborted records would be taken for committed ones. So it counts as missing until it has been made anew.
-        with_aborted |= known.difference(numbered.get(".index", []))
         for base_offset in base_offsets:
             recorded = self._files.checksums.get(file_name(base_offset, ".txnindex"))
             if recorded is not None and recorded.size_bytes:
                 with_aborted.add(base_offset)
-        return [
+        segments = [
             Segment(
                 self._disk,
                 self._files.directory,
@@ -156,22 +226,61 @@ class LogLoader:
                 next_offset=next_base_offset,
                 index_interval_bytes=self._config.index_interval_bytes,
                 has_transaction_index=base_offset in with_aborted,
+                # The cleaner leaves the active segment alone. Of the others it is not known whether it was here.
+                may_skip=self._config.is_compacted or base_offset != base_offsets[-1],
                 checksums=self._files.checksums,
             )
             for base_offset, next_base_offset in zip(base_offsets, [*base_offsets[1:], base_offsets[-1]], strict=True)
         ]
+        # Every closed segment that holds something has an .index. Where that was removed, a .txnindex may have been,
+        # too; without that aborted records would be taken for committed ones.
+        indexed = set(numbered.get(".index", []))
+        for segment in segments:
+            if segment.base_offset not in indexed and segment.size_bytes and not segment.has_transaction_index:
+                segment.suspect_transaction_index()
+        return segments
+
+    # Files that are missing
+
+    def _refuse_if_one_is_missing(self, segments: Sequence[Segment]) -> None:
+        """Refuse the log if a segment is not there that has not been deleted by this broker.
+
+        What lies below the log's start is of no use to anybody. In the middle, and behind the last segment that is
+        there, a line counts where it joins its neighbours: of what a recovery cut, earlier versions left lines behind.
+        """
+        checksums = self._files.checksums
+        present = {segment.base_offset: segment for segment in segments}
+        base_offsets = [*present]
+        for base_offset, record in checksums.segments():
+            if base_offset in present or record.check <= self._log_start_offset:
+                continue
+            slot = bisect_left(base_offsets, base_offset)
+            if slot == 0:
+                is_missing = checksums.knows_deletions
+            else:
+                before = checksums.get(file_name(base_offsets[slot - 1], ".log"))
+                is_missing = before is not None and before.check == base_offset
+                is_missing |= slot < len(base_offsets) and record.check == base_offsets[slot]
+            if is_missing:
+                self._refuse_missing(base_offset, record.check, record.size_bytes)
+                return
+
+    def _refuse_missing(self, base_offset: int, end_offset: int, size_bytes: int) -> None:
+        path = self._files.path(file_name(base_offset, ".log"))
+        what = f"{path} is missing; it held the offsets from {base_offset} to before {end_offset}"
+        self._refuse(Refusal(path, what, None, base_offset, None, end_offset, size_bytes, is_missing=True))
 
     # After a clean stop
 
     def _resume(self, segments: Sequence[Segment]) -> bool:
         """Whether the log ends as the clean stop left it; then everything else is as it was left, too."""
         active = segments[-1]
-        if not active.resume() or active.next_offset != self._recovery_point:
-            log.warning(
-                "clean_stop_not_believed",
-                path=active.path(".log"),
-                reason=f"the log ends at offset {active.next_offset} instead of {self._recovery_point}",
-            )
+        fault = active.resume(self._epochs)
+        if fault is not None or active.next_offset != self._recovery_point:
+            reason = f"the log ends at offset {active.next_offset} instead of {self._recovery_point}"
+            if fault is not None:
+                reason = str(active.damaged(fault))
+            log.warning("clean_stop_not_believed", path=active.path(".log"), reason=reason)
             return False
         if not self._are_as_recorded(segments, active.next_offset):
             return True
@@ -188,9 +297,23 @@ class LogLoader:
             if recorded is None or recorded == (segment.size_bytes, following_offset):
                 continue
             path = segment.path(".log")
-            reason = f"{path} had {recorded.size_bytes} bytes up to offset {recorded.check}, and has "
-            reason += f"{segment.size_bytes}, followed by offset {following_offset}"
-            self._refuse(reason, path=path, size_bytes=segment.size_bytes, recorded_size_bytes=recorded.size_bytes)
+            if segment.size_bytes == recorded.size_bytes:
+                self._refuse_missing(recorded.check, following_offset, 0)
+                return False
+            what = f"{path} had {recorded.size_bytes} bytes up to offset {recorded.check}, and has "
+            what += f"{segment.size_bytes}, followed by offset {following_offset}"
+            position = min(segment.size_bytes, recorded.size_bytes)
+            self._refuse(
+                Refusal(
+                    path,
+                    what,
+                    position,
+                    segment.base_offset,
+                    None,
+                    max(self._recovery_point, recorded.check),
+                    _bytes_from(segment, position, [one for one in segments if one.base_offset > segment.base_offset]),
+                )
+            )
             return False
         return True
 
@@ -220,39 +343,83 @@ class LogLoader:
             self._files.delete_snapshot(offset)
         self._load_producers(segments[:first], segments[first].base_offset)
         for slot in range(first, len(segments)):
-            segment = segments[slot]
+            segment, later = segments[slot], segments[slot + 1 :]
             if slot > first:
                 self._side_files.append(self._files.write_snapshot(segment.base_offset, self._producers.snapshot()))
-            start_offset = max(segment.base_offset, recovered[-1].next_offset if recovered else 0)
-            end_position = yield from self._read_again(segment, start_offset)
+            order = self._order_of(segment, later, recovered)
+            end_position = yield from self._read_again(segment, order)
             recovered.append(segment)
-            is_whole = end_position == segment.size_bytes
-            if not is_whole and segment.next_offset < self._recovery_point:
-                self._refuse_damage(segment, end_position)
+            fault = order.fault or self._hole_behind(segment, later)
+            if self._refusal is not None:
                 return list(segments)
-            if not is_whole:
-                yield from self._cut(segment, end_position, segments[slot + 1 :])
-            is_last = slot == len(segments) - 1 or not is_whole
+            if fault is not None:
+                behind = yield from later_batches(segment.log, end_position, segment.base_offset, self._greatest_epoch)
+                if self._is_known_to_be_lost(fault, behind, later):
+                    self._refuse_damage(segment, fault, later)
+                    return list(segments)
+                yield from self._cut(segment, fault, behind, later)
+            is_last = fault is not None or not later
             segment.write_indexes_anew(durable=not is_last)
+            segment.believe_headers()
             self._unsynced.append(segment.log)
-            self._side_files.append(
-                segment.forget_records() if is_last else segment.record_files(segments[slot + 1].base_offset)
-            )
-            if not is_whole:
+            self._side_files.append(segment.forget_records() if is_last else segment.record_files(later[0].base_offset))
+            if is_last:
                 break
-        end_offset = recovered[-1].next_offset
-        if end_offset < self._recovery_point:
+        last = recovered[-1]
+        if last.next_offset < self._recovery_point:
             # Nothing is damaged, but whole batches that had been on the disk are not there any more.
-            self._refuse_damage(recovered[-1], recovered[-1].size_bytes)
+            self._refuse_damage(last, Fault(last.size_bytes, last.next_offset, None, "the file ends there"), ())
         return recovered
 
-    def _read_again(self, segment: Segment, start_offset: int) -> Steps[int]:
+    @property
+    def _greatest_epoch(self) -> int:
+        return max(self._epochs.latest, self._known_epochs.latest, self._leader_epoch, 0)
+
+    def _order_of(self, segment: Segment, later: Sequence[Segment], before: Sequence[Segment]) -> BatchOrder:
+        """What is expected of the batches of a segment that is read again."""
+        end_offset = segment.base_offset + MAX_RELATIVE_OFFSET + 1
+        if later:
+            end_offset = min(end_offset, later[0].base_offset)
+        return BatchOrder(
+            max(segment.base_offset, before[-1].next_offset if before else 0),
+            end_offset,
+            may_skip=segment.may_skip,
+            leader_epoch=self._read_epoch,
+            known_epochs=self._known_epochs,
+            greatest_epoch=self._leader_epoch,
+        )
+
+    def _hole_behind(self, segment: Segment, later: Sequence[Segment]) -> Fault | None:
+        """The end of a segment that has been read to its end, where records are missing before the next one begins."""
+        if not later or segment.next_offset == later[0].base_offset:
+            return None
+        following_offset = later[0].base_offset
+        recorded = self._files.checksums.get(file_name(segment.base_offset, ".log"))
+        if recorded is None:
+            return None  # compaction, by Kafka perhaps, leaves gaps there, too
+        if segment.size_bytes == recorded.size_bytes and recorded.check < following_offset:
+            self._refuse_missing(recorded.check, following_offset, 0)
+            return None
+        if segment.size_bytes >= recorded.size_bytes and recorded.check >= following_offset:
+            return None
+        reason = f"the segment ends at offset {segment.next_offset}, and the next one begins at {following_offset}"
+        return Fault(segment.size_bytes, segment.next_offset, None, reason)
+
+    def _is_known_to_be_lost(self, fault: Fault, behind: LaterBatches, later: Sequence[Segment]) -> bool:
+        """Whether a bad place lies before the recovery point: by its own offset, or by what stands behind it."""
+        return (
+            fault.expected_offset < self._recovery_point
+            or (behind.batches_count > 0 and behind.least_offset < self._recovery_point)
+            or any(segment.base_offset < self._recovery_point for segment in later)
+        )
+
+    def _read_again(self, segment: Segment, order: BatchOrder) -> Steps[int]:
         """Take in what a segment's log file holds; returns the position after its last valid batch."""
         segment.reset_indexes()
         aborted = TransactionIndex()
         end_position = step_end = 0
         producers, epochs, now_ms = self._producers, self._epochs, self._now_ms
-        for count, (position, batch) in enumerate(checked_batches(segment.log, start_offset), 1):
+        for count, (position, batch) in enumerate(checked_batches(segment.log, order), 1):
             header = batch.header
             segment.index_scanned(position, header.last_offset, header.max_timestamp_ms)
             epochs.assign(header.partition_leader_epoch, header.base_offset)
@@ -264,56 +431,73 @@ class LogLoader:
             if count % STEP_BATCHES == 0 or end_position >= step_end:
                 step_end = end_position + STEP_BYTES
                 yield
+        self._read_epoch = order.leader_epoch
         segment.replace_transaction_index(aborted)
         return end_position
 
-    def _refuse_damage(self, segment: Segment, position: int) -> None:
+    def _refuse_damage(self, segment: Segment, fault: Fault, later: Sequence[Segment]) -> None:
         path = segment.path(".log")
-        reason = (
-            f"{path} is damaged at position {position}: offset {segment.next_offset} and what follows had been on the "
-            f"disk up to offset {self._recovery_point}"
+        self._refuse(
+            Refusal(
+                path,
+                f"{damaged(path, fault)}. Records had been on the disk up to offset {self._recovery_point}",
+                fault.position,
+                fault.expected_offset,
+                fault.found_offset,
+                self._recovery_point,
+                _bytes_from(segment, fault.position, later),
+            )
         )
-        self._refuse(reason, path=path, position=position, offset=segment.next_offset)
 
-    def _refuse(self, reason: str, *, path: str, **figures: int) -> None:
-        self._offline_reason = reason
+    def _of_directory(self, what: str, segments: Sequence[Segment]) -> Refusal:
+        size_bytes = sum(segment.size_bytes for segment in segments)
+        start_offset = segments[0].base_offset if segments else self._log_start_offset
+        return Refusal(self._files.directory, what, None, start_offset, None, self._recovery_point, size_bytes)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self._refusal = refusal
         log.error(
             "log_damaged",
-            path=path,
-            **figures,
+            path=refusal.path,
+            position=refusal.position,
+            offset=refusal.expected_offset,
+            found_offset=refusal.found_offset,
             recovery_point=self._recovery_point,
-            reason=f"{reason}. Acknowledged records cannot be read. {GIVING_UP}",
+            reason=f"{refusal.what}. Acknowledged records cannot be read; giving them up costs {refusal.cost}. "
+            f"{ways_out(self._files.directory)}",
         )
 
-    def _cut(self, segment: Segment, position: int, later: Sequence[Segment]) -> Steps[None]:
-        """Drop what stands at `position` and after it; keep it aside if there is a valid batch in it."""
-        lost_bytes = segment.size_bytes - position + sum(dropped.size_bytes for dropped in later)
-        following = yield from find_valid_batch(segment.log, position, segment.next_offset, max(self._epochs.latest, 0))
-        holds_batches = following is not None or any(
-            next(iter(checked_batches(dropped.log, dropped.base_offset)), None) is not None for dropped in later
-        )
+    def _cut(self, segment: Segment, fault: Fault, behind: LaterBatches, later: Sequence[Segment]) -> Steps[None]:
+        """Drop what stands at a bad place and after it; keep it aside if there is a valid batch in it."""
+        position = fault.position
+        end_offset = behind.end_offset if behind.batches_count else fault.expected_offset
+        holds_batches = behind.batches_count > 0 or valid_batch_at(segment.log, position) is not None
+        for dropped in later:
+            inside = yield from later_batches(dropped.log, -1, dropped.base_offset, self._greatest_epoch)
+            if inside.batches_count:
+                holds_batches, end_offset = True, max(end_offset, inside.end_offset)
+        facts: dict[str, object] = {
+            "path": segment.path(".log"),
+            "offset": fault.expected_offset,
+            "position": position,
+            "lost_bytes": _bytes_from(segment, position, later),
+        }
         if holds_batches:
             yield from self._set_aside(segment, position)
             for dropped in later:
                 yield from self._set_aside(dropped, 0)
             log.error(
                 "log_cut_before_valid_batches",
-                path=segment.path(".log"),
-                offset=segment.next_offset,
-                position=position,
-                lost_bytes=lost_bytes,
+                **facts,
+                end_offset=end_offset,
                 kept_as=self._lost_path(segment, position),
-                reason="batches that had not been synced reached the disk only in part",
+                reason=f"{fault.reason}. Batches up to offset {end_offset} stand there, none of which was known to be "
+                "on the disk; they are kept beside the log and not served",
             )
         else:
-            log.warning(
-                "torn_tail_cut",
-                path=segment.path(".log"),
-                offset=segment.next_offset,
-                position=position,
-                lost_bytes=lost_bytes,
-            )
+            log.warning("torn_tail_cut", **facts, reason=fault.reason)
         for dropped in later:
+            self._side_files.append(dropped.forget_records())
             dropped.delete()
         segment.truncate(position)
         self._was_cut = True
@@ -330,6 +514,10 @@ class LogLoader:
 
     def _lost_path(self, segment: Segment, position: int) -> str:
         return segment.path(f".log.lost-{position}")
+
+
+def _bytes_from(segment: Segment, position: int, later: Sequence[Segment]) -> int:
+    return segment.size_bytes - position + sum(dropped.size_bytes for dropped in later)
 
 
 def _itself(batch: RecordBatch) -> RecordBatch:

@@ -7,22 +7,22 @@ Source: Kafka's LogSegment.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import structlog
-
 from broker.file_slice import FileSlice
-from broker.log.batch_scan import DamagedLogError, damaged
+from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder, Fault
+from broker.log.batch_scan import DamagedLogError, ScannedBatch, scan_batches
+from broker.log.checked_ranges import CheckedRange
 from broker.log.segment_files import SegmentFiles
-from protocol.record_batch import HEADER_BYTES
-
-log = structlog.get_logger(__name__)
+from protocol.record_batch import HEADER_BYTES, check_crc
 
 EMPTY = memoryview(b"")
-MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_POSITION = 2**31 - 1
 SMALL_READ_BYTES = 64 * 1024  # read whoever asks, with what lies around; more than what is copied into a reply
+CHECKED_HEADERS_PER_READ = 4_096
+"""Of what another process has written: so many batches are served by one read at most, the rest by the next."""
 _WALK = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
 _LENGTH_OVERHEAD = 12
 _SMALLEST_LENGTH = HEADER_BYTES - _LENGTH_OVERHEAD
@@ -45,6 +45,14 @@ class SegmentLimits(NamedTuple):
     size_bytes: int
     index_entries_count: int
     age_ms: int
+
+
+class _FaultFoundError(DamagedLogError):
+    """Damage that an index may be to blame for."""
+
+    def __init__(self, message: str, fault: Fault) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 class Segment(SegmentFiles):
@@ -175,12 +183,10 @@ class Segment(SegmentFiles):
                 return found
         try:
             return self._read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy)
-        except DamagedLogError as error:
-            if not self._indexes_were_read:
-                raise
+        except _FaultFoundError as error:
             # Perhaps it is the index that leads to a place where no batch begins.
-            log.warning("index_rebuilt", path=self.path(".index"), reason=str(error))
-            self.rebuild_indexes()
+            if not self.rebuild_misleading_indexes(error.fault):
+                raise
             return self._read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy)
 
     def _read(
@@ -189,6 +195,8 @@ class Segment(SegmentFiles):
         index = self.offset_index
         size_bytes = self.log.size_bytes
         first_position = chunk_position = index.position_before(offset - self.base_offset)
+        if first_position < self._foreign_end_position:
+            size_bytes = self._check_headers(first_position, offset, max_bytes)
         walk_bytes = self._index_interval_bytes + _WALK.size
         wanted_bytes = max(max_bytes, 0) + walk_bytes
         # A small read takes the way to the batch along; a large one begins at the batch, or half of it might be the
@@ -206,7 +214,7 @@ class Segment(SegmentFiles):
                 if chunk_position == size_bytes:
                     return None
                 if chunk_position + _WALK.size > size_bytes:
-                    raise self._damaged(chunk_position, least_offset)
+                    raise self._damaged(chunk_position, least_offset, "the bytes from there on are no batch")
                 chunk = self.log.read(chunk_position, min(step_bytes, size_bytes - chunk_position))
             base_offset, length, last_offset_delta = _WALK.unpack_from(chunk, start)
             last_offset = base_offset + last_offset_delta
@@ -216,7 +224,8 @@ class Segment(SegmentFiles):
                 or last_offset < base_offset
                 or chunk_position + start + length + _LENGTH_OVERHEAD > size_bytes
             ):
-                raise self._damaged(chunk_position + start, least_offset)
+                reason = f"the batch there has the offsets {base_offset} to {last_offset} and the length {length}"
+                raise self._damaged(chunk_position + start, least_offset, reason)
             if last_offset >= offset:
                 break
             start += length + _LENGTH_OVERHEAD
@@ -224,7 +233,8 @@ class Segment(SegmentFiles):
         if last_offset >= self.next_offset or (
             first_position and chunk_position + start == first_position and last_offset > offset
         ):
-            raise self._damaged(chunk_position + start, least_offset)
+            reason = f"the batch there has the offsets {base_offset} to {last_offset}"
+            raise self._damaged(chunk_position + start, least_offset, reason)
         if last_offset >= bound_offset:
             return SegmentRead(chunk[:0], chunk_position + start)
         batch_position = chunk_position + start
@@ -249,6 +259,58 @@ class Segment(SegmentFiles):
         limit = min(limit, chunk_position + len(chunk))
         end = self._end_of_batches(batch_position, limit, bound_offset, chunk, chunk_position)
         return SegmentRead(chunk[start : end - chunk_position], end)
+
+    def _check_headers(self, position: int, offset: int, max_bytes: int) -> int:
+        """Check the batches that a read from `offset` on would serve, where this process has not written them.
+
+        position: of an index entry, or 0. Batches that have been checked are not looked at again.
+        Returns up to where a reader may go, beyond the batch that holds `offset`. Raises DamagedLogError where that one
+        is damaged, or one on the way to it.
+        """
+        checked = self._checked_ranges.containing(position)
+        if checked is not None:
+            order = BatchOrder(
+                checked.next_offset, self._bound_offset, may_skip=self.may_skip, leader_epoch=checked.leader_epoch
+            )
+        else:
+            order = self.order_from(position)
+            checked = CheckedRange(position, position, order.next_offset, order.leader_epoch)
+        size_bytes = self.log.size_bytes
+        wanted_end = min(position + max(max_bytes, 0) + self._index_interval_bytes, size_bytes)
+        if checked.next_offset > offset and checked.end >= wanted_end:
+            return checked.end
+        start = checked.end
+        index = self.offset_index
+        slot = bisect_left(index.positions, start)
+        following = checked.next_offset, checked.leader_epoch
+        unconfirmed: ScannedBatch | None = None  # its length is, by what begins where it ends
+        for count, scanned in enumerate(scan_batches(self.log, start, size_bytes, order), 1):
+            at, header = scanned
+            checked = CheckedRange(checked.start, at, *following)
+            if checked.next_offset > offset and (at >= wanted_end or count > CHECKED_HEADERS_PER_READ):
+                return self._checked_ranges.add(checked).end
+            if slot < len(index.positions) and index.positions[slot] <= at:
+                last_offset = self.base_offset + index.last_offsets[slot]
+                if index.positions[slot] != at or last_offset != header.last_offset:
+                    named = f"the batch at position {index.positions[slot]} ends at offset {last_offset}"
+                    reason = f"{self.path('.index')} says that {named}"
+                    raise self._fault_found(Fault(at, header.base_offset, header.base_offset, reason))
+                slot += 1
+            following = order.next_offset, order.leader_epoch
+            unconfirmed = scanned
+        fault = order.fault
+        if unconfirmed is not None:
+            at, header = unconfirmed
+            if fault is None or check_crc(self.log.read(at, header.size_bytes)):
+                checked = CheckedRange(checked.start, at + header.size_bytes, *following)
+            else:
+                reason = "the batch there has a wrong length, or a wrong checksum"
+                fault = Fault(at, header.base_offset, header.base_offset, reason)
+        if checked.end > start:
+            checked = self._checked_ranges.add(checked)
+        if fault is not None and (checked.end == checked.start or checked.next_offset <= offset):
+            raise self._fault_found(fault)
+        return checked.end
 
     def _read_last_batch(self, max_bytes: int, *, minimum_one_batch: bool) -> SegmentRead | None:
         """The batch appended last, without looking for it; None where it is not to be read whole and at once, or where
@@ -295,7 +357,7 @@ class Segment(SegmentFiles):
                 chunk_position, start = end, 0
                 chunk = self.log.read(end, min(self._index_interval_bytes + _WALK.size, limit - end))
                 if len(chunk) < _WALK.size:
-                    raise self._damaged(end, self.base_offset)
+                    raise self._damaged(end, self.base_offset, "the file ends there")
             base_offset, length, last_offset_delta = _WALK.unpack_from(chunk, start)
             following = end + length + _LENGTH_OVERHEAD
             if following > limit or length < _SMALLEST_LENGTH or base_offset + last_offset_delta >= bound_offset:
@@ -314,8 +376,11 @@ class Segment(SegmentFiles):
         last_offset: int = base_offset + last_offset_delta
         return last_offset < bound_offset
 
-    def _damaged(self, position: int, offset: int) -> DamagedLogError:
-        return damaged(self.path(".log"), position, offset)
+    def _damaged(self, position: int, offset: int, reason: str) -> DamagedLogError:
+        return self._fault_found(Fault(position, offset, None, reason))
+
+    def _fault_found(self, fault: Fault) -> _FaultFoundError:
+        return _FaultFoundError(str(self.damaged(fault)), fault)
 
     def offset_bound_after(self, position: int) -> int:
         """An offset above all records before `position`: of the next index entry, else of the segment's end."""

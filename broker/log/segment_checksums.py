@@ -9,6 +9,7 @@ no line is about is taken as it is: logs of Apache Kafka have no such list, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
@@ -20,7 +21,9 @@ from broker.disk import Disk, LogFile
 log = structlog.get_logger(__name__)
 
 CHECKSUMS_FILE = "segment-checksums"
-_HEADER = b"0\n"
+_HEADER = b"1\n"
+_EARLIER_HEADER = b"0\n"
+_LOG_NAME = re.compile(r"(\d{20})\.log")
 _FORGOTTEN = "-"
 _FIELD_COUNT = 4
 _SUPERFLUOUS_LINES = 100
@@ -41,7 +44,7 @@ def content_record(content: bytes | memoryview | None) -> FileRecord:
 class SegmentChecksums:
     """The list of one partition."""
 
-    __slots__ = ("_disk", "_is_loaded", "_line_count", "_path", "_records")
+    __slots__ = ("_disk", "_is_loaded", "_knows_deletions", "_line_count", "_path", "_records")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -49,6 +52,23 @@ class SegmentChecksums:
         self._records: dict[str, FileRecord] = {}
         self._line_count = 0
         self._is_loaded = False
+        self._knows_deletions = True
+
+    @property
+    def knows_deletions(self) -> bool:
+        """Whether segments that were deleted have no line any more. Raises StorageError."""
+        self._load()
+        return self._knows_deletions
+
+    def segments(self) -> list[tuple[int, FileRecord]]:
+        """What is known of log files that hold something, by base offset, rising. Raises StorageError."""
+        self._load()
+        found = []
+        for name, record in self._records.items():
+            match = _LOG_NAME.fullmatch(name)
+            if match is not None and record.size_bytes:
+                found.append((int(match[1]), record))
+        return sorted(found)
 
     def get(self, name: str) -> FileRecord | None:
         """What is known of a file. Raises StorageError."""
@@ -77,16 +97,26 @@ class SegmentChecksums:
         self._line_count += len(records)
         return file
 
+    def drop(self) -> None:
+        """Delete the list: all files are taken as they are from now on. Raises StorageError."""
+        self._disk.delete(self._path)
+        self._records.clear()
+        self._line_count = 0
+        self._is_loaded = self._knows_deletions = True
+
     def tidy(self, names: Collection[str]) -> None:
         """Write the list anew when it has become much longer than what it has to say about `names`, the files that are
         there. Raises StorageError.
         """
-        if not self._is_loaded or self._line_count <= 2 * len(names) + _SUPERFLUOUS_LINES:
+        if not self._is_loaded:
+            return
+        if self._knows_deletions and self._line_count <= 2 * len(names) + _SUPERFLUOUS_LINES:
             return
         self._records = {name: record for name, record in self._records.items() if name in names}
         self._line_count = len(self._records)
         lines = b"".join(_encode(name, record) for name, record in self._records.items())
         self._disk.write_file(self._path, _HEADER + lines, durable=False)
+        self._knows_deletions = True
 
     def _load(self) -> None:
         if self._is_loaded:
@@ -96,7 +126,9 @@ class SegmentChecksums:
         if content is None or content == _HEADER:
             return
         lines = bytes(content).split(b"\n")
-        is_whole = lines[0] + b"\n" == _HEADER and lines[-1] == b""
+        header = lines[0] + b"\n"
+        self._knows_deletions = header != _EARLIER_HEADER
+        is_whole = header in (_HEADER, _EARLIER_HEADER) and lines[-1] == b""
         for line in lines[1:-1] if is_whole else ():
             decoded = _decode(line)
             if decoded is None:
@@ -113,6 +145,7 @@ class SegmentChecksums:
             log.warning("segment_checksums_dropped", path=self._path, reason="it does not end, or begin, as it should")
             self._records.clear()
             self._line_count = 0
+            self._knows_deletions = True
             self._disk.write_file(self._path, _HEADER, durable=False)
 
 

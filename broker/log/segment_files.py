@@ -7,16 +7,20 @@ Source: Kafka's LogSegment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import structlog
 
 from broker.disk import Disk, LogFile
-from broker.log.batch_scan import scan_batches
+from broker.log.batch_order import MAX_RELATIVE_OFFSET, NO_EPOCHS, BatchOrder, Fault
+from broker.log.batch_scan import DamagedLogError, ScannedBatch, damaged, scan_batches
+from broker.log.checked_ranges import CheckedRanges
+from broker.log.leader_epochs import LeaderEpochs
 from broker.log.offset_index import CorruptIndexError, OffsetIndex
 from broker.log.segment_checksums import FileRecord, SegmentChecksums, content_record
 from broker.log.time_index import TimeIndex
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
+from protocol.record_batch import HEADER_BYTES, read_header
 
 log = structlog.get_logger(__name__)
 
@@ -27,6 +31,15 @@ _NOT_APPENDED_TO = 2**63 - 1  # above all offsets
 def file_name(offset: int, suffix: str) -> str:
     """`00000000000000000042.log`: an offset, twenty digits wide, and what the file is."""
     return f"{offset:020d}{suffix}"
+
+
+def forget_segments(checksums: SegmentChecksums, segments: Sequence[SegmentFiles]) -> LogFile:
+    """Note that the files of segments are not to be compared with anything, or looked for, any more.
+
+    Returns the list's file, to be synced and closed. Raises StorageError.
+    """
+    suffixes = (".log", ".index", ".timeindex", ".txnindex")
+    return checksums.add({file_name(one.base_offset, suffix): None for one in segments for suffix in suffixes})
 
 
 class CorruptTransactionIndexError(Exception):
@@ -42,16 +55,19 @@ class SegmentFiles:
 
     base_offset: of the first record it may hold; its files are named after it.
     next_offset: after the last record it holds; `base_offset` when empty.
+    may_skip:    whether compaction may have left gaps between the offsets of its batches.
     was_changed: since it was opened, so that its index files may not be on the disk.
     max_timestamp_ms, offset_of_max_timestamp: the greatest record timestamp and the last offset of the batch that has
     it.
     """
 
     __slots__ = (
+        "_checked_ranges",
         "_checksums",
         "_directory",
         "_disk",
         "_first_timestamp_ms",
+        "_foreign_end_position",
         "_index_interval_bytes",
         "_indexes_were_read",
         "_last_batch_offset",
@@ -71,6 +87,7 @@ class SegmentFiles:
         "has_transaction_index",
         "indexes_used",
         "log",
+        "may_skip",
         "next_offset",
         "was_changed",
     )
@@ -84,6 +101,7 @@ class SegmentFiles:
         next_offset: int,
         index_interval_bytes: int,
         has_transaction_index: bool = False,
+        may_skip: bool = False,
         log_suffix: str = ".log",
         checksums: SegmentChecksums | None = None,
     ) -> None:
@@ -92,10 +110,14 @@ class SegmentFiles:
         self.base_offset = base_offset
         self.next_offset = next_offset
         self.has_transaction_index = has_transaction_index
+        self.may_skip = may_skip
         self.log: LogFile = disk.open(self.path(log_suffix))
         self._index_interval_bytes = index_interval_bytes
         # A batch that begins above it gets an entry in the indexes.
         self._unindexed_end_position = self.log.size_bytes + index_interval_bytes
+        # What lies before it was neither written nor read with checksums by this process.
+        self._foreign_end_position = self.log.size_bytes
+        self._checked_ranges = CheckedRanges()
         # Of the batch appended last, which readers at the end of the log ask for next: above which offset it begins.
         self._last_batch_offset = _NOT_APPENDED_TO
         self._last_batch_position = 0
@@ -149,7 +171,7 @@ class SegmentFiles:
     def first_timestamp_ms(self) -> int | None:
         """The greatest timestamp of the first batch, from which the age of the segment counts; None when empty."""
         if self._first_timestamp_ms is None:
-            for batch in scan_batches(self.log, 0, self.log.size_bytes):
+            for batch in scan_batches(self.log, 0, self.log.size_bytes, self.order_from_start()):
                 self._first_timestamp_ms = batch.header.max_timestamp_ms
                 break
         return self._first_timestamp_ms
@@ -184,9 +206,11 @@ class SegmentFiles:
                 raise CorruptIndexError("the file is missing")
             for suffix, content in ((".index", offsets), (".timeindex", times)):
                 self._insist_on_recorded(suffix, content)
-            self._offset_index = OffsetIndex.from_bytes(offsets, self.log.size_bytes)
-            self._time_index = TimeIndex.from_bytes(times)
-            self._indexes_were_read = True
+            offsets_count = self._bound_offset - self.base_offset
+            self._offset_index = OffsetIndex.from_bytes(offsets, self.log.size_bytes, offsets_count)
+            self._time_index = TimeIndex.from_bytes(times, offsets_count)
+            # What a checksum covers is not to blame for damage.
+            self._indexes_were_read = self._checksums.get(file_name(self.base_offset, ".index")) is None
         except CorruptIndexError as error:
             log.warning("index_rebuilt", path=self.path(".index"), reason=str(error))
             self.rebuild_indexes()
@@ -198,14 +222,73 @@ class SegmentFiles:
     def rebuild_indexes(self) -> None:
         """Make both indexes anew from the log file's headers, and write them."""
         end_offset = self.next_offset
+        order = self.order_from_start()
         self.reset_indexes()
-        for position, header in scan_batches(self.log, 0, self.log.size_bytes):
+        for position, header in scan_batches(self.log, 0, self.log.size_bytes, order):
             self.index_scanned(position, header.last_offset, header.max_timestamp_ms)
         # Where the log itself is damaged they end there. The offsets behind it have been given out all the same.
         self.next_offset = max(self.next_offset, end_offset)
         self.write_indexes_anew()
         self._indexes_were_read = False
         self._note_files(self._index_records())
+
+    # Walking over the file
+
+    @property
+    def _bound_offset(self) -> int:
+        """What no record of the file reaches; where its end is not known yet, what its indexes cannot hold."""
+        is_known = self.next_offset > self.base_offset
+        return self.next_offset if is_known else self.base_offset + MAX_RELATIVE_OFFSET + 1
+
+    def order_from_start(self) -> BatchOrder:
+        return BatchOrder(self.base_offset, self._bound_offset, may_skip=self.may_skip)
+
+    def order_from(self, position: int, known_epochs: LeaderEpochs = NO_EPOCHS) -> BatchOrder:
+        """What is expected of the batch at the position of an index entry, or at 0, and of those behind it."""
+        next_offset = self.base_offset
+        if position:
+            header = self.log.read(position, HEADER_BYTES)
+            last_offset = self.base_offset + self.offset_index.last_offset_at(position)
+            if len(header) == HEADER_BYTES:
+                next_offset = last_offset - read_header(header).last_offset_delta
+        return BatchOrder(next_offset, self._bound_offset, may_skip=self.may_skip, known_epochs=known_epochs)
+
+    def scan_from(self, offset: int) -> Iterator[ScannedBatch]:
+        """The batches from one at or before that which holds `offset` (relative) to the end of the file.
+
+        Raises DamagedLogError where the next batch does not begin.
+        """
+        size_bytes = self.log.size_bytes
+        position = self.offset_index.position_before(offset)
+        order = self.order_from(position)
+        batches = scan_batches(self.log, position, size_bytes, order)
+        first = next(batches, None)
+        if first is None and order.fault is not None and position and self.rebuild_misleading_indexes(order.fault):
+            position = self.offset_index.position_before(offset)
+            order = self.order_from(position)
+            batches = scan_batches(self.log, position, size_bytes, order)
+            first = next(batches, None)
+        if first is not None:
+            yield first
+            yield from batches
+        if order.fault is not None:
+            raise self.damaged(order.fault)
+
+    def rebuild_misleading_indexes(self, fault: Fault) -> bool:
+        """Make the indexes anew if it may have been them that led to a place where no batch begins; whether that was
+        done. Raises StorageError."""
+        if not self._indexes_were_read:
+            return False
+        log.warning("index_rebuilt", path=self.path(".index"), reason=str(self.damaged(fault)))
+        self.rebuild_indexes()
+        return True
+
+    def damaged(self, fault: Fault) -> DamagedLogError:
+        return damaged(self.path(".log"), fault)
+
+    def believe_headers(self) -> None:
+        """All that the file holds has been read with its checksums by this process."""
+        self._foreign_end_position = 0
 
     def reset_indexes(self) -> None:
         """Forget all that is known from the log file's content, before its batches are given to `index_scanned`
@@ -216,6 +299,7 @@ class SegmentFiles:
         self._offset_of_max_timestamp = self.base_offset
         self._first_timestamp_ms = None
         self._room_limits = None
+        self._checked_ranges.clear()
         self._unindexed_end_position = self._index_interval_bytes
         self.next_offset = self.base_offset
 
@@ -278,27 +362,26 @@ class SegmentFiles:
             self._index_batch(last_offset, position)
         self.next_offset = last_offset + 1
 
-    def resume(self) -> bool:
+    def resume(self, known_epochs: LeaderEpochs = NO_EPOCHS) -> Fault | None:
         """After a clean stop: find the end of an active segment from its last index entry on.
 
-        Returns whether the batches from there on end where the file ends.
+        Returns what keeps the batches from there on from reaching the end of the file.
         """
         size_bytes = self.log.size_bytes
         if size_bytes == 0:
-            return True
+            return None
         _ = self.max_timestamp_ms
         positions = self.offset_index.positions
         start = positions[-1] if positions else 0
-        end = start
-        for position, header in scan_batches(self.log, start, size_bytes):
-            end = position + header.size_bytes
+        order = self.order_from(start, known_epochs)
+        for _, header in scan_batches(self.log, start, size_bytes, order):
             self.next_offset = header.last_offset + 1
             assert self._max_timestamp_ms is not None
             if header.max_timestamp_ms > self._max_timestamp_ms:
                 self._max_timestamp_ms = header.max_timestamp_ms
                 self._offset_of_max_timestamp = header.last_offset
         self._unindexed_end_position = start + self._index_interval_bytes
-        return end == size_bytes
+        return order.fault
 
     # Aborted transactions
 
@@ -312,7 +395,9 @@ class SegmentFiles:
                 self._insist_on_recorded(".txnindex", content)
                 if content is None:
                     raise CorruptIndexError("the file is missing")
-                index = self._transaction_index = TransactionIndex.from_bytes(content, base_offset=self.base_offset)
+                index = self._transaction_index = TransactionIndex.from_bytes(
+                    content, base_offset=self.base_offset, end_offset=self._bound_offset
+                )
             except CorruptIndexError as error:
                 raise CorruptTransactionIndexError(self, str(error)) from error
         return index
@@ -336,6 +421,11 @@ class SegmentFiles:
         self._transaction_index = index
         self.has_transaction_index = len(index) > 0
         self._note_files({file_name(self.base_offset, ".txnindex"): content_record(index.to_bytes())})
+
+    def suspect_transaction_index(self) -> None:
+        """Its file is missing, and may have been there: it is to be made anew before anybody relies on it."""
+        self.has_transaction_index = True
+        self._transaction_index = None
 
     def adopt_transaction_index(self, index: TransactionIndex) -> None:
         """Take over an index whose file is in place already."""
@@ -409,9 +499,7 @@ class SegmentFiles:
 
     def forget_records(self) -> LogFile:
         """The files are about to change: nothing is to be compared with what they were like before."""
-        return self._checksums.add(
-            {file_name(self.base_offset, suffix): None for suffix in (".log", ".index", ".timeindex", ".txnindex")}
-        )
+        return forget_segments(self._checksums, [self])
 
     def _index_records(self) -> dict[str, FileRecord]:
         return {

@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from broker.log.batch_scan import scan_batches
+from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder
+from broker.log.batch_scan import DamagedLogError, damaged
 from broker.log.partition_files import INDEX_SUFFIXES, PartitionFiles
 from broker.log.segment_files import file_name
+from broker.log.tail_check import checked_batches
 
 log = structlog.get_logger(__name__)
 
@@ -27,8 +29,11 @@ DELETED_SUFFIX = ".log.deleted"
 
 
 def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -> bool:
-    """At a start: drop what was not decided, finish what was. Returns whether files have changed. Raises
-    StorageError."""
+    """At a start: drop what was not decided, finish what was. Returns whether files have changed.
+
+    Raises StorageError, and DamagedLogError where a swap file cannot be believed: nothing that it may stand for is
+    deleted then.
+    """
     undecided = numbered.get(CLEANED_SUFFIX, ())
     transaction_indexes = numbered.get(TRANSACTIONS_CLEANED_SUFFIX, ())
     for offset in undecided:
@@ -39,17 +44,37 @@ def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -
     swaps = numbered.get(SWAP_SUFFIX, ())
     for base_offset in swaps:
         swap = files.disk.open(files.path(file_name(base_offset, SWAP_SUFFIX)))
-        end_offset = base_offset
-        for _, header in scan_batches(swap, 0, swap.size_bytes):
-            end_offset = header.last_offset + 1
+        # Segments are deleted by what it says, so it is read with its checksums.
+        order = BatchOrder(base_offset, base_offset + MAX_RELATIVE_OFFSET + 1, may_skip=True)
+        for _ in checked_batches(swap, order):
+            pass
         swap.close()
+        if order.fault is not None:
+            raise damaged(swap.path, order.fault)
+        end_offset = order.next_offset
         replaced = [offset for offset in numbered.get(".log", ()) if base_offset <= offset < end_offset]
+        _insist_on_forgotten(files, numbered, base_offset, replaced)
         finish_swap(files, base_offset, replaced)
         log.info("segment_swap_finished", path=files.path(file_name(base_offset, ".log")), segments=len(replaced))
     for offset in transaction_indexes:
         if offset not in undecided and offset not in swaps:
             _finish_transaction_index(files, offset)
     return bool(swaps or transaction_indexes)
+
+
+def _insist_on_forgotten(
+    files: PartitionFiles, numbered: Mapping[str, Sequence[int]], base_offset: int, replaced: Sequence[int]
+) -> None:
+    """The cleaner had the list of checksums forget the segments that it replaced, durably, and leaves the last alone.
+
+    Raises DamagedLogError where the swap file claims to stand for others.
+    """
+    last = max(numbered.get(".log", ()), default=base_offset)
+    for offset in replaced:
+        name = file_name(offset, ".log")
+        if offset != base_offset and (offset == last or files.checksums.get(name) is not None):
+            swap_path = files.path(file_name(base_offset, SWAP_SUFFIX))
+            raise DamagedLogError(f"{swap_path} ends behind the start of {files.path(name)}, which it does not replace")
 
 
 def finish_swap(files: PartitionFiles, base_offset: int, replaced: Sequence[int]) -> None:

@@ -109,11 +109,8 @@ class SweptLog(DurableLog):
             return
         if count == len(self.segments):
             self.roll(now_ms)
-        deleted_bytes = 0
-        for _ in range(count):
-            segment = self.segments.remove_first()
-            deleted_bytes += segment.size_bytes
-            segment.delete()
+        deleted = [self.segments.remove_first() for _ in range(count)]
+        self.discard(deleted)
         self._begin_at(max(self.log_start_offset, self.segments.first.base_offset))
         self.files.keep_snapshots([segment.base_offset for segment in self.segments])
         log.info(
@@ -121,7 +118,7 @@ class SweptLog(DurableLog):
             topic=self.topic_partition.topic,
             partition=self.topic_partition.partition,
             segments=count,
-            size_bytes=deleted_bytes,
+            size_bytes=sum(segment.size_bytes for segment in deleted),
             log_start_offset=self.log_start_offset,
         )
 

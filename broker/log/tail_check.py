@@ -7,23 +7,27 @@ Source: Kafka's LogSegment.recover, which cuts at the first batch that is not va
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker.disk import LogFile
-from broker.log.batch_scan import is_plausible
+from broker.log.batch_order import MAX_RELATIVE_OFFSET, SMALLEST_BATCH_LENGTH, BatchOrder, implausibility, is_plausible
 from broker.log.steps import Steps
 from protocol.record_batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD_BYTES,
-    PREFIX_BYTES,
+    BatchHeader,
     RecordBatch,
     check_crc,
     read_header,
 )
 
 READ_BYTES = 1024 * 1024  # what stays in the processor's cache, and is not mapped anew from the system for every read
+SMALL_EPOCH = 2**16 - 1
 _LEADER_EPOCH_POSITION = 12
+_EPOCH_BYTES = 4
+_NO_EPOCH_PATTERN = re.escape((-1).to_bytes(_EPOCH_BYTES, "big", signed=True))
 
 
 class CheckedBatch(NamedTuple):
@@ -33,69 +37,113 @@ class CheckedBatch(NamedTuple):
     batch: RecordBatch
 
 
-def checked_batches(file: LogFile, first_offset: int) -> Iterator[CheckedBatch]:
-    """The batches of a file up to the first that is not whole, not valid, or does not follow the one before.
+class LaterBatches(NamedTuple):
+    """The whole, valid batches behind a bad place.
 
-    first_offset: none may begin below. Offsets may leave gaps, as compaction does.
+    least_offset, end_offset: of all of them together.
+    """
+
+    batches_count: int
+    least_offset: int
+    end_offset: int
+
+
+def checked_batches(file: LogFile, order: BatchOrder) -> Iterator[CheckedBatch]:
+    """The batches of a file, from its start up to the first that is not whole, not valid, or not the next one.
+
+    Where that is not the end of the file `order.fault` says what is wrong.
     """
     position = 0
     chunk = memoryview(b"")
     chunk_position = chunk_bytes = 0
+    size_bytes = 0
+
+    def following() -> BatchHeader | None:
+        return _header_at(file, position + size_bytes)
+
     while True:
         start = position - chunk_position
         if start + HEADER_BYTES > chunk_bytes:
             chunk, chunk_position, start = file.read(position, READ_BYTES), position, 0
             chunk_bytes = len(chunk)
             if chunk_bytes < HEADER_BYTES:
+                if chunk_bytes:
+                    order.reject(position, None, f"the {chunk_bytes} bytes from there on are no batch")
                 return
         header = read_header(chunk, start)
-        if not is_plausible(header) or header.base_offset < first_offset:
-            return
         size_bytes = header.batch_length + LENGTH_OVERHEAD_BYTES
+        if not is_plausible(header):
+            order.reject(position, header, implausibility(header))
+            return
         if start + size_bytes > chunk_bytes:
             if position + size_bytes > file.size_bytes:
+                order.reject(position, header, "the batch there does not end in the file")
                 return
             chunk, chunk_position, start = file.read(position, max(READ_BYTES, size_bytes)), position, 0
             chunk_bytes = len(chunk)
         buffer = chunk[start : start + size_bytes]
         if not check_crc(buffer):
+            order.reject(position, header, "the batch there has a wrong checksum")
+            return
+        if not order.accept(header, position, following):
             return
         yield CheckedBatch(position, RecordBatch(header, buffer))
         position += size_bytes
-        first_offset = header.base_offset + header.last_offset_delta + 1
 
 
-def find_valid_batch(file: LogFile, position: int, first_offset: int, leader_epoch: int) -> Steps[CheckedBatch | None]:
-    """The first whole, valid batch that begins after `position`, wherever that is; None when there is none.
+def later_batches(file: LogFile, position: int, base_offset: int, greatest_epoch: int) -> Steps[LaterBatches]:
+    """The valid batches that begin after `position`, wherever that is, with offsets that the segment can hold.
 
-    It is looked for by what is known to stand at fixed places of it: the leader epoch and the format's number.
+    They are looked for by what is known to stand at fixed places of them: a leader epoch of `greatest_epoch` or less
+    (there may be epochs that no checkpoint has been told of yet, so small ones always count), and the format's number.
     """
-    pattern = leader_epoch.to_bytes(PREFIX_BYTES - _LEADER_EPOCH_POSITION, "big", signed=True) + b"\x02"
-    chunk_position = position
-    while chunk_position + HEADER_BYTES <= file.size_bytes:
-        chunk = bytes(file.read(chunk_position, READ_BYTES))
-        found = chunk.find(pattern)
-        while found >= 0:
-            candidate = chunk_position + found - _LEADER_EPOCH_POSITION
-            if candidate > position:
-                batch = _batch_at(file, candidate, first_offset)
-                if batch is not None:
-                    return batch
-            found = chunk.find(pattern, found + 1)
+    pattern = _batch_pattern(greatest_epoch)
+    count, least_offset, end_offset = 0, base_offset + MAX_RELATIVE_OFFSET, base_offset
+    position += 1
+    while position + HEADER_BYTES <= file.size_bytes:
+        chunk = bytes(file.read(position, READ_BYTES))
+        next_position = position + len(chunk) - (_LEADER_EPOCH_POSITION + _EPOCH_BYTES)
+        start = _LEADER_EPOCH_POSITION
+        while (found := pattern.search(chunk, start)) is not None:
+            candidate = position + found.start() - _LEADER_EPOCH_POSITION
+            batch = valid_batch_at(file, candidate)
+            start = found.start() + 1
+            if batch is None or not 0 <= batch.header.last_offset - base_offset <= MAX_RELATIVE_OFFSET:
+                continue
+            count += 1
+            least_offset = min(least_offset, batch.header.base_offset)
+            end_offset = max(end_offset, batch.header.last_offset + 1)
+            # What lies in a valid batch is its own content, whatever it looks like.
+            start += batch.header.size_bytes - 1
+            if start >= len(chunk):
+                next_position = candidate + batch.header.size_bytes
+                break
         yield
-        # The pattern may lie across two chunks.
-        chunk_position += len(chunk) - len(pattern) + 1 if len(chunk) == READ_BYTES else len(chunk)
-    return None
+        position = next_position
+    return LaterBatches(count, least_offset, end_offset)
 
 
-def _batch_at(file: LogFile, position: int, first_offset: int) -> CheckedBatch | None:
-    start = file.read(position, HEADER_BYTES)
-    if len(start) < HEADER_BYTES:
-        return None
-    header = read_header(start)
-    if not is_plausible(header) or header.base_offset < first_offset:
-        return None
-    if position + header.size_bytes > file.size_bytes:
+def valid_batch_at(file: LogFile, position: int) -> RecordBatch | None:
+    """The whole batch with a right checksum that begins at a position; None when none does.
+
+    What the checksum does not cover may be false, but for the length.
+    """
+    header = _header_at(file, position)
+    if header is None or header.batch_length < SMALLEST_BATCH_LENGTH or position + header.size_bytes > file.size_bytes:
         return None
     buffer = file.read(position, header.size_bytes)
-    return CheckedBatch(position, RecordBatch(header, buffer)) if check_crc(buffer) else None
+    return RecordBatch(header, buffer) if check_crc(buffer) else None
+
+
+def _header_at(file: LogFile, position: int) -> BatchHeader | None:
+    start = file.read(position, HEADER_BYTES)
+    return read_header(start) if len(start) == HEADER_BYTES else None
+
+
+def _batch_pattern(greatest_epoch: int) -> re.Pattern[bytes]:
+    """Matches every leader epoch up to the greatest, perhaps more, and none; with the format's number behind it."""
+    greatest = max(greatest_epoch, SMALL_EPOCH).to_bytes(_EPOCH_BYTES, "big")
+    zeros = len(greatest) - len(greatest.lstrip(b"\x00"))
+    highest = re.escape(greatest[zeros : zeros + 1])
+    epochs = b"\\x00" * zeros + b"[\\x00-" + highest + b"]" + b"." * (_EPOCH_BYTES - zeros - 1)
+    return re.compile(b"(?:" + epochs + b"|" + _NO_EPOCH_PATTERN + b")\x02", re.DOTALL)

@@ -31,8 +31,11 @@ class TimeIndex:
         self.written_count = 0  # entries that the file holds
 
     @classmethod
-    def from_bytes(cls, content: bytes | memoryview) -> TimeIndex:
-        """Read a file's content. Raises CorruptIndexError unless timestamps and offsets rise."""
+    def from_bytes(cls, content: bytes | memoryview, offsets_count: int) -> TimeIndex:
+        """Read a file's content. Raises CorruptIndexError unless timestamps and offsets rise and are in the segment.
+
+        offsets_count: that the segment may hold.
+        """
         if len(content) % ENTRY.size:
             raise CorruptIndexError(f"{len(content)} bytes are not whole entries of {ENTRY.size}")
         index = cls()
@@ -45,6 +48,8 @@ class TimeIndex:
         )
         if not rises or (index.last_offsets and index.last_offsets[0] < 0):
             raise CorruptIndexError("its entries do not rise")
+        if index.last_offsets and index.last_offsets[-1] >= offsets_count:
+            raise CorruptIndexError("an entry is about an offset behind the segment")
         index.greatest_timestamp_ms = max(index.timestamps_ms, default=-1)
         return index
 

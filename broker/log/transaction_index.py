@@ -50,8 +50,11 @@ class TransactionIndex:
         self._last_stable_offsets = array("q")
 
     @classmethod
-    def from_bytes(cls, content: bytes | memoryview, *, base_offset: int) -> TransactionIndex:
-        """Read the file of the segment that starts at `base_offset`. Raises CorruptIndexError if it cannot be right."""
+    def from_bytes(cls, content: bytes | memoryview, *, base_offset: int, end_offset: int) -> TransactionIndex:
+        """Read the file of the segment with the offsets from `base_offset` to before `end_offset`.
+
+        Raises CorruptIndexError if it cannot be right.
+        """
         if len(content) % ENTRY.size:
             raise CorruptIndexError(f"{len(content)} bytes are not whole entries of {ENTRY.size}")
         index = cls()
@@ -64,6 +67,10 @@ class TransactionIndex:
                 raise CorruptIndexError(f"entry {len(index)} spans {entry.first_offset} to {entry.last_offset}")
             if entry.last_offset <= previous:
                 raise CorruptIndexError(f"entry {len(index)} ends at {entry.last_offset}, not after {previous}")
+            if entry.last_offset >= end_offset:
+                raise CorruptIndexError(f"entry {len(index)} ends at {entry.last_offset}, behind the segment")
+            if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
+                raise CorruptIndexError(f"entry {len(index)} has the last stable offset {entry.last_stable_offset}")
             previous = entry.last_offset
             index.append(entry)
         return index

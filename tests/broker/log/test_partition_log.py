@@ -587,6 +587,7 @@ async def test_retention_by_time_deletes_whole_segments_that_are_too_old(world: 
     world.clock.time_ms += 10_000
     log.sweep(world.clock.now_ms())
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (3, 3, 0)
+    await world.logs._flusher.drain()
     assert world.disk.list(log.files.directory)[0] == "00000000000000000003.log"
 
 
@@ -770,6 +771,7 @@ async def test_a_segment_that_is_gone_when_it_is_to_be_sent_leaves_the_log_well(
     found = read_later(log)
     log.delete_records(1)
     log.sweep(NOW_MS)
+    await world.logs._flusher.drain()
     with pytest.raises(StorageError, match="closed"):
         list(found.pieces())
     assert not log.is_offline

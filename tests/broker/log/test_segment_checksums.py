@@ -106,7 +106,8 @@ async def test_a_segment_that_is_missing_in_the_middle_takes_the_partition_offli
         log = await world.restart(crash=True)
     assert log.is_offline
     (entry,) = [entry for entry in logs if entry["event"] == "log_damaged"]
-    assert f"followed by offset {bases[2]}" in entry["reason"]
+    assert entry["path"] == path_of(world, bases[1], ".log")
+    assert f"from {bases[1]} to before {bases[2]}" in entry["reason"]
 
 
 async def test_a_missing_segment_can_be_given_up(world: LogWorld) -> None:
@@ -114,6 +115,7 @@ async def test_a_missing_segment_can_be_given_up(world: LogWorld) -> None:
     await world.stop()
     os.unlink(path_of(world, bases[1], ".log"))
     replace(f"{world.path}/recovery-point-offset-checkpoint", b"0\n0\n")
+    os.unlink(f"{world.path}/{ORDERS}/{CHECKSUMS_FILE}")
     for _ in range(2):
         log = await world.restart(crash=True)
         assert not log.is_offline

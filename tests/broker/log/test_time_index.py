@@ -17,7 +17,7 @@ def index_of(*entries: tuple[int, int]) -> TimeIndex:
 @pytest.mark.parametrize("entries", [[], [(0, 3)], [(10, 3), (20, 5)]])
 def test_an_index_that_was_read_from_its_file_goes_on_as_it_would_have(entries: list[tuple[int, int]]) -> None:
     index = index_of(*entries)
-    read = TimeIndex.from_bytes(index.to_bytes())
+    read = TimeIndex.from_bytes(index.to_bytes(), 1 << 31)
     for one in (index, read):
         for timestamp_ms, last_offset in ((-1, 6), (20, 7), (15, 8), (21, 9), (21, 10)):
             one.append(timestamp_ms, last_offset)

@@ -31,14 +31,14 @@ OVERLAPPING = index_of(
 def test_an_entry_has_the_bytes_that_kafka_gives_it() -> None:
     entry = TransactionIndexEntry(producer_id=7, first_offset=15, last_offset=20, last_stable_offset=21)
     assert entry.to_bytes() == ENTRY_BYTES
-    index = TransactionIndex.from_bytes(ENTRY_BYTES, base_offset=0)
+    index = TransactionIndex.from_bytes(ENTRY_BYTES, base_offset=0, end_offset=1 << 40)
     assert len(index) == 1
     assert index[0] == entry
     assert index.to_bytes() == ENTRY_BYTES
 
 
 def test_an_empty_file_is_an_empty_index() -> None:
-    assert len(TransactionIndex.from_bytes(b"", base_offset=5)) == 0
+    assert len(TransactionIndex.from_bytes(b"", base_offset=5, end_offset=1 << 40)) == 0
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_was_collected_before_stays() -> None:
 
 @pytest.mark.parametrize(("log_end_offset", "count"), [(0, 0), (10, 0), (11, 1), (20, 1), (21, 2), (30, 2), (31, 3)])
 def test_truncation_drops_the_transactions_whose_marker_is_cut(log_end_offset: int, count: int) -> None:
-    index = TransactionIndex.from_bytes(OVERLAPPING.to_bytes(), base_offset=0)
+    index = TransactionIndex.from_bytes(OVERLAPPING.to_bytes(), base_offset=0, end_offset=1 << 40)
     assert index.truncate(log_end_offset) == count * ENTRY.size
     assert len(index) == count
     assert index.to_bytes() == OVERLAPPING.to_bytes()[: count * ENTRY.size]
@@ -97,18 +97,18 @@ def test_truncation_drops_the_transactions_whose_marker_is_cut(log_end_offset: i
 )
 def test_a_file_that_cannot_be_right_is_noticed(content: bytes) -> None:
     with pytest.raises(CorruptIndexError):
-        TransactionIndex.from_bytes(content, base_offset=10)
+        TransactionIndex.from_bytes(content, base_offset=10, end_offset=1 << 40)
 
 
 def test_a_transaction_may_begin_before_the_segment_of_its_marker() -> None:
     content = TransactionIndexEntry(7, 1, 10, 11).to_bytes()
-    assert len(TransactionIndex.from_bytes(content, base_offset=10)) == 1
+    assert len(TransactionIndex.from_bytes(content, base_offset=10, end_offset=1 << 40)) == 1
 
 
 @given(st.binary(max_size=3 * ENTRY.size))
 def test_garbage_is_noticed_or_can_be_right(garbage: bytes) -> None:
     try:
-        index = TransactionIndex.from_bytes(garbage, base_offset=0)
+        index = TransactionIndex.from_bytes(garbage, base_offset=0, end_offset=1 << 40)
     except CorruptIndexError:
         return
     assert index.to_bytes() == garbage

@@ -1,0 +1,266 @@
+"""What no checksum covers, false: base offset, length, leader epoch and format of a batch, and files that are gone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from broker.log.batch_scan import DamagedLogError
+from broker.log.log_config import LogConfig
+from broker.log.partition_log import Isolation, PartitionLog
+from broker.log.recovery import LogLoader
+from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.record_batch import iterate_batches
+from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, content_of, replace
+
+BATCHES = 10
+OTHERS = TopicPartition("others", 0)
+PREFIX_BITS = range(0, 17 * 8, 5)  # in each of the fields
+LENGTH_BITS = range(8 * 8, 12 * 8)
+EPOCH_BITS = range(12 * 8, 16 * 8, 3)
+LOWEST_EPOCH_BIT = 16 * 8 - 1
+INDEX_EVERY_BATCH = LogConfig(index_interval_bytes=0)
+EVERY_OFFSET = list(range(BATCHES))
+
+
+def log_path(log: PartitionLog) -> str:
+    return log.segments.active.path(".log")
+
+
+def flipped(content: bytes, position: int, bit: int) -> bytes:
+    """With one bit of the bytes from a position on the other way round; 0 is the highest of the first byte."""
+    changed = bytearray(content)
+    changed[position + bit // 8] ^= 0x80 >> bit % 8
+    return bytes(changed)
+
+
+def events(logs: Sequence[Any]) -> list[str]:
+    return [entry["event"] for entry in logs if entry["log_level"] in ("warning", "error")]
+
+
+def sizes_bytes(log: PartitionLog) -> dict[str, int]:
+    """The files of a partition's directory."""
+    return {entry.name: entry.stat().st_size for entry in os.scandir(log.files.directory)}
+
+
+async def with_batches(world: LogWorld, config: LogConfig | None = None) -> tuple[str, bytes, list[int]]:
+    """A log of `BATCHES` batches of one record each; its file, what is in it, and where the batches begin."""
+    log = world.create(config)
+    for number in range(BATCHES):
+        world.append(b"value %d" % number)
+    await log.flushed()
+    content = content_of(log_path(log))
+    positions, position = [], 0
+    for batch in iterate_batches(content):
+        positions.append(position)
+        position += batch.header.size_bytes
+    return log_path(log), content, positions
+
+
+def served(log: PartitionLog) -> dict[int, int | ErrorCode]:
+    """Which record each offset leads to, by the number in its value, or the error."""
+    found: dict[int, int | ErrorCode] = {}
+    for offset in range(BATCHES):
+        read = log.read(offset, 1, isolation=Isolation.READ_UNCOMMITTED)
+        if read.error is not ErrorCode.NONE:
+            found[offset] = read.error
+            continue
+        value = bytes(read.records).split(b"value ")[1]
+        found[offset] = int(value[:1])
+    return found
+
+
+@pytest.mark.parametrize("which", [0, 4, BATCHES - 1])
+async def test_a_false_bit_below_the_recovery_point_takes_the_partition_offline(world: LogWorld, which: int) -> None:
+    path, content, positions = await with_batches(world)
+    other = world.logs.create(OTHERS, TOPIC_ID, world.config)
+    world.logs._write_recovery_points(durable=True)
+    for bit in PREFIX_BITS:
+        if (which, bit) == (BATCHES - 1, LOWEST_EPOCH_BIT):
+            continue  # the last batch may be the first of the next epoch
+        replace(path, flipped(content, positions[which], bit))
+        with structlog.testing.capture_logs() as logs:
+            log = await world.restart(crash=True)
+        (entry,) = [entry for entry in logs if entry["event"] == "log_damaged"]
+        assert (entry["path"], entry["position"], entry["offset"]) == (path, positions[which], which)
+        assert f"fencepost log repair --data-dir {world.path} {ORDERS}" in entry["reason"]
+        assert log.is_offline
+        assert content_of(path) == flipped(content, positions[which], bit)
+        assert not [name for name in os.listdir(log.files.directory) if "lost" in name]
+        served_other = world.logs.get(OTHERS)
+        assert served_other is not None
+        assert not served_other.is_offline
+    replace(path, content)
+    log = await world.restart(crash=True)
+    assert list(served(log).values()) == EVERY_OFFSET
+    assert other.topic_id == TOPIC_ID
+
+
+@pytest.mark.parametrize("which", [0, 4, BATCHES - 1])
+async def test_a_false_bit_above_the_recovery_point_is_cut_and_whole_batches_are_kept(
+    world: LogWorld, which: int
+) -> None:
+    path, content, positions = await with_batches(world)
+    for bit in PREFIX_BITS:
+        if (which, bit) == (BATCHES - 1, LOWEST_EPOCH_BIT):
+            continue
+        damaged = flipped(content, positions[which], bit)
+        replace(path, damaged)
+        with structlog.testing.capture_logs() as logs:
+            log = await world.restart(crash=True)
+        has_whole = which < BATCHES - 1 or bit not in LENGTH_BITS
+        event = "log_cut_before_valid_batches" if has_whole else "torn_tail_cut"
+        (entry,) = [entry for entry in logs if entry["event"] == event]
+        assert events(logs) == ["unclean_stop_found", event]
+        assert (entry["position"], entry["offset"]) == (positions[which], which)
+        assert entry["lost_bytes"] == len(content) - positions[which]
+        assert log.log_end_offset == which
+        if has_whole:
+            assert content_of(entry["kept_as"]) == damaged[positions[which] :]
+            os.unlink(entry["kept_as"])
+            assert which == BATCHES - 1 or entry["end_offset"] == BATCHES
+
+
+async def test_batches_of_earlier_epochs_are_found_behind_a_bad_place(world: LogWorld) -> None:
+    log = world.create()
+    for epoch in (0, 0, 3, 300):
+        log.lead(epoch)
+        world.append(b"value")
+    await log.flushed()
+    path = log_path(log)
+    content = content_of(path)
+    replace(path, b"\xff" * 20 + content[20:])
+    with structlog.testing.capture_logs() as logs:
+        await world.restart(crash=True)
+    (entry,) = [entry for entry in logs if entry["event"] == "log_cut_before_valid_batches"]
+    assert (entry["offset"], entry["end_offset"]) == (0, 4)
+
+
+async def test_a_false_leader_epoch_is_not_adopted(world: LogWorld) -> None:
+    path, content, positions = await with_batches(world)
+    for bit in EPOCH_BITS:
+        replace(path, flipped(content, positions[-1], bit))
+        log = await world.restart(crash=True)
+        assert log.leader_epoch <= 1
+        for name in os.listdir(log.files.directory):
+            if name != os.path.basename(path):
+                os.unlink(f"{log.files.directory}/{name}")
+
+
+async def test_epochs_that_the_log_has_been_led_in_are_believed(world: LogWorld) -> None:
+    log = world.create()
+    for epoch in (0, 5, 70_000, 2**31 - 2):
+        log.lead(epoch)
+        world.append(b"value")
+        world.append(b"value")
+    await log.flushed()
+    log = await world.restart(crash=True)
+    assert (log.log_end_offset, log.leader_epoch) == (8, 2**31 - 2)
+
+
+@pytest.mark.parametrize("has_list", [True, False])
+@pytest.mark.parametrize("which", [0, 4, BATCHES - 2])
+async def test_after_a_clean_stop_nobody_is_served_a_batch_with_a_false_header(
+    world: LogWorld, tmp_path: Path, which: int, has_list: bool
+) -> None:
+    path, content, positions = await with_batches(world, INDEX_EVERY_BATCH)
+    await world.stop()
+    shutil.copytree(world.path, tmp_path / "kept")
+    for bit in PREFIX_BITS:
+        shutil.rmtree(world.path)
+        shutil.copytree(tmp_path / "kept", world.path)
+        replace(path, flipped(content, positions[which], bit))
+        if not has_list:
+            os.unlink(f"{world.path}/{ORDERS}/segment-checksums")
+        log = await world.restart(crash=True)
+        with structlog.testing.capture_logs() as logs:
+            found = served(log)
+            assert found[which] is ErrorCode.CORRUPT_MESSAGE
+            if has_list:  # else the index is made anew, and nothing leads behind the damage
+                others = {offset: number for offset, number in found.items() if offset != which}
+                assert all(offset == number for offset, number in others.items())
+            assert all(number in (offset, ErrorCode.CORRUPT_MESSAGE) for offset, number in found.items())
+            for _ in range(2):
+                with pytest.raises(DamagedLogError):
+                    log.read(which, 1, isolation=Isolation.LOG_END)
+        assert events(logs).count("log_damaged") == (1 if has_list else events(logs).count("log_damaged"))
+        assert not log.is_offline
+        assert world.append(b"on").error is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("which", [0, 1, -2])
+async def test_a_segment_that_is_gone_takes_the_partition_offline(world: LogWorld, which: int, crash: bool) -> None:
+    log = world.create(LogConfig(segment_bytes=400))
+    for _ in range(BATCHES):
+        world.append(b"v" * 100)
+    await log.flushed()
+    gone = list(log.segments)[which]
+    following_offset = gone.next_offset
+    path = gone.path(".log")
+    content = content_of(path)
+    if not crash:
+        await world.stop()
+    os.unlink(path)
+    kept = sizes_bytes(log)
+    with structlog.testing.capture_logs() as logs:
+        log = await world.restart(crash=True)
+    (entry,) = [entry for entry in logs if entry["event"] == "log_damaged"]
+    assert entry["path"] == path
+    assert f"is missing; it held the offsets from {gone.base_offset} to before {following_offset}" in entry["reason"]
+    assert log.is_offline
+    assert sizes_bytes(log).items() >= kept.items()
+    await world.stop()
+    replace(path, content)
+    assert not (await world.restart(crash=True)).is_offline
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_segments_that_retention_deleted_are_not_missed(world: LogWorld, crash: bool) -> None:
+    log = world.create(LogConfig(segment_bytes=400, retention_ms=1000))
+    for number in range(BATCHES):
+        world.append(b"v" * 100, timestamp_ms=NOW_MS - (2000 if number < 5 else 0))
+    await log.flushed()
+    log.sweep(NOW_MS)
+    await world.logs._flusher.drain()
+    start_offset = log.log_start_offset
+    assert 0 < start_offset < BATCHES
+    log = await world.restart(crash=crash)
+    assert not log.is_offline
+    assert log.log_start_offset == start_offset
+
+
+async def test_nothing_is_said_of_empty_partitions_after_a_clean_stop(world: LogWorld) -> None:
+    world.create()
+    for _ in range(2):
+        with structlog.testing.capture_logs() as logs:
+            await world.restart()
+        assert events(logs) == []
+
+
+async def test_what_nobody_foresaw_takes_one_partition_offline(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await with_batches(world)
+    world.logs.create(OTHERS, TOPIC_ID, world.config)
+    recover = LogLoader._recover
+
+    def fail_for_orders(loader: LogLoader, segments: Any) -> Any:
+        if str(ORDERS) in loader._files.directory:
+            raise OverflowError("signed integer is greater than maximum")
+        return recover(loader, segments)
+
+    monkeypatch.setattr(LogLoader, "_recover", fail_for_orders)
+    log = await world.restart(crash=True)
+    assert log.is_offline
+    assert "OverflowError" in (log.offline_reason or "")
+    other = world.logs.get(OTHERS)
+    assert other is not None
+    assert not other.is_offline
