@@ -99,7 +99,17 @@ class LogFile(Protocol):
         """
         ...
 
-    def truncate(self, size_bytes: int) -> None: ...
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the file. The time of its last write stays: what is left was written then. Raises StorageError."""
+        ...
+
+    def last_write_ms(self) -> int:
+        """When something was appended last, in ms since 1970 by the file system's clock. Raises StorageError."""
+        ...
+
+    def set_last_write_ms(self, time_ms: int) -> None:
+        """Give the file the time of the last write of what it was made from. Raises StorageError."""
+        ...
 
     def release_room(self) -> None:
         """Appending has ended: give back what was taken of the disk for more. Raises StorageError."""

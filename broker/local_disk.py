@@ -42,6 +42,8 @@ SMALLEST_MAPPED_BYTES = 512 * 1024
 RELEASED_AT_ONCE = 16
 """Files closed where no descriptor is left."""
 
+_NS_PER_MS = 1_000_000
+
 # From Linux's mman.h: bring all pages into memory now, and fail where one cannot be.
 _MADV_POPULATE_READ = 22
 
@@ -128,7 +130,7 @@ class LocalFile:
     def _cut_back(self, descriptor: int, size_bytes: int) -> None:
         self._room_position = SMALLEST_WITH_ROOM_BYTES
         try:
-            os.ftruncate(descriptor, size_bytes)
+            _cut(descriptor, size_bytes)
         except OSError:
             pass  # the append's own error is the one to report; recovery cuts what is left of it
 
@@ -167,11 +169,25 @@ class LocalFile:
     def truncate(self, size_bytes: int) -> None:
         descriptor = self._descriptor if self._descriptor >= 0 else self._reopen()
         try:
-            os.ftruncate(descriptor, size_bytes)
+            _cut(descriptor, size_bytes)
         except OSError as error:
             raise storage_error("truncate", self._path, error) from error
         self.size_bytes = size_bytes
         self._room_position = SMALLEST_WITH_ROOM_BYTES
+
+    def last_write_ms(self) -> int:
+        try:
+            found = os.stat(self._path if self._descriptor < 0 else self._descriptor)
+        except OSError as error:
+            raise storage_error("get the time of", self._path, error) from error
+        return found.st_mtime_ns // _NS_PER_MS
+
+    def set_last_write_ms(self, time_ms: int) -> None:
+        time_ns = time_ms * _NS_PER_MS
+        try:
+            os.utime(self._path if self._descriptor < 0 else self._descriptor, ns=(time_ns, time_ns))
+        except OSError as error:
+            raise storage_error("set the time of", self._path, error) from error
 
     def release_room(self) -> None:
         if SMALLEST_WITH_ROOM_BYTES < self._room_position < sys.maxsize:
@@ -238,6 +254,14 @@ class LocalFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _cut(descriptor: int, size_bytes: int) -> None:
+    """Truncate a file and leave the time of its last write as it was. Raises OSError."""
+    before = os.fstat(descriptor)
+    os.ftruncate(descriptor, size_bytes)
+    with contextlib.suppress(OSError):  # a file system may refuse; retention then counts from now
+        os.utime(descriptor, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 class LocalDisk:

@@ -316,10 +316,12 @@ class Node:
         """Retention, rolling by time and expiry of producers.
 
         A sweep takes a share of the logs and of the deleted files, so it comes round more often than
-        `log.retention.check.interval.ms`, within which, or within a minute, all have had their turn.
+        `log.retention.check.interval.ms`; within that, or within a minute, all have had their turn. Retention and
+        rolling wait for the interval all the same, counted for each log from when it was made or looked at last.
         """
         loop = asyncio.get_running_loop()
-        round_s = min(self.settings.log_retention_check_interval_ms / 1000, LONGEST_SWEEP_ROUND_S)
+        retention_interval_ms = self.settings.log_retention_check_interval_ms
+        round_s = min(retention_interval_ms / 1000, LONGEST_SWEEP_ROUND_S)
         interval_s = min(round_s, LONGEST_SWEEP_INTERVAL_S)
         sweeps_per_round = int(round_s / interval_s)
         timer: asyncio.TimerHandle
@@ -328,7 +330,11 @@ class Node:
             nonlocal timer
             timer = loop.call_later(interval_s, swept)  # first, so that it goes on whatever comes of this one
             try:
-                logs.sweep(self._clock.now_ms(), sweeps_per_round=sweeps_per_round)
+                logs.sweep(
+                    self._clock.now_ms(),
+                    sweeps_per_round=sweeps_per_round,
+                    retention_interval_ms=retention_interval_ms,
+                )
             except StorageError as error:
                 log.error("sweep_failed", reason=str(error))  # noqa: TRY400  # the reason says it all
 

@@ -247,7 +247,8 @@ class LogSettings:
     log_retention_check_interval_ms: int = declare(
         LONG,
         300_000,
-        "Within this time every log is looked at: retention, rolling by time, expiry of idle producers.",
+        "How often retention and rolling by time look at a log, the first time so long after it was made or opened; "
+        "give or take a minute where there are thousands.",
         at_least(1),
     )
     log_segment_bytes: int = declare(

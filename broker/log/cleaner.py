@@ -73,7 +73,7 @@ def dirty_range(partition_log: PartitionLog, cleaned_offset: int, now_ms: int) -
         following_offset = segments.next_base_offset(segment) or partition_log.log_end_offset
         is_dirty = following_offset > start_offset
         lag_ms = config.min_compaction_lag_ms
-        is_too_young = is_dirty and lag_ms > 0 and segment.max_timestamp_ms > now_ms - lag_ms
+        is_too_young = is_dirty and lag_ms > 0 and segment.newest_record_ms > now_ms - lag_ms
         if following_offset > partition_log.last_stable_offset or is_too_young:
             end_offset = segment.base_offset
             break
@@ -83,6 +83,8 @@ def dirty_range(partition_log: PartitionLog, cleaned_offset: int, now_ms: int) -
         dirty_bytes += segment.size_bytes
         if oldest_dirty_ms is None:
             oldest_dirty_ms = segment.first_timestamp_ms
+            if oldest_dirty_ms is not None and oldest_dirty_ms < 0:
+                oldest_dirty_ms = segment.newest_record_ms
     if not dirty_bytes:
         return DirtyRange(start_offset, start_offset, 0.0, is_due=False)
     ratio = dirty_bytes / (clean_bytes + dirty_bytes)
@@ -233,6 +235,7 @@ class LogCleaning:
         is_swapped = False
         try:
             if await self._rewrite(group, rules, cleaned, kept_aborted) or len(group) > 1:
+                cleaned.log.set_last_write_ms(max(segment.log.last_write_ms() for segment in group))
                 await self._sync(cleaned, kept_aborted, forgotten=[segment.forget_records() for segment in group])
                 self._insist_on(group)
                 # From here to the replacement in memory nothing comes between: files and segments change together.

@@ -76,6 +76,7 @@ class DurableLog:
         self._producers = producers
         self._epochs = epochs
         self._segment_opened_ms = now_ms
+        self._retention_checked_ms = now_ms
         self._flushed_ms = now_ms
         self._flush_offset = self.log_end_offset
         self._is_flush_due = False

@@ -367,11 +367,13 @@ class LogDirectory:
 
     # Sweep and close
 
-    def sweep(self, now_ms: int, *, sweeps_per_round: int = 1) -> None:
+    def sweep(self, now_ms: int, *, sweeps_per_round: int = 1, retention_interval_ms: int = 0) -> None:
         """Do what time asks for: retention, rolling, expiry, compaction, checkpoints; remove what was deleted.
 
         sweeps_per_round: after so many sweeps every log has had its turn; with few logs each time. Flushes are not put
                           off like that.
+        retention_interval_ms: retention and rolling by time leave a log alone for so long after it was opened or looked
+                               at by them last.
         Raises StorageError.
         Many logs are gone through in shares, between which the event loop does other things.
         """
@@ -379,7 +381,7 @@ class LogDirectory:
             self._unswept = list(self._logs.values())
         if not self._is_sweeping:
             self._share_count = max(FEWEST_SWEPT_LOGS, -(-len(self._logs) // sweeps_per_round))
-            self._sweep_share(now_ms)
+            self._sweep_share(now_ms, retention_interval_ms)
         for partition_log in self._logs.values():
             if partition_log.is_flushed_by_time:
                 SWEEP.attempt(partition_log.flush_by_time, now_ms, concerns=partition_log.topic_partition)
@@ -391,11 +393,16 @@ class LogDirectory:
             self._checkpointed_ms = now_ms
             self._write_recovery_points(durable=False)
 
-    def _sweep_share(self, now_ms: int) -> None:
+    def _sweep_share(self, now_ms: int, retention_interval_ms: int) -> None:
         for _ in range(min(SWEPT_LOGS_PER_TURN, self._share_count, len(self._unswept))):
             self._share_count -= 1
             partition_log = self._unswept.pop()
-            SWEEP.attempt(partition_log.sweep, now_ms, concerns=partition_log.topic_partition)
+            SWEEP.attempt(
+                partition_log.sweep,
+                now_ms,
+                retention_interval_ms,
+                concerns=partition_log.topic_partition,
+            )
         if self._doomed:
             doomed = self._doomed.pop()
             try:
@@ -407,7 +414,7 @@ class LogDirectory:
         self._is_sweeping = bool((self._unswept and self._share_count) or self._doomed)
         if self._is_sweeping:
             share = SWEEP_SHARE.callback(self._sweep_share, on_failure=lambda _: self._end_sweep())
-            asyncio.get_running_loop().call_soon(share, now_ms)
+            asyncio.get_running_loop().call_soon(share, now_ms, retention_interval_ms)
 
     def _end_sweep(self) -> None:
         """The rest of this sweep's logs have their turn in the next one."""

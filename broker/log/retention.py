@@ -21,8 +21,8 @@ def expired_count(
     """How many of the oldest segments may go: below the log start, too old, or too much.
 
     stable_offset: nothing that reaches beyond it goes (the high watermark).
-    The active segment is counted only when it is the last that is left, holds records and all of them are too old; the
-    caller rolls it first. A segment without timestamps never becomes too old.
+    The active segment is counted only when it is the last that is left, holds records, and all of them are too old or
+    `retention.bytes` is 0 (KAFKA-16385); the caller rolls it first. Raises StorageError.
     """
     excess_bytes = segments.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
     deletes = "delete" in config.cleanup_policy
@@ -33,7 +33,7 @@ def expired_count(
         if end_offset > stable_offset or (is_active and segment.size_bytes == 0):
             break
         is_below_start = end_offset <= log_start_offset and not is_active
-        is_too_much = deletes and not is_active and excess_bytes >= segment.size_bytes > 0
+        is_too_much = deletes and excess_bytes >= segment.size_bytes > 0
         if not (is_below_start or is_too_much or (deletes and is_too_old(segment, config, now_ms))):
             break
         excess_bytes -= segment.size_bytes
@@ -42,8 +42,11 @@ def expired_count(
 
 
 def is_too_old(segment: Segment, config: LogConfig, now_ms: int) -> bool:
-    """Whether all records of a segment are past `retention_ms`, by their own timestamps."""
-    return config.retention_ms != UNLIMITED and 0 <= segment.max_timestamp_ms < now_ms - config.retention_ms
+    """Whether all records of a segment are past `retention_ms`: by their timestamps, else by the last write of it.
+
+    Raises StorageError.
+    """
+    return config.retention_ms != UNLIMITED and segment.newest_record_ms < now_ms - config.retention_ms
 
 
 def roll_age_ms(topic_partition: TopicPartition, config: LogConfig) -> int:

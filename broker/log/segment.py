@@ -15,6 +15,7 @@ from broker.file_slice import FileSlice
 from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder, Fault
 from broker.log.batch_scan import DamagedLogError, ScannedBatch, scan_batches
 from broker.log.checked_ranges import CheckedRange
+from broker.log.log_config import MAX_INT64
 from broker.log.segment_files import SegmentFiles
 from protocol.record_batch import HEADER_BYTES, check_crc
 
@@ -39,7 +40,7 @@ class SegmentRead(NamedTuple):
 class SegmentLimits(NamedTuple):
     """Up to where a segment is appended to.
 
-    age_ms: from the greatest timestamp of its first batch to that of its last.
+    age_ms: from the greatest timestamp of its first batch to that of its last; without meaning where either has none.
     """
 
     size_bytes: int
@@ -144,14 +145,15 @@ class Segment(SegmentFiles):
         first_timestamp_ms = self.first_timestamp_ms
         if first_timestamp_ms is None:
             return True
-        if max_timestamp_ms >= 0 and max_timestamp_ms - first_timestamp_ms > limits.age_ms:
+        has_time = first_timestamp_ms >= 0  # without one, the sweep rolls by the time since the segment was begun
+        if has_time and max_timestamp_ms >= 0 and max_timestamp_ms - first_timestamp_ms > limits.age_ms:
             return False
         # So that not every append has to look. The index gets one entry at once, others every so many bytes at most.
         indexable_bytes = (free_entries_count - 1) * self._index_interval_bytes
         self._room_limits = limits
         self._room_end_position = min(limits.size_bytes, position + indexable_bytes)
         self._room_last_offset = self.base_offset + MAX_RELATIVE_OFFSET
-        self._room_max_timestamp_ms = first_timestamp_ms + limits.age_ms
+        self._room_max_timestamp_ms = first_timestamp_ms + limits.age_ms if has_time else MAX_INT64
         return True
 
     def has_room_for_run(

@@ -164,12 +164,25 @@ class SegmentFiles:
         return self._max_timestamp_ms
 
     @property
+    def newest_record_ms(self) -> int:
+        """The greatest timestamp of its records; where none of them has one, when the segment was last written.
+
+        The last write survives restarts, recovery and compaction; a copy of the file counts from its copying, unless
+        times are copied, too. Raises StorageError. Source: Kafka's LogSegment.largestTimestamp.
+        """
+        max_timestamp_ms = self.max_timestamp_ms
+        return max_timestamp_ms if max_timestamp_ms >= 0 else self.log.last_write_ms()
+
+    @property
     def offset_of_max_timestamp(self) -> int:
         return self._offset_of_max_timestamp if self.max_timestamp_ms >= 0 else self.base_offset
 
     @property
     def first_timestamp_ms(self) -> int | None:
-        """The greatest timestamp of the first batch, from which the age of the segment counts; None when empty."""
+        """The greatest timestamp of the first batch, from which the age of the segment counts.
+
+        None when the segment is empty, NO_TIMESTAMP (-1) where the records of that batch have no time.
+        """
         if self._first_timestamp_ms is None:
             for batch in scan_batches(self.log, 0, self.log.size_bytes, self.order_from_start()):
                 self._first_timestamp_ms = batch.header.max_timestamp_ms

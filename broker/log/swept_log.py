@@ -50,16 +50,20 @@ class SweptLog(DurableLog):
             self._watchers.notify()  # who waits below it waits in vain
         return ErrorCode.NONE
 
-    def sweep(self, now_ms: int) -> None:
+    def sweep(self, now_ms: int, retention_interval_ms: int = 0) -> None:
         """What time alone brings: roll old segments, delete expired ones, forget silent producers, write what may wait.
 
+        retention_interval_ms: for so long after it was opened, or looked at last, nothing is rolled or deleted.
         A failing disk takes the log offline; nothing is raised.
         """
         if self.is_offline or self.is_deleted:
             return
         try:
-            self._roll_by_time(now_ms)
-            self._delete_expired(now_ms)
+            # After a clock that was set back, the log is looked at rather than left alone until it has caught up.
+            if not 0 <= now_ms - self._retention_checked_ms < retention_interval_ms:
+                self._retention_checked_ms = now_ms
+                self._roll_by_time(now_ms)
+                self._delete_expired(now_ms)
             if now_ms - self._producers_swept_ms >= PRODUCER_SWEEP_INTERVAL_MS:
                 self._producers_swept_ms = now_ms
                 self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
@@ -87,7 +91,10 @@ class SweptLog(DurableLog):
             self.flush_soon()
 
     def _roll_by_time(self, now_ms: int) -> None:
-        """Kafka rolls by time only when something is appended; then the last records of a quiet topic stay for ever."""
+        """Kafka rolls by time only when something is appended; then the last records of a quiet topic stay for ever.
+
+        Where the first records have no time (-1), only the time since the segment was begun counts, as in Kafka.
+        """
         active = self.segments.active
         first_timestamp_ms = active.first_timestamp_ms
         if first_timestamp_ms is None:

@@ -418,3 +418,13 @@ async def test_a_failed_sync_names_the_paths_that_failed(
     with pytest.raises(StorageError, match="cannot sync") as raised:
         await disk.sync(files, [str(tmp_path / "missing")])
     assert raised.value.paths == {str(tmp_path / "1"), str(tmp_path / "missing")}
+
+
+def test_cutting_a_file_leaves_the_time_of_its_last_write(disk: LocalDisk, tmp_path: Path) -> None:
+    file = disk.open(f"{tmp_path}/a")
+    file.append(b"abc")
+    file.set_last_write_ms(1_000)
+    file.truncate(2)
+    assert file.last_write_ms() == 1_000
+    file.append(b"d")
+    assert file.last_write_ms() > 1_000

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.disk import LogFile, StorageError, Volume
-from tests.simulation.loop import Crash, Process, current_process
+from tests.simulation.loop import Crash, Process, current_process, wall_time_ms
 
 TORN_APPEND_PROBABILITY = 0.5
 ZEROS_AFTER_TEAR_PROBABILITY = 0.25
@@ -59,6 +59,7 @@ class _FileNode:
         self.durable = b""
         self.unsynced: list[_Append | _Truncate] = []
         self.synced_count = 0
+        self.last_write_ms = 0
 
     @property
     def change_count(self) -> int:
@@ -67,6 +68,7 @@ class _FileNode:
     def append(self, content: bytes) -> None:
         self.content += content
         self.unsynced.append(_Append(content))
+        self.last_write_ms = wall_time_ms()
 
     def truncate(self, size_bytes: int) -> None:
         del self.content[size_bytes:]
@@ -182,6 +184,14 @@ class SimulatedFile:
     def truncate(self, size_bytes: int) -> None:
         with self._disk.operation("truncate", self._path, size_bytes):
             self.node.truncate(size_bytes)
+
+    def last_write_ms(self) -> int:
+        self._disk.insist_on_life()
+        return self.node.last_write_ms
+
+    def set_last_write_ms(self, time_ms: int) -> None:
+        self._disk.insist_on_life()
+        self.node.last_write_ms = time_ms
 
     def release_room(self) -> None:
         pass

@@ -230,6 +230,14 @@ class _Turn:
             self.context.run(self)
 
 
+def wall_time_ms() -> int:
+    """The world's time; that at which it begins where no loop runs."""
+    try:
+        return START_MS + round(asyncio.get_running_loop().time() * 1000)
+    except RuntimeError:
+        return START_MS
+
+
 class SimulatedClock:
     """Wall time made of loop time. skew_ms: how far this clock is ahead of the world's."""
 

@@ -134,6 +134,7 @@ def _settings(chance: random.Random) -> dict[str, str]:
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": chance.choice(("300", "2000")),
         "log.index.interval.bytes": chance.choice(("1", "200", "4096")),
         "log.cleaner.backoff.ms": "1000",
+        "log.retention.check.interval.ms": "5000",
         "log.segment.delete.delay.ms": chance.choice(("0", "1000", "60000")),
         "group.initial.rebalance.delay.ms": chance.choice(("0", "500")),
     }

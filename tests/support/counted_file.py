@@ -41,6 +41,12 @@ class CountedFile:
     def truncate(self, size_bytes: int) -> None:
         self.content = self.content[:size_bytes]
 
+    def last_write_ms(self) -> int:
+        return 0
+
+    def set_last_write_ms(self, time_ms: int) -> None:
+        pass
+
     def release_room(self) -> None:
         pass
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from broker.log.log_config import LogConfig
 from broker.log.partition_log import Isolation, PartitionLog
 from protocol.errors import ErrorCode
 from protocol.record_batch import Record, RecordBatch, iterate_batches, read_records
-from tests.support.log_world import LogWorld
+from tests.support.log_world import NOW_MS, LogWorld
 
 COMPACTED = LogConfig(
     cleanup_policy=frozenset({"compact"}),
@@ -287,6 +288,36 @@ async def test_the_log_takes_appends_and_retention_while_it_is_cleaned(world: Lo
     with pytest.raises(CleaningAbandonedError):
         await cleaning
     assert not any(name.endswith(".cleaned") for name in world.disk.list(log.files.directory))
+
+
+async def test_a_pass_keeps_when_records_without_a_time_were_written(world: LogWorld) -> None:
+    both = frozenset({"compact", "delete"})
+    log = world.create(dataclasses.replace(COMPACTED, cleanup_policy=both, retention_ms=1000))
+    for _ in range(40):
+        world.append(b"v" * 40, key=b"k", timestamp_ms=-1)
+    for segment in log.segments:
+        segment.log.set_last_write_ms(NOW_MS)
+    await clean(world)
+    assert log.segments.first.log.last_write_ms() == NOW_MS
+    log.sweep(NOW_MS + 1000)
+    assert log.log_start_offset == 0
+    log.sweep(NOW_MS + 1001)
+    assert log.log_start_offset == log.log_end_offset
+
+
+async def test_records_without_a_time_are_cleaned_when_their_last_write_is_old_enough(world: LogWorld) -> None:
+    config = dataclasses.replace(
+        COMPACTED, min_cleanable_dirty_ratio=1.0, min_compaction_lag_ms=1000, max_compaction_lag_ms=5000
+    )
+    log = world.create(config)
+    for _ in range(40):
+        world.append(b"v" * 40, key=b"k", timestamp_ms=-1)
+    for segment in log.segments:
+        segment.log.set_last_write_ms(NOW_MS)
+    assert dirty_range(log, 0, NOW_MS + 999).end_offset == 0
+    assert dirty_range(log, 0, NOW_MS + 1000).end_offset > 0
+    assert not dirty_range(log, 0, NOW_MS + 5000).is_due
+    assert dirty_range(log, 0, NOW_MS + 5001).is_due
 
 
 async def test_a_damaged_segment_is_not_cleaned(world: LogWorld) -> None:

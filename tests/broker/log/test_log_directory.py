@@ -204,7 +204,7 @@ async def test_many_logs_are_swept_in_shares_and_each_once_in_a_round(
     monkeypatch.setattr("broker.log.log_directory.FEWEST_SWEPT_LOGS", 2)
     monkeypatch.setattr("broker.log.log_directory.SWEPT_LOGS_PER_TURN", 2)
     swept: list[TopicPartition] = []
-    monkeypatch.setattr(PartitionLog, "sweep", lambda log, now_ms: swept.append(log.topic_partition))
+    monkeypatch.setattr(PartitionLog, "sweep", lambda log, *_: swept.append(log.topic_partition))
     partitions = [TopicPartition("many", index) for index in range(11)]
     for partition in partitions:
         world.logs.create(partition, TOPIC_ID, world.config)

@@ -602,6 +602,89 @@ async def test_retention_by_size_keeps_at_least_what_was_asked_for(world: LogWor
     assert log.log_start_offset == 10 - len(log.segments)
 
 
+@pytest.mark.parametrize("crash", [False, True])
+async def test_records_without_a_time_are_as_old_as_the_last_write_of_their_segment(
+    world: LogWorld, crash: bool
+) -> None:
+    log = world.create(LogConfig(segment_bytes=200, retention_ms=1000))
+    for age_ms in (1001, 1000, 0):
+        world.append(b"v" * 100, timestamp_ms=-1)
+        log.segments.active.log.set_last_write_ms(NOW_MS - age_ms)
+        await log.flushed()
+    log = await world.restart(crash=crash)
+    log.sweep(NOW_MS)
+    assert log.log_start_offset == 1
+    log.sweep(NOW_MS + 1000)
+    assert log.log_start_offset == 2
+    log.sweep(NOW_MS + 1001)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (3, 3, 0)
+
+
+async def test_records_of_the_future_stay_until_their_time_has_come(world: LogWorld) -> None:
+    log = world.create(LogConfig(retention_ms=1000))
+    world.append(b"v", timestamp_ms=NOW_MS + 3_600_000)
+    await log.flushed()
+    log.sweep(NOW_MS + 3_601_000)
+    assert log.log_start_offset == 0
+    log.sweep(NOW_MS + 3_601_001)
+    assert log.log_start_offset == 1
+
+
+async def test_records_without_a_time_do_not_make_a_segment_old(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_ms=1000))
+    for timestamp_ms in (-1, NOW_MS, -1, NOW_MS + 5000, -1):
+        world.append(b"v", timestamp_ms=timestamp_ms)
+    await log.flushed()
+    assert len(log.segments) == 1
+    log.sweep(NOW_MS + 1000)
+    assert len(log.segments) == 1
+    log.sweep(NOW_MS + 1001)
+    assert [segment.base_offset for segment in log.segments] == [0, 5]
+    await log.flushed()
+
+
+@pytest.mark.parametrize(("retention_bytes", "start_offset"), [(0, 10), (1, 9)])
+async def test_retention_of_no_bytes_lets_the_active_segment_go_too(
+    world: LogWorld, retention_bytes: int, start_offset: int
+) -> None:
+    log = world.create(LogConfig(segment_bytes=200, retention_bytes=retention_bytes))
+    for _ in range(10):
+        world.append(b"v" * 100)
+    await log.flushed()
+    log.sweep(NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (start_offset, 10)
+    assert world.append(b"v").base_offset == 10
+    await log.flushed()
+
+
+async def test_retention_waits_for_its_interval_after_a_log_was_made_and_looked_at(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_bytes=200, retention_ms=1000))
+    world.append(b"old", timestamp_ms=0)
+    await log.flushed()
+    for now_ms, start_offset in ((NOW_MS + 299_999, 0), (NOW_MS + 300_000, 1)):
+        world.logs.sweep(now_ms, retention_interval_ms=300_000)
+        assert log.log_start_offset == start_offset
+    world.append(b"old", timestamp_ms=0)
+    await log.flushed()
+    for now_ms, start_offset in ((NOW_MS + 599_999, 1), (NOW_MS + 600_000, 2)):
+        world.logs.sweep(now_ms, retention_interval_ms=300_000)
+        assert log.log_start_offset == start_offset
+
+
+async def test_rolling_by_time_waits_for_the_interval_and_not_for_a_clock_that_was_set_back(world: LogWorld) -> None:
+    log = world.create(LogConfig(segment_ms=1))
+    world.append(b"v")
+    await log.flushed()
+    log.sweep(NOW_MS + 4999, retention_interval_ms=5000)
+    assert len(log.segments) == 1
+    log.sweep(NOW_MS + 5000, retention_interval_ms=5000)
+    assert len(log.segments) == 2
+    log.config = dataclasses.replace(log.config, retention_bytes=0)
+    log.sweep(NOW_MS - 100_000, retention_interval_ms=5000)
+    assert log.log_start_offset == 1
+    await log.flushed()
+
+
 async def test_a_topic_that_is_only_compacted_is_not_cut_by_retention(world: LogWorld) -> None:
     log = world.create(LogConfig(segment_bytes=200, retention_ms=1, cleanup_policy=frozenset({"compact"})))
     for _ in range(3):
