@@ -180,7 +180,6 @@ class LogOpening:
                 segment.close()
             self._disk.delete(files.directory)
             return
-        latest_epoch = max(loaded.epochs.latest, 0)
         partition_log = PartitionLog(
             topic_partition,
             topic_id,
@@ -190,8 +189,7 @@ class LogOpening:
             segments=loaded.segments,
             producers=loaded.producers,
             epochs=loaded.epochs,
-            # Offsets that were read before the cut may be given to other records now; clients must be able to tell.
-            leader_epoch=max(latest_epoch + 1 if loaded.was_cut else latest_epoch, leader_epoch),
+            leader_epoch=max(loaded.epochs.latest, leader_epoch, 0),
             log_start_offset=loaded.log_start_offset,
             recovery_point=loaded.recovery_point,
             now_ms=now_ms,

@@ -93,6 +93,7 @@ class LoadedLog(NamedTuple):
 
     unsynced:   files of segments that were read again: to be synced before anything in them counts as durable.
     side_files: other files that were written; to be synced as well, and closed.
+    epochs:    the last of them is the epoch of the next records, also where none has been written in it yet.
     was_cut:   records were lost; the next ones belong to a new leader epoch.
     recovery_point: up to which the log will be on the disk when these have been synced.
     refusal:   why the log is refused; None when it may be used.
@@ -178,7 +179,7 @@ class LogLoader:
         if self._refusal is None:
             for path in self._orphans:
                 self._disk.delete(path)
-        self._epochs.truncate_from_end(segments[-1].next_offset)
+        self._begin_epoch(segments[-1].next_offset)
         self._epochs.truncate_from_start(self._log_start_offset)
         return LoadedLog(
             LogSegments(segments),
@@ -191,6 +192,16 @@ class LogLoader:
             self._recovery_point if self._refusal is not None else segments[-1].next_offset,
             self._refusal,
         )
+
+    def _begin_epoch(self, end_offset: int) -> None:
+        """Forget the epochs of what was cut; where anything was, what comes next belongs to one above them all.
+
+        An epoch that begins at the end of the log stays: it was begun for what comes next.
+        """
+        latest = self._epochs.latest
+        self._epochs.truncate_from_end(end_offset + 1)
+        if self._was_cut:
+            self._epochs.assign(max(latest, 0) + 1, end_offset)
 
     def _finish_swaps(self) -> dict[str, list[int]]:
         """Finish what the cleaner was about to do. Returns the files that there are then."""

@@ -75,6 +75,11 @@ class SegmentChecksums:
         self._load()
         return self._records.get(name)
 
+    def names(self) -> list[str]:
+        """The files that something is known of. Raises StorageError."""
+        self._load()
+        return list(self._records)
+
     def matches(self, name: str, content: bytes | memoryview | None) -> bool:
         """Whether a side file holds what was written into it, as far as that is known. Raises StorageError."""
         known = self.get(name)

@@ -10,11 +10,8 @@ import structlog
 
 from broker.disk import StorageError
 from broker.metadata.store import MetadataStore
-from broker.supervision import Place, Policy
 
 log = structlog.get_logger(__name__)
-
-RESERVATION = Place("reservation of producer ids", Policy.RETRY)
 
 BLOCK_KEY = "producer_id_block"
 BLOCK_SIZE = 1000
@@ -89,7 +86,7 @@ class ProducerIds:
 
     def _ensure_request(self) -> asyncio.Task[None]:
         if self._request is None or self._request.done():
-            self._request = RESERVATION.start_retrying(self._prefetch)
+            self._request = asyncio.get_running_loop().create_task(self._prefetch(), name="reserve-producer-ids")
         return self._request
 
     async def _prefetch(self) -> None:

@@ -1,0 +1,323 @@
+"""`fencepost log`: look into the data directory of a broker that is stopped, and put right what is wrong in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from broker.cli.output import progress
+
+if TYPE_CHECKING:
+    from broker.config import Settings
+    from broker.inspection.findings import Finding
+    from broker.inspection.repair import RepairedPartition
+    from broker.inspection.verification import Report
+    from broker.topic_partition import TopicPartition
+
+EXIT_NOT_RIGHT = 1
+MEGABYTE = 1_000_000
+
+data_dir_option = click.option(
+    "--data-dir", metavar="DIRECTORY", help="The broker's data directory (log.dirs).  [default: ./data]"
+)
+config_option = click.option(
+    "--config",
+    "properties_path",
+    metavar="FILE",
+    envvar="FENCEPOST_CONFIG",
+    show_envvar=True,
+    help="The broker's properties file.",
+)
+partitions_argument = click.argument("partitions", nargs=-1, metavar="[TOPIC-PARTITION]...")
+
+
+@click.group()
+def log() -> None:
+    """Check and repair the data directory of a stopped broker.
+
+    The directory is the one that `serve` uses: --data-dir, else log.dirs of --config or FENCEPOST_LOG_DIRS, else
+    ./data.
+    """
+
+
+@log.command()
+@data_dir_option
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@partitions_argument
+def verify(data_dir: str | None, properties_path: str | None, as_json: bool, partitions: tuple[str, ...]) -> None:
+    """Say what is wrong in a data directory, and where.
+
+    Every byte of every log is read, and the next start is tried out; nothing is written into the directory. For each
+    finding it is said what the next start makes of it, and what each choice costs.
+
+    The exit code is 0 when nothing is wrong, 1 when something is, 2 when the options are wrong.
+    """
+    import asyncio
+
+    from broker.clock import SystemClock
+    from broker.inspection.directory_lock import exclusive_use
+    from broker.inspection.verification import Verification
+
+    settings, path = _settings(data_dir, properties_path)
+    names = _names(partitions)
+    with _errors_for_people(), exclusive_use(path, may_create=False):
+        looking = Verification(path, settings, SystemClock())
+        with _reading(looking.total_bytes(names or looking.partitions())) as advance:
+            looking = Verification(path, settings, SystemClock(), progress=advance)
+            report = asyncio.run(looking.run(names))
+    if as_json:
+        _print_json(report)
+    else:
+        _print_report(report)
+    if not report.is_healthy:
+        sys.exit(EXIT_NOT_RIGHT)
+
+
+@log.command()
+@data_dir_option
+@config_option
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Also give up what cannot be saved. What is cut out is kept beside the log, as ….log.lost-POSITION.",
+)
+@click.option(
+    "--cut", is_flag=True, help="With --accept-loss: give up all that follows the first loss of a partition as well."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@partitions_argument
+def repair(
+    data_dir: str | None,
+    properties_path: str | None,
+    accept_loss: bool,
+    cut: bool,
+    dry_run: bool,
+    partitions: tuple[str, ...],
+) -> None:
+    """Put right what `fencepost log verify` finds.
+
+    Without --accept-loss only what loses nothing is done: indexes, snapshots and checksums are made anew, and fields of
+    a batch's header that no checksum covers get the values that what surrounds them proves.
+
+    With it, records that cannot be saved are given up as well. Their offsets stay: readers step over them, what follows
+    keeps its place, and no offset is given out twice.
+
+    A repair that was interrupted is finished by running it again. The exit code is 0 when all is right afterwards, 1
+    when something is left, 2 when the options are wrong.
+    """
+    import asyncio
+
+    from broker.clock import SystemClock
+    from broker.inspection.directory_lock import exclusive_use
+    from broker.inspection.repair import Repair
+    from broker.inspection.verification import Verification
+    from broker.local_disk import LocalDisk
+
+    if cut and not accept_loss:
+        raise click.UsageError("--cut goes with --accept-loss")
+    settings, path = _settings(data_dir, properties_path)
+    names = _names(partitions)
+    with _errors_for_people(), exclusive_use(path, may_create=not dry_run):
+        looking = Verification(path, settings, SystemClock())
+        disk = LocalDisk()
+        try:
+            with _reading(looking.total_bytes(names or looking.partitions())) as advance:
+                repairing = Repair(
+                    path,
+                    disk,
+                    settings,
+                    SystemClock(),
+                    accept_loss=accept_loss,
+                    cut=cut,
+                    is_dry_run=dry_run,
+                    progress=advance,
+                )
+                report, repaired = asyncio.run(repairing.run(names))
+        finally:
+            disk.close()
+    is_right = _print_repairs(report, repaired, is_dry_run=dry_run)
+    if not is_right:
+        sys.exit(EXIT_NOT_RIGHT)
+
+
+def _settings(data_dir: str | None, properties_path: str | None) -> tuple[Settings, str]:
+    """The broker's settings and its data directory, as `serve` finds them. Raises UsageError."""
+    from broker.config import ConfigurationError, Entry, load_settings
+
+    options = [] if data_dir is None else [Entry("log.dirs", data_dir, "--data-dir")]
+    try:
+        loaded = load_settings(properties_path=properties_path, environment=os.environ, options=options)
+    except ConfigurationError as error:
+        raise click.UsageError("\n".join(error.problems)) from None
+    path = os.path.abspath(loaded.settings.log_dirs)
+    if not os.path.isdir(path):
+        raise click.UsageError(f"there is no data directory {path}; name the broker's with --data-dir")
+    return loaded.settings, path
+
+
+def _names(texts: Sequence[str]) -> list[TopicPartition]:
+    from broker.inspection.verification import UnknownPartitionError, names_of
+
+    try:
+        return names_of(texts)
+    except UnknownPartitionError as error:
+        raise click.UsageError(str(error)) from None
+
+
+@contextmanager
+def _errors_for_people() -> Iterator[None]:
+    from broker.disk import StorageError
+    from broker.inspection.verification import UnknownPartitionError
+
+    try:
+        yield
+    except UnknownPartitionError as error:
+        raise click.UsageError(str(error)) from None
+    except StorageError as error:
+        raise click.ClickException(str(error)) from None
+
+
+@contextmanager
+def _reading(total_bytes: int) -> Iterator[Callable[[int], None]]:
+    """Show how many megabytes were read; what it yields is told the bytes."""
+    with progress("reading (MB)", total=total_bytes // MEGABYTE) as bar:
+        read_bytes = 0
+
+        def advance(count: int) -> None:
+            nonlocal read_bytes
+            before = read_bytes // MEGABYTE
+            read_bytes += count
+            bar.advance(read_bytes // MEGABYTE - before)
+
+        yield advance
+
+
+# Printing
+
+
+def _print_json(report: Report) -> None:
+    import json
+
+    document = {
+        "data_directory": report.data_directory,
+        "was_clean": report.was_clean,
+        "healthy": report.is_healthy,
+        "partitions": [
+            {
+                "partition": str(one.name),
+                "log_start_offset": one.scan.start_offset,
+                "log_end_offset": one.scan.end_offset,
+                "bytes": one.scan.size_bytes,
+                "batches": one.scan.batches_count,
+                "records": one.scan.records_count,
+            }
+            for one in report.partitions
+        ],
+        "findings": [one.as_row() for one in report.findings],
+    }
+    click.echo(json.dumps(document, indent=2))
+
+
+def _print_report(report: Report) -> None:
+    from broker.inspection.findings import Severity
+
+    stop = "the last stop was clean" if report.was_clean else "the last stop was not clean, or there was none"
+    read_bytes = sum(one.scan.size_bytes for one in report.partitions)
+    records_count = sum(one.scan.records_count for one in report.partitions)
+    click.echo(
+        f"{report.data_directory}: {_count(len(report.partitions), 'partition')}, {_count(records_count, 'record')}, "
+        f"{read_bytes:,} bytes read; {stop}"
+    )
+    for found in report.findings:
+        click.echo()
+        _print_finding(report, found)
+    click.echo()
+    counts = {severity: sum(one.severity is severity for one in report.findings) for severity in Severity}
+    if report.is_healthy:
+        notes = counts[Severity.NOTE]
+        click.echo("nothing is wrong" + (f" ({_count(notes, 'note')})" if notes else ""))
+        return
+    parts = [f"{count} {severity}" for severity, count in counts.items() if count]
+    click.echo(f"something is wrong: {', '.join(parts)}")
+
+
+def _print_finding(report: Report, found: Finding) -> None:
+    where = os.path.relpath(found.path, report.data_directory)
+    click.echo(f"{str(found.severity).upper()}  {where}{_place(found.position, found.size_bytes)}")
+    _print_field("what", found.what)
+    if found.first_offset is not None:
+        _print_field("offsets", _offsets(found.first_offset, found.end_offset))
+    _print_field("next start", found.at_next_start)
+    for number, choice in enumerate(found.choices):
+        _print_field("choices" if number == 0 else "", f"{choice.action}")
+        _print_field("", f"  costs: {choice.cost}")
+
+
+def _place(position: int | None, size_bytes: int) -> str:
+    if position is None:
+        return ""
+    return f", at position {position}" + (f", {_count(size_bytes, 'byte')}" if size_bytes else "")
+
+
+def _offsets(first: int, end: int | None) -> str:
+    if end is None:
+        return f"{first} and what followed"
+    if end - first == 1:
+        return f"{first} (1 record)"
+    return f"{first} to {end - 1} (at most {_count(end - first, 'record')})"
+
+
+def _print_field(name: str, text: str) -> None:
+    click.echo(f"  {name:<11}{text}")
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_dry_run: bool) -> bool:
+    """Say what was done; returns whether all is right now."""
+    from broker.inspection.findings import Severity
+    from broker.inspection.repair_plan import LOSING
+
+    did = "would be repaired" if is_dry_run else "repaired"
+    is_right = True
+    for one in repaired:
+        done = one.failed is None and bool(one.plan.repaired)
+        for problem in one.plan.repaired:
+            where = os.path.relpath(problem.path, report.data_directory)
+            click.echo(f"{did if done else 'left as it is'}: {where}{_place(problem.position, problem.size_bytes)}")
+            _print_field("what", problem.what)
+            if problem.first_offset is not None:
+                _print_field("offsets", _offsets(problem.first_offset, problem.end_offset))
+        for problem, reason in one.plan.left:
+            where = os.path.relpath(problem.path, report.data_directory)
+            click.echo(f"left as it is: {where}{_place(problem.position, problem.size_bytes)}")
+            _print_field("what", problem.what)
+            _print_field("why left", reason)
+        if done:
+            lost = one.plan.lost_offsets
+            outcome = f"{_count(lost, 'offset')} given up" if lost else "nothing is lost"
+            if not lost and any(problem.kind in LOSING for problem in one.plan.repaired):
+                outcome = "the files are taken as they are"
+            click.echo(f"{one.name}: {outcome}")
+            for path in one.kept:
+                _print_field("kept", path)
+        if one.failed is not None:
+            click.echo(f"{one.name}: {one.failed}", err=True)
+        is_right &= one.is_right
+    for found in report.findings:
+        if found.partition is None and found.severity is not Severity.NOTE:
+            click.echo(f"left as it is: {os.path.relpath(found.path, report.data_directory)}")
+            _print_field("what", found.what)
+            _print_field("next start", found.at_next_start)
+            is_right &= found.severity is Severity.REBUILT
+    if not repaired and is_right:
+        click.echo("nothing is wrong: nothing was done")
+    return is_right

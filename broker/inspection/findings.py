@@ -1,0 +1,164 @@
+"""What `fencepost log verify` says: findings in words, what the next start does about each, and what can be done."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from broker.inspection.problems import Kind, Problem
+from broker.inspection.repair_plan import lost_path
+from broker.log.partition_files import METADATA_FILE
+from broker.topic_partition import TopicPartition
+
+
+class Severity(StrEnum):
+    """damage:  something acknowledged cannot be read, or is not there, or is about to be taken for something else.
+    cut:     the next start cuts something off that was never acknowledged.
+    rebuilt: a file that is made from others is wrong; the next start makes it anew.
+    note:    nothing is wrong.
+    """
+
+    DAMAGE = "damage"
+    CUT = "would be cut"
+    REBUILT = "rebuilt at start"
+    NOTE = "note"
+
+
+class Choice(NamedTuple):
+    """Something that can be done, and what it costs."""
+
+    action: str
+    cost: str
+
+
+class Finding(NamedTuple):
+    """One row. partition: None where it is about the directory as a whole. end_offset: after the last one concerned."""
+
+    severity: Severity
+    partition: TopicPartition | None
+    path: str
+    what: str
+    at_next_start: str
+    choices: tuple[Choice, ...] = ()
+    position: int | None = None
+    size_bytes: int = 0
+    first_offset: int | None = None
+    end_offset: int | None = None
+
+    def as_row(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "severity": str(self.severity),
+            "partition": None if self.partition is None else str(self.partition),
+            "path": self.path,
+            "position": self.position,
+            "bytes": self.size_bytes,
+            "first_offset": self.first_offset,
+            "end_offset": self.end_offset,
+            "what": self.what,
+            "at_next_start": self.at_next_start,
+            "choices": [choice._asdict() for choice in self.choices],
+        }
+
+
+_SEVERITIES = {
+    Kind.HEADER: Severity.DAMAGE,
+    Kind.DAMAGE: Severity.DAMAGE,
+    Kind.MISSING: Severity.DAMAGE,
+    Kind.NOT_RECORDED: Severity.DAMAGE,
+    Kind.UNREADABLE: Severity.DAMAGE,
+    Kind.REFUSED: Severity.DAMAGE,
+    Kind.SUPERFLUOUS: Severity.DAMAGE,
+    Kind.TAIL: Severity.CUT,
+    Kind.STALE: Severity.REBUILT,
+    Kind.NOTE: Severity.NOTE,
+}
+
+
+def finding(
+    data_directory: str, name: TopicPartition, problem: Problem, at_next_start: str, *, is_offline: bool
+) -> Finding:
+    """What a problem of a partition's files is in words."""
+    severity = _SEVERITIES[problem.kind]
+    if problem.kind is Kind.NOTE:
+        at_next_start = "nothing changes"
+    elif problem.kind is Kind.STALE and not is_offline:
+        at_next_start = "it is made anew"
+    return Finding(
+        severity,
+        name,
+        problem.path,
+        problem.what,
+        at_next_start,
+        tuple(_choices(data_directory, name, problem)),
+        problem.position,
+        problem.size_bytes,
+        problem.first_offset,
+        problem.end_offset,
+    )
+
+
+def repair_command(data_directory: str, name: TopicPartition, *options: str) -> str:
+    """The command that repairs one partition."""
+    return shlex.join(["fencepost", "log", "repair", "--data-dir", data_directory, str(name), *options])
+
+
+def _choices(data_directory: str, name: TopicPartition, problem: Problem) -> list[Choice]:
+    kind = problem.kind
+    repair = repair_command(data_directory, name)
+    accept = repair_command(data_directory, name, "--accept-loss")
+    restore = Choice(f"restore {os.path.basename(problem.path)} from a backup", "nothing is lost")
+    if kind is Kind.HEADER:
+        return [Choice(repair, "nothing is lost: the checksum of the records holds")]
+    if kind is Kind.SUPERFLUOUS:
+        return [Choice(repair, f"nothing is lost: {problem.size_bytes:,} bytes are kept {_kept(problem)}")]
+    if kind is Kind.STALE:
+        return [Choice(repair, "nothing is lost; the next start does the same")]
+    if kind is Kind.UNREADABLE:
+        copy = Choice(
+            "copy what can be read of the file (with ddrescue, say), put the copy in its place and verify again",
+            "what cannot be read",
+        )
+        return [restore, copy]
+    if kind is Kind.DAMAGE:
+        kept = f"{problem.size_bytes:,} bytes are kept {_kept(problem)}"
+        choices = [restore, Choice(accept, f"{offsets_text(problem)} given up; {kept}; what follows stays")]
+        if problem.follows_valid:
+            cut = repair_command(data_directory, name, "--accept-loss", "--cut")
+            choices.append(
+                Choice(cut, f"all from offset {problem.first_offset} on is given up, and kept in the same way")
+            )
+        return choices
+    if kind is Kind.MISSING:
+        return [restore, Choice(accept, f"{offsets_text(problem)} given up; what follows stays")]
+    if kind is Kind.NOT_RECORDED and problem.path.endswith(METADATA_FILE):
+        return [
+            Choice("move the directory away, and restore the right one from a backup", "nothing is lost"),
+            Choice("move the directory away", "the partition begins anew, empty"),
+        ]
+    if kind is Kind.NOT_RECORDED:
+        return [restore, Choice(accept, "the file is taken as it is: what it held before is lost")]
+    if kind is Kind.REFUSED:
+        return [
+            Choice("restore the partition's directory from a backup", "nothing is lost"),
+            Choice(accept, "the log is taken as it is: what was there before is lost"),
+        ]
+    return []
+
+
+def _kept(problem: Problem) -> str:
+    return f"in {os.path.basename(lost_path(problem.path, problem.position or 0))}"
+
+
+def offsets_text(problem: Problem) -> str:
+    """`offsets 50 to 99 (at most 50 records)`."""
+    first, end = problem.first_offset, problem.end_offset
+    if first is None:
+        return "no records are"
+    if end is None:
+        return f"offset {first} and what followed are"
+    if end - first == 1:
+        return f"offset {first} (1 record) is"
+    return f"offsets {first} to {end - 1} (at most {end - first} records) are"

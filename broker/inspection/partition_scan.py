@@ -1,0 +1,646 @@
+"""Reading all files of one partition and comparing them with each other, as no start does: every byte of every segment.
+
+Source of what belongs together: `broker.log.recovery`, which does the same for what a crash may have left unfinished.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from broker.disk import StorageError
+from broker.inspection.problems import Kind, Problem
+from broker.inspection.segment_scan import Damaged, Found, Mended, Whole, scan_segment
+from broker.log.checkpoints import (
+    ZERO_TOPIC_ID,
+    CorruptCheckpointError,
+    EpochStart,
+    decode_epochs,
+    decode_partition_metadata,
+)
+from broker.log.leader_epochs import LeaderEpochs
+from broker.log.offset_index import CorruptIndexError, OffsetIndex
+from broker.log.partition_files import INDEX_SUFFIXES, LEADER_EPOCH_FILE, METADATA_FILE, PartitionFiles
+from broker.log.producer_replay import NEVER_EXPIRE_MS, replay_batch
+from broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot
+from broker.log.producer_state import ProducerState
+from broker.log.segment_checksums import CHECKSUMS_FILE, FileRecord, SegmentChecksums
+from broker.log.segment_files import file_name
+from broker.log.time_index import TimeIndex
+from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
+from broker.topic_partition import TopicPartition
+from protocol.primitives import DecodeError
+from protocol.record_batch import HEADER_BYTES, BatchHeader, RecordBatch, read_header
+
+KNOWN_FILES = frozenset({LEADER_EPOCH_FILE, METADATA_FILE, CHECKSUMS_FILE})
+_NOTHING = FileRecord(0, 0)
+NOT_WRITTEN = "it is not what was written into it"
+
+CheckRecords = Callable[[RecordBatch], str | None]
+"""Why a coordinator cannot take in a batch of its log; None when it can."""
+
+
+class Expectations(NamedTuple):
+    """What is known of a partition from elsewhere.
+
+    recovery_point:   up to which offset it is known to be on the disk; None where the checkpoint cannot be read.
+    log_start_offset: as checkpointed.
+    is_clean:         the last stop was clean: the log ends at its recovery point.
+    topic_id:         as the metadata say; None for a partition of no known topic, or where they cannot be read.
+    is_compacted:     offsets may leave gaps.
+    """
+
+    recovery_point: int | None
+    log_start_offset: int
+    is_clean: bool
+    topic_id: bytes | None
+    is_compacted: bool
+
+
+class _Segment:
+    """A segment as it is read. Of its batches: positions, last offsets, and the greatest time up to each."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.positions = array("q")
+        self.last_offsets = array("q")
+        self.times_ms = array("q")
+        self.aborted: list[TransactionIndexEntry] = []
+        self.is_whole = True
+        self.end_offset = base_offset
+
+    def add(self, position: int, header: BatchHeader) -> None:
+        self.positions.append(position)
+        self.last_offsets.append(header.last_offset)
+        before_ms = self.times_ms[-1] if self.times_ms else -1
+        self.times_ms.append(max(before_ms, header.max_timestamp_ms))
+        self.end_offset = header.last_offset + 1
+
+    @property
+    def offsets_count(self) -> int:
+        return self.end_offset - self.base_offset
+
+    def slot_of(self, last_offset: int) -> int | None:
+        slot = bisect_left(self.last_offsets, last_offset)
+        return slot if slot < len(self.last_offsets) and self.last_offsets[slot] == last_offset else None
+
+
+class PartitionScan:
+    """One partition's directory, read once.
+
+    After `run`: `problems`, in the order of the log; `end_offset` of the log; `size_bytes`, `records_count` and
+    `batches_count` of what can be read.
+    """
+
+    def __init__(
+        self,
+        files: PartitionFiles,
+        topic_partition: TopicPartition,
+        expectations: Expectations,
+        check_records: CheckRecords | None = None,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.problems: list[Problem] = []
+        self.end_offset = 0
+        self.start_offset = 0
+        self.size_bytes = self.batches_count = self.records_count = 0
+        self.base_offsets: list[int] = []
+        self.file_sizes: dict[str, int] = {}
+        self.max_epoch = -1
+        self._files = files
+        self._disk = files.disk
+        self._known = expectations
+        self._check_records = check_records
+        self._checksums = SegmentChecksums(files.disk, files.directory)
+        self._producers = ProducerState()
+        self._is_replayed_wholly = True
+        self._snapshots: list[int] = []
+        self._epochs: list[EpochStart] = []
+        self._has_readable_epochs = False
+        self._has_no_epochs_file = True
+        self._written_epochs: list[EpochStart] = []
+        self._epoch_judge = _EpochJudge()
+        self._latest_time_ms = -1
+
+    def run(self) -> Iterator[int]:
+        """Read everything; yields how many bytes were read since the last time."""
+        if not self._disk.exists(self._files.directory):
+            self._name_missing(self._files.directory, "its directory is missing")
+            return
+        numbered = self._files.numbered()
+        self.base_offsets = numbered.get(".log", [])
+        self._snapshots = numbered.get(".snapshot", [])
+        self._look_at_small_files()
+        self._name_other_files()
+        first = self.base_offsets[0] if self.base_offsets else self._known.log_start_offset
+        self.start_offset = max(first, self._known.log_start_offset)
+        self.end_offset = first
+        self._begin_replay(first)
+        for slot, base_offset in enumerate(self.base_offsets):
+            following = self.base_offsets[slot + 1] if slot + 1 < len(self.base_offsets) else None
+            try:
+                yield from self._read_segment(base_offset, following)
+            except StorageError as error:
+                path = self._path(base_offset, ".log")
+                self._add(Kind.UNREADABLE, path, str(error), first_offset=self.end_offset, end_offset=following)
+                self._is_replayed_wholly = False
+                if following is not None:
+                    self.end_offset = following
+        if not self.base_offsets:
+            self._name_missing(self._path(self.end_offset, ".log"), "there is no segment")
+        self._compare_snapshot(self.end_offset)
+        self._producers = ProducerState()
+        reason = self._epochs_reason()
+        if reason is not None:
+            self._add(Kind.STALE, self._files.path(LEADER_EPOCH_FILE), reason)
+
+    @property
+    def log_paths(self) -> list[str]:
+        """The log files, in order."""
+        return [self._path(base_offset, ".log") for base_offset in self.base_offsets]
+
+    def _name_missing(self, path: str, what: str) -> None:
+        """Of a log of which nothing is there: what it held, if it is known to have held anything."""
+        first, end = self._known.log_start_offset, self._known.recovery_point or 0
+        if end > first:
+            what += f"; the log had been on the disk up to offset {end}"
+            self._add(Kind.MISSING, path, what, first_offset=first, end_offset=end)
+            self.end_offset = end
+
+    # The small files
+
+    def _look_at_small_files(self) -> None:
+        self._look_at_checksums()
+        path = self._files.path(LEADER_EPOCH_FILE)
+        content = self._disk.read_file(path)
+        self._has_no_epochs_file = content is None
+        if content is not None:
+            try:
+                self._epochs = decode_epochs(content)
+                self._has_readable_epochs = True
+            except CorruptCheckpointError as error:
+                self._add(Kind.STALE, path, f"it cannot be read: {error}")
+        self._epoch_judge.known = self._epochs
+        self._look_at_topic_id()
+
+    def _look_at_checksums(self) -> None:
+        path = self._files.path(CHECKSUMS_FILE)
+        content = self._disk.read_file(path)
+        if content:
+            try:
+                self._checksums.get("")
+            except StorageError as error:
+                self._add(Kind.UNREADABLE, path, str(error))
+            if self._disk.read_file(path) != content:  # a list that cannot be believed is begun anew
+                self._add(Kind.STALE, path, "it does not begin or end as it should: what it says is not believed")
+
+    def _epochs_reason(self) -> str | None:
+        """How the file of leader epochs differs from the batches; after a crash it may lack the latest."""
+        written = LeaderEpochs(self._written_epochs)
+        if not self._has_readable_epochs:
+            is_missed = self._known.is_clean and written.latest > 0 and self._has_no_epochs_file
+            return "it is missing, and the log has epochs" if is_missed else None
+        if self._epochs and self._epochs[-1].start_offset > self.end_offset:
+            return (
+                f"it has an epoch from offset {self._epochs[-1].start_offset} on, and the log ends at {self.end_offset}"
+            )
+        if self._known.is_compacted:
+            return None
+        for epoch, start_offset in self._epochs:
+            if self.start_offset <= start_offset < self.end_offset and written.epoch_at(start_offset) != epoch:
+                return f"the batch at offset {start_offset} is not of epoch {epoch}"
+        said = LeaderEpochs(self._epochs)
+        for epoch, start_offset in self._written_epochs if self._known.is_clean else ():
+            if start_offset >= self.start_offset and said.epoch_at(start_offset) != epoch:
+                return f"the batch at offset {start_offset} is of epoch {epoch}, which it does not say"
+        return None
+
+    def _look_at_topic_id(self) -> None:
+        path = self._files.path(METADATA_FILE)
+        content = self._disk.read_file(path)
+        topic_id = ZERO_TOPIC_ID
+        if content is None:
+            self._add(Kind.STALE, path, "it is missing: whose partition this is, is taken from the directory's name")
+            return
+        try:
+            topic_id = decode_partition_metadata(content)
+        except CorruptCheckpointError as error:
+            self._add(Kind.STALE, path, f"it cannot be read: {error}")
+            return
+        expected = self._known.topic_id
+        if expected is not None and topic_id not in (expected, ZERO_TOPIC_ID):
+            self._add(
+                Kind.NOT_RECORDED,
+                path,
+                f"it says that the directory belongs to a topic with id {topic_id.hex()}; the topic that is named "
+                f"{self.topic_partition.topic} now has id {expected.hex()}",
+            )
+
+    def _name_other_files(self) -> None:
+        bases = set(self.base_offsets)
+        for name in self._disk.list(self._files.directory):
+            path = self._files.path(name)
+            stem, dot, suffix = name.partition(".")
+            is_numbered = len(stem) == 20 and stem.isdecimal()
+            if name in KNOWN_FILES or (is_numbered and dot and suffix in ("log", "snapshot")):
+                continue
+            if is_numbered and f".{suffix}" in INDEX_SUFFIXES:
+                if int(stem) not in bases:
+                    self._add(Kind.NOTE, path, "an index without a log: the next start removes it")
+            elif is_numbered and suffix.startswith("log.lost-"):
+                size_bytes = self._disk.size_bytes(path)
+                self._add(Kind.NOTE, path, f"{size_bytes:,} bytes that were cut off or given up, kept for you")
+            elif not name.endswith((".cleaned", ".swap", ".deleted")):
+                self._add(Kind.NOTE, path, "no file of a log: the broker leaves it alone")
+
+    # Segments
+
+    def _read_segment(self, base_offset: int, following: int | None) -> Iterator[int]:
+        path = self._path(base_offset, ".log")
+        recovery_point = self._known.recovery_point
+        known_end = recovery_point if self._known.is_clean and following is None else None
+        file = self._disk.open(path)
+        self.size_bytes += file.size_bytes
+        self.file_sizes[path] = file.size_bytes
+        segment = _Segment(base_offset)
+        reported = position = 0
+        try:
+            for found in scan_segment(file, base_offset, following, end_offset=known_end):
+                for judged in self._epoch_judge.take(path, found):
+                    self._take_in(segment, path, *judged)
+                position = found.end_position if isinstance(found, Damaged) else found.position
+                if position - reported >= 1 << 20:
+                    yield position - reported
+                    reported = position
+            for judged in self._epoch_judge.finish(self._epoch_after(following)):
+                self._take_in(segment, path, *judged)
+        finally:
+            file.close()
+        yield max(file.size_bytes - reported, 0)
+        self.end_offset = max(self.end_offset, segment.end_offset)
+        problems_count = len(self.problems)
+        self._look_for_missing(segment, file.size_bytes, following)
+        segment.is_whole &= len(self.problems) == problems_count  # nothing is compared with a file that is not right
+        if segment.is_whole and not self._will_be_read_again(base_offset, following):
+            self._compare_indexes(segment)
+
+    def _epoch_after(self, following: int | None) -> int | None:
+        """The leader epoch of the first batch of the next segment; behind the last one, after a clean stop, the last
+        epoch there is. None where neither is known."""
+        if following is None:
+            return self._epochs[-1].leader_epoch if self._known.is_clean and self._epochs else None
+        file = self._disk.open(self._path(following, ".log"))
+        try:
+            start = file.read(0, HEADER_BYTES)
+        finally:
+            file.close()
+        if len(start) < HEADER_BYTES or (header := read_header(start)).base_offset < following:
+            return None
+        return header.partition_leader_epoch
+
+    def _will_be_read_again(self, base_offset: int, following: int | None) -> bool:
+        """Whether the next start makes the indexes of a segment anew in any case; the active one's are never whole."""
+        if following is None:
+            return True
+        return not self._known.is_clean and following > (self._known.recovery_point or 0)
+
+    def _take_in(self, segment: _Segment, path: str, found: Found, epoch_reason: str | None) -> None:
+        if isinstance(found, Damaged):
+            segment.is_whole = False
+            self._is_replayed_wholly = False
+            self._take_in_damage(segment, path, found)
+            return
+        header = found.batch.header
+        reasons = [reason for reason in (found.reason if isinstance(found, Mended) else None, epoch_reason) if reason]
+        if reasons:
+            self._add(
+                Kind.HEADER,
+                path,
+                f"the header of a batch says: {'; '.join(reasons)}",
+                span=(found.position, found.position + header.size_bytes),
+                first_offset=header.base_offset,
+                end_offset=header.last_offset + 1,
+                replacement=_prefix(header),
+            )
+        self._compare_snapshot(header.base_offset)
+        segment.add(found.position, header)
+        self.batches_count += 1
+        self.records_count += header.records_count
+        if header.partition_leader_epoch > self.max_epoch:
+            self.max_epoch = header.partition_leader_epoch
+            self._written_epochs.append(EpochStart(self.max_epoch, header.base_offset))
+        self._latest_time_ms = max(self._latest_time_ms, header.max_timestamp_ms)
+        if self._check_records is not None and (reason := self._check_records(found.batch)) is not None:
+            self._add(
+                Kind.DAMAGE,
+                path,
+                reason,
+                span=(found.position, found.position + header.size_bytes),
+                first_offset=header.base_offset,
+                end_offset=header.last_offset + 1,
+                follows_valid=True,
+            )
+        if header.producer_id >= 0:
+            batch = found.batch
+            try:
+                entry = replay_batch(self._producers, header, lambda: batch, now_ms=0)
+            except DecodeError:
+                self._is_replayed_wholly = False
+                entry = None
+            if entry is not None:
+                segment.aborted.append(entry)
+
+    def _take_in_damage(self, segment: _Segment, path: str, found: Damaged) -> None:
+        first, end = found.first_offset, found.end_offset
+        recovery_point = self._known.recovery_point or 0
+        span = found.position, found.end_position
+        if end is not None and end <= first:
+            self._add(Kind.SUPERFLUOUS, path, f"no offset belongs to what stands here: {found.reason}", span=span)
+        elif found.is_tail and end is None and first >= recovery_point and not self._known.is_clean:
+            self._add(
+                Kind.TAIL, path, f"the log ends with no whole batch: {found.reason}", first_offset=first, span=span
+            )
+        else:
+            if end is None:
+                end = recovery_point if recovery_point > first else None
+            self._add(
+                Kind.DAMAGE,
+                path,
+                found.reason,
+                first_offset=first,
+                end_offset=end,
+                follows_valid=not found.is_tail or found.end_offset is not None,
+                span=span,
+            )
+        if end is not None:
+            segment.end_offset = max(segment.end_offset, end)
+
+    def _look_for_missing(self, segment: _Segment, size_bytes: int, following: int | None) -> None:
+        """Whether records are missing between the end of a segment and what follows."""
+        path = self._path(segment.base_offset, ".log")
+        recorded = self._checksums.get(file_name(segment.base_offset, ".log"))
+        is_last = following is None
+        end_offset = self._known.recovery_point if following is None else following
+        if end_offset is None:
+            return
+        if recorded is not None and not is_last and recorded.check < end_offset:
+            self._missing(
+                self._path(recorded.check, ".log"),
+                f"the segment that began at offset {recorded.check} is missing",
+                max(recorded.check, segment.end_offset),
+                end_offset,
+            )
+        elif segment.end_offset < end_offset and (
+            is_last or (recorded is not None and recorded.size_bytes > size_bytes)
+        ):
+            had = "" if recorded is None else f" and had {recorded.size_bytes:,} bytes"
+            self._missing(
+                path,
+                f"the file ends at offset {segment.end_offset}; it reached offset {end_offset}{had}",
+                segment.end_offset,
+                end_offset,
+                position=size_bytes,
+            )
+        elif recorded is not None and recorded != (size_bytes, end_offset) and segment.is_whole:
+            if not is_last or self._known.is_clean:
+                self._add(
+                    Kind.NOT_RECORDED,
+                    path,
+                    f"it had {recorded.size_bytes:,} bytes up to offset {recorded.check}, and has {size_bytes:,}, "
+                    f"followed by offset {end_offset}: it is not the file that was written here",
+                )
+        elif segment.end_offset < end_offset and not self._known.is_compacted and recorded is None and segment.is_whole:
+            self._add(
+                Kind.NOTE,
+                path,
+                f"offsets {segment.end_offset} to {end_offset - 1} are not there: compaction leaves such gaps, and so "
+                "does a segment that was lost, or given up",
+                first_offset=segment.end_offset,
+                end_offset=end_offset,
+            )
+
+    def _missing(self, path: str, what: str, first: int, end: int, *, position: int | None = None) -> None:
+        self._add(
+            Kind.MISSING,
+            path,
+            what,
+            span=None if position is None else (position, position),
+            first_offset=first,
+            end_offset=end,
+        )
+        self._is_replayed_wholly = False
+        self.end_offset = max(self.end_offset, end)
+
+    # What was made from the log
+
+    def _compare_indexes(self, segment: _Segment) -> None:
+        base_offset = segment.base_offset
+        for suffix, compare in ((".index", self._offset_index_reason), (".timeindex", self._time_index_reason)):
+            path = self._path(base_offset, suffix)
+            content = self._disk.read_file(path)
+            reason: str | None
+            if content is None:
+                reason = "the file is missing" if segment.positions else None
+            elif not self._checksums.matches(file_name(base_offset, suffix), content):
+                reason = NOT_WRITTEN
+            else:
+                try:
+                    reason = compare(segment, content)
+                except CorruptIndexError as error:
+                    reason = str(error)
+            if reason is not None:
+                self._add(Kind.STALE, path, reason)
+        self._compare_transaction_index(segment)
+
+    def _offset_index_reason(self, segment: _Segment, content: bytes) -> str | None:
+        index = OffsetIndex.from_bytes(
+            content, self._disk.size_bytes(self._path(segment.base_offset, ".log")), segment.offsets_count
+        )
+        for relative, position in zip(index.last_offsets, index.positions, strict=True):
+            offset = segment.base_offset + relative
+            slot = segment.slot_of(offset)
+            if slot is None or segment.positions[slot] != position:
+                return f"no batch that ends at offset {offset} stands at position {position}"
+        return None
+
+    def _time_index_reason(self, segment: _Segment, content: bytes) -> str | None:
+        index = TimeIndex.from_bytes(content, segment.offsets_count)
+        for timestamp_ms, relative in zip(index.timestamps_ms, index.last_offsets, strict=True):
+            offset = segment.base_offset + relative
+            slot = segment.slot_of(offset)
+            if slot is None or segment.times_ms[slot] != timestamp_ms:
+                return f"up to offset {offset} the greatest time is not {timestamp_ms}"
+        return None
+
+    def _compare_transaction_index(self, segment: _Segment) -> None:
+        path = self._path(segment.base_offset, ".txnindex")
+        content = self._disk.read_file(path)
+        reason: str | None = None
+        entries: list[TransactionIndexEntry] = []
+        if not self._checksums.matches(file_name(segment.base_offset, ".txnindex"), content):
+            reason = NOT_WRITTEN if content is not None else "the file is missing"
+        else:
+            try:
+                index = TransactionIndex.from_bytes(
+                    content or b"", base_offset=segment.base_offset, end_offset=segment.end_offset
+                )
+                entries = [index[slot] for slot in range(len(index))]
+            except CorruptIndexError as error:
+                reason = str(error)
+        if reason is None and self._is_replayed_wholly:
+            reason = self._transaction_reason(segment, entries)
+        if reason is not None:
+            self._add(Kind.STALE, path, reason)
+
+    def _transaction_reason(self, segment: _Segment, entries: Sequence[TransactionIndexEntry]) -> str | None:
+        """Of a log that was compacted, and of transactions older than the log, an index may know more than the log."""
+        listed = {(entry.producer_id, entry.last_offset) for entry in entries}
+        replayed = {(entry.producer_id, entry.last_offset) for entry in segment.aborted}
+        for producer_id, offset in sorted(replayed - listed):
+            return f"the transaction of producer {producer_id} that was aborted at offset {offset} is not in it"
+        if not self._known.is_compacted:
+            first_offset = self.base_offsets[0]
+            for entry in entries:
+                if entry.first_offset >= first_offset and (entry.producer_id, entry.last_offset) not in replayed:
+                    return f"no transaction of producer {entry.producer_id} was aborted at offset {entry.last_offset}"
+        return None
+
+    # Producers
+
+    def _begin_replay(self, first_offset: int) -> None:
+        if first_offset in self._snapshots:
+            decoded = self._read_snapshot(first_offset)
+            if isinstance(decoded, CorruptSnapshot):
+                self._is_replayed_wholly = False
+            else:
+                self._producers.restore(decoded, now_ms=0, expiration_ms=NEVER_EXPIRE_MS)
+
+    def _read_snapshot(self, offset: int) -> list[ProducerSnapshot] | CorruptSnapshot:
+        name = file_name(offset, ".snapshot")
+        content = self._disk.read_file(self._files.path(name))
+        if content is None:
+            return CorruptSnapshot("the file is missing")
+        if not self._checksums.matches(name, content):
+            return CorruptSnapshot(NOT_WRITTEN)
+        return decode_snapshot(content, offset)
+
+    def _compare_snapshot(self, offset: int) -> None:
+        """Before the batch at `offset` is taken in: the snapshots up to it are of now, or of a place in between."""
+        while self._snapshots and self._snapshots[0] <= offset:
+            at = self._snapshots.pop(0)
+            if not self._known.is_clean and at > (self._known.recovery_point or 0):
+                continue  # the next start makes it anew
+            path = self._files.snapshot_path(at)
+            decoded = self._read_snapshot(at)
+            if isinstance(decoded, CorruptSnapshot):
+                self._add(Kind.STALE, path, decoded.reason)
+            elif at == offset and self._is_replayed_wholly and not self._known.is_compacted:
+                reason = _difference(decoded, self._producers.snapshot())
+                if reason is not None:
+                    self._add(Kind.STALE, path, reason)
+
+    def _path(self, offset: int, suffix: str) -> str:
+        return self._files.path(file_name(offset, suffix))
+
+    def _add(
+        self,
+        kind: Kind,
+        path: str,
+        what: str,
+        *,
+        span: tuple[int, int] | None = None,
+        first_offset: int | None = None,
+        end_offset: int | None = None,
+        replacement: bytes | None = None,
+        follows_valid: bool = False,
+    ) -> None:
+        position, end_position = span if span is not None else (None, None)
+        problem = Problem(
+            kind,
+            path,
+            what,
+            position,
+            end_position,
+            first_offset,
+            end_offset,
+            replacement,
+            follows_valid,
+            max(self.max_epoch, 0),
+            self._latest_time_ms,
+        )
+        self.problems.append(problem)
+
+
+class _EpochJudge:
+    """Decides which leader epochs are true: they never fall. Each batch waits for the next of its file."""
+
+    def __init__(self) -> None:
+        self.known: Sequence[EpochStart] = ()
+        self._latest = -1
+        self._held: Whole | Mended | None = None
+
+    def take(self, path: str, found: Found) -> Iterator[tuple[Found, str | None]]:
+        if isinstance(found, Damaged):
+            yield from self.finish()
+            yield found, None
+            return
+        held, self._held = self._held, found
+        if held is not None:
+            yield self._judge(held, found.batch.header.partition_leader_epoch)
+
+    def finish(self, following: int | None = None) -> Iterator[tuple[Found, str | None]]:
+        """following: the epoch of what comes next; None when not known."""
+        held, self._held = self._held, None
+        if held is not None:
+            yield self._judge(held, following)
+
+    def _judge(self, held: Whole | Mended, following: int | None) -> tuple[Found, str | None]:
+        header = held.batch.header
+        epoch = header.partition_leader_epoch
+        falls = epoch < self._latest
+        is_above = following is not None and self._latest <= following < epoch
+        if not falls and not is_above:
+            self._latest = epoch
+            return held, None
+        true_epoch = self._latest
+        if true_epoch < 0 and following is not None:
+            true_epoch = following
+        for start in self.known:
+            is_between = self._latest <= start.leader_epoch and (following is None or start.leader_epoch <= following)
+            if start.start_offset <= header.base_offset and is_between:
+                true_epoch = start.leader_epoch
+        self._latest = true_epoch
+        judged = held._replace(batch=held.batch._replace(header=header._replace(partition_leader_epoch=true_epoch)))
+        return judged, f"leader epoch {epoch} instead of {true_epoch}, as around it"
+
+
+def _prefix(header: BatchHeader) -> bytes:
+    """The bytes before the checksum."""
+    return (
+        header.base_offset.to_bytes(8, "big")
+        + header.batch_length.to_bytes(4, "big")
+        + header.partition_leader_epoch.to_bytes(4, "big", signed=True)
+        + bytes([header.magic])
+    )
+
+
+def _difference(stored: Sequence[ProducerSnapshot], replayed: Sequence[ProducerSnapshot]) -> str | None:
+    """What a snapshot says otherwise than the log; producers that one of the two does not know may have expired."""
+    by_id = {producer.producer_id: producer for producer in replayed}
+    for one in stored:
+        other = by_id.get(one.producer_id)
+        if other is not None and _essence(one) != _essence(other):
+            return f"what it says of producer {one.producer_id} is not what the log says"
+    return None
+
+
+def _essence(producer: ProducerSnapshot) -> tuple[int, int, int, int]:
+    last = producer.recent_batches[-1] if producer.recent_batches else None
+    return (
+        producer.producer_epoch,
+        producer.current_transaction_first_offset,
+        last.last_sequence if last is not None else -1,
+        last.last_offset if last is not None else -1,
+    )

@@ -1,0 +1,110 @@
+"""Repairing a data directory: what verification has found is put right, first on a disk in memory, then for real.
+
+So nothing is done whose outcome was not seen: a repair after which the log would still be refused is not begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from broker.clock import Clock
+from broker.config import Settings
+from broker.disk import Disk, StorageError
+from broker.inspection.overlay_disk import OverlayDisk
+from broker.inspection.problems import Kind
+from broker.inspection.repair_apply import apply_plan
+from broker.inspection.repair_plan import Plan, make_plan
+from broker.inspection.start_tryout import collected_events
+from broker.inspection.verification import Report, ScannedPartition, Verification
+from broker.log.log_config import LogConfig
+from broker.topic_partition import TopicPartition
+
+
+@dataclass
+class RepairedPartition:
+    """What was done to one partition. kept: files with what was given up. failed: why nothing, or not all, was done."""
+
+    name: TopicPartition
+    plan: Plan
+    kept: list[str] = field(default_factory=list)
+    failed: str | None = None
+
+    @property
+    def is_right(self) -> bool:
+        """Whether nothing is left but what the next start does by itself."""
+        return self.failed is None and all(problem.kind is Kind.TAIL for problem, _ in self.plan.left)
+
+
+class Repair:
+    """One repair of a directory that nobody else uses.
+
+    disk:        what is written to.
+    accept_loss: also give up what cannot be saved.
+    cut:         give up all that follows the first loss.
+    is_dry_run:  say what would be done, and do nothing.
+    """
+
+    def __init__(
+        self,
+        data_directory: str,
+        disk: Disk,
+        settings: Settings,
+        clock: Clock,
+        *,
+        accept_loss: bool = False,
+        cut: bool = False,
+        is_dry_run: bool = False,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._path = data_directory
+        self._disk = disk
+        self._clock = clock
+        self._accept_loss = accept_loss
+        self._cut = cut
+        self._is_dry_run = is_dry_run
+        self._verification = Verification(data_directory, settings, clock, progress=progress)
+
+    async def run(self, wanted: Sequence[TopicPartition] = ()) -> tuple[Report, list[RepairedPartition]]:
+        """Repair the partitions that are wanted, or all that need it.
+
+        Returns what was found before, and what was done. Raises StorageError, UnknownPartitionError.
+        """
+        report = await self._verification.run(wanted)
+        repaired = []
+        with collected_events():
+            for partition in report.partitions:
+                plan = make_plan(
+                    partition.scan, accept_loss=self._accept_loss, cut=self._cut, topic_id=partition.topic_id
+                )
+                if not plan.is_empty or plan.left:
+                    repaired.append(await self._repair(partition, plan))
+        return report, repaired
+
+    async def _repair(self, partition: ScannedPartition, plan: Plan) -> RepairedPartition:
+        done = RepairedPartition(partition.name, plan)
+        if plan.is_empty:
+            return done
+        try:
+            overlay = OverlayDisk()
+            try:
+                done.kept = await self._apply(partition, plan, overlay)
+            finally:
+                overlay.close()
+            if not self._is_dry_run:
+                done.kept = await self._apply(partition, plan, self._disk)
+        except StorageError as error:
+            done.failed = str(error)
+        return done
+
+    async def _apply(self, partition: ScannedPartition, plan: Plan, disk: Disk) -> list[str]:
+        return await apply_plan(
+            plan,
+            self._path,
+            partition.name,
+            disk,
+            LogConfig() if partition.tried is None else partition.tried.config,
+            log_start_offset=partition.log_start_offset,
+            topic_id=partition.topic_id,
+            now_ms=self._clock.now_ms(),
+        )

@@ -1,0 +1,227 @@
+"""Carrying a plan out, in an order in which a crash at any moment leaves what the next repair can go on from.
+
+What is given up is on the disk in a file of its own before a log file changes. A log file is replaced as a whole, by
+one rename. What is made from the log is made last, by the broker's own recovery.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from broker.disk import Disk, LogFile, StorageError
+from broker.inspection.repair_plan import LOSING, Edit, Plan, lost_path
+from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
+from broker.log.log_config import LogConfig
+from broker.log.log_directory import RECOVERY_POINT_FILE
+from broker.log.partition_files import INDEX_SUFFIXES, LEADER_EPOCH_FILE, PartitionFiles
+from broker.log.recovery import LoadedLog, LogLoader
+from broker.log.segment_checksums import SegmentChecksums
+from broker.log.segment_files import file_name
+from broker.log.steps import done
+from broker.log.swap import finish_swaps
+from broker.topic_partition import TopicPartition
+
+COPY_BYTES = 1024 * 1024
+UNFINISHED_SUFFIX = ".repair"
+
+
+async def apply_plan(
+    plan: Plan,
+    data_directory: str,
+    name: TopicPartition,
+    disk: Disk,
+    config: LogConfig,
+    *,
+    log_start_offset: int,
+    topic_id: bytes | None,
+    now_ms: int,
+) -> list[str]:
+    """Put one partition right; returns the files in which what was given up is kept.
+
+    Raises StorageError; repairing again then does what is left.
+    """
+    directory = f"{data_directory}/{name}"
+    disk.make_directory(directory)
+    files = PartitionFiles(disk, directory)
+    for leftover in [one for one in disk.list(directory) if one.endswith(UNFINISHED_SUFFIX)]:
+        disk.delete(files.path(leftover))
+    finish_swaps(files, files.numbered())
+    kept = [await _set_aside_whole(disk, directory, path) for path in plan.set_aside]
+    for path, edits in sorted(plan.edits.items()):
+        kept += await _rewrite(disk, directory, path, edits)
+    if plan.restarts_at is not None:
+        disk.open(files.path(file_name(plan.restarts_at, ".log"))).close()
+    indexes = [path.removesuffix(".log") + suffix for path in plan.edits for suffix in INDEX_SUFFIXES]
+    for path in (*plan.deletes, *indexes):
+        disk.delete(path)  # before what is known of the log file is forgotten: nobody may believe them any more
+    _forget_checksums(disk, files, plan)
+    if plan.writes_topic_id and topic_id is not None:
+        file = files.write_topic_id(topic_id)
+        await disk.sync([file], [directory])
+        file.close()
+    if plan.reread_from is None and plan.restarts_at is None:
+        return kept
+    loaded = done(
+        LogLoader(
+            PartitionFiles(disk, directory),
+            config,
+            is_clean=False,
+            recovery_point=plan.restarts_at if plan.restarts_at is not None else plan.reread_from or 0,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+        ).load()
+    )
+    await _finish(loaded, plan, data_directory, directory, name, disk)
+    return kept
+
+
+async def _finish(
+    loaded: LoadedLog, plan: Plan, data_directory: str, directory: str, name: TopicPartition, disk: Disk
+) -> None:
+    """Have what was read again on the disk, then say so in the checkpoint."""
+    try:
+        if loaded.offline_reason is not None:
+            raise StorageError(f"{name} is refused all the same: {loaded.offline_reason}")
+        await disk.sync([*loaded.unsynced, *loaded.side_files], [directory])
+        end_offset = loaded.segments.active.next_offset
+        if plan.raises_epoch or loaded.was_cut:
+            loaded.epochs.assign(max(loaded.epochs.latest, 0) + 1, end_offset)
+        loaded.epochs.changed = True
+        epochs_file = _write_epochs(loaded, directory, disk)
+        await disk.sync([epochs_file], [directory])
+        epochs_file.close()
+        _note_recovery_point(data_directory, name, end_offset, disk)
+    finally:
+        for file in loaded.side_files:
+            file.close()
+        for segment in loaded.segments:
+            segment.close()
+
+
+def _write_epochs(loaded: LoadedLog, directory: str, disk: Disk) -> LogFile:
+    files = PartitionFiles(disk, directory)
+    files.write_epochs(loaded.epochs)
+    return disk.open(files.path(LEADER_EPOCH_FILE))
+
+
+def _note_recovery_point(data_directory: str, name: TopicPartition, offset: int, disk: Disk) -> None:
+    """Where the checkpoint cannot be read nothing is noted: the next start reads all logs again."""
+    path = f"{data_directory}/{RECOVERY_POINT_FILE}"
+    content = disk.read_file(path)
+    with contextlib.suppress(CorruptCheckpointError):
+        offsets = decode_offsets(content) if content is not None else {}
+        if offsets.get(name) != offset:
+            offsets[name] = offset
+            disk.write_file(path, encode_offsets(offsets), durable=True)
+
+
+def _forget_checksums(disk: Disk, files: PartitionFiles, plan: Plan) -> None:
+    """What is said of files that have changed, or are not there any more, must not accuse those that are."""
+    checksums = SegmentChecksums(disk, files.directory)
+    names = set(disk.list(files.directory))
+    changed = {path.rpartition("/")[2] for path in (*plan.edits, *plan.set_aside, *plan.deletes)}
+    changed |= {problem.path.rpartition("/")[2] for problem in plan.repaired}
+    accepts_loss = any(problem.kind in LOSING for problem in plan.repaired)
+    forgotten: dict[str, None] = {
+        one: None for one in checksums.names() if one in changed or (accepts_loss and one not in names)
+    }
+    if forgotten:
+        checksums.add(forgotten).close()
+
+
+async def _set_aside_whole(disk: Disk, directory: str, path: str) -> str:
+    target = lost_path(path, 0)
+    if disk.exists(path):
+        target = _free_name(disk, path, Edit(0, disk.size_bytes(path), b"", True))
+        disk.rename(path, target)
+        await disk.sync([], [directory])
+    return target
+
+
+async def _rewrite(disk: Disk, directory: str, path: str, edits: Sequence[Edit]) -> list[str]:
+    """Replace a log file by one with the edits in it; returns where what was cut out of it is kept."""
+    kept = [await _keep(disk, directory, path, edit) for edit in edits if edit.is_kept]
+    unfinished = path + UNFINISHED_SUFFIX
+    before = disk.open(path) if disk.exists(path) else None
+    after = disk.open(unfinished)
+    try:
+        for piece in _pieces(before, edits):
+            after.append(piece)
+        if before is not None:
+            after.set_last_write_ms(before.last_write_ms())  # the age of records without a time is counted from it
+        await disk.sync([after], [directory])
+    except StorageError:
+        with contextlib.suppress(StorageError):
+            disk.delete(unfinished)  # on a full disk it would be in the way of everything else
+        raise
+    finally:
+        after.close()
+        if before is not None:
+            before.close()
+    disk.rename(unfinished, path)
+    await disk.sync([], [directory])
+    return kept
+
+
+def _pieces(before: LogFile | None, edits: Sequence[Edit]) -> Iterator[bytes | memoryview]:
+    position = 0
+    for edit in edits:
+        if before is not None:
+            yield from _copied(before, position, edit.position)
+        yield edit.replacement
+        position = edit.end_position
+    if before is not None:
+        yield from _copied(before, position, before.size_bytes)
+
+
+def _copied(file: LogFile, position: int, end_position: int) -> Iterator[memoryview]:
+    while position < end_position:
+        piece = file.read(position, min(COPY_BYTES, end_position - position))
+        if not len(piece):
+            raise StorageError(f"{file.path} has become shorter while it was read")
+        yield piece
+        position += len(piece)
+
+
+async def _keep(disk: Disk, directory: str, path: str, edit: Edit) -> str:
+    """Copy what is cut out of a log file into a file of its own, durably; one that holds the same already stays."""
+    target = _free_name(disk, path, edit)
+    if disk.exists(target):
+        return target
+    unfinished = target + UNFINISHED_SUFFIX
+    source, copy = disk.open(path), disk.open(unfinished)
+    try:
+        for piece in _copied(source, edit.position, edit.end_position):
+            copy.append(piece)
+        await disk.sync([copy], [directory])
+    finally:
+        source.close()
+        copy.close()
+    disk.rename(unfinished, target)
+    await disk.sync([], [directory])
+    return target
+
+
+def _free_name(disk: Disk, path: str, edit: Edit) -> str:
+    """A name that is free, or whose file holds just these bytes."""
+    first = target = lost_path(path, edit.position)
+    number = 1
+    while disk.exists(target) and not _is_same(disk, path, edit, target):
+        number += 1
+        target = f"{first}-{number}"
+    return target
+
+
+def _is_same(disk: Disk, path: str, edit: Edit, target: str) -> bool:
+    if disk.size_bytes(target) != edit.end_position - edit.position:
+        return False
+    source, other = disk.open(path), disk.open(target)
+    try:
+        pieces = zip(
+            _copied(source, edit.position, edit.end_position), _copied(other, 0, other.size_bytes), strict=True
+        )
+        return all(one == another for one, another in pieces)
+    finally:
+        source.close()
+        other.close()

@@ -1,0 +1,237 @@
+"""Deciding how a partition is put right: which bytes of which files are replaced by which, and what that gives up.
+
+Records that are given up leave an empty batch with their offsets, as compaction leaves them: no offset is ever given
+out twice, what follows keeps its place, and readers step over it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from broker.inspection.partition_scan import PartitionScan
+from broker.inspection.problems import Kind, Problem
+from broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE
+from protocol.record_batch import BatchHeader, sealed_header
+
+LARGEST_OFFSET_DELTA = 2**31 - 2
+LOSING = frozenset({Kind.DAMAGE, Kind.MISSING, Kind.NOT_RECORDED, Kind.REFUSED})
+"""What cannot be put right without giving something up."""
+LOSSLESS = frozenset({Kind.HEADER, Kind.SUPERFLUOUS, Kind.STALE})
+
+
+class Edit(NamedTuple):
+    """A part of a file that is replaced. is_kept: what stood there goes into a file of its own beside it."""
+
+    position: int
+    end_position: int
+    replacement: bytes
+    is_kept: bool
+
+
+@dataclass
+class Plan:
+    """What is done to one partition.
+
+    edits:       by the path of a log file; one that does not exist is made.
+    set_aside:   log files that are given up as a whole, and renamed.
+    deletes:     files that are made anew.
+    repaired:    the problems that are gone afterwards.
+    left:        those that are not, with the reason.
+    lost_offsets: how many offsets are given up; each had at most one record.
+    reread_from: the segment from which on the log is read again, and all that is made from it is made anew; None when
+                 nothing is to be done.
+    restarts_at: for a log of which nothing is left: the offset at which it begins.
+    """
+
+    edits: dict[str, list[Edit]] = field(default_factory=dict)
+    set_aside: list[str] = field(default_factory=list)
+    deletes: list[str] = field(default_factory=list)
+    repaired: list[Problem] = field(default_factory=list)
+    left: list[tuple[Problem, str]] = field(default_factory=list)
+    lost_offsets: int = 0
+    reread_from: int | None = None
+    restarts_at: int | None = None
+    writes_topic_id: bool = False
+    raises_epoch: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.repaired
+
+
+def make_plan(scan: PartitionScan, *, accept_loss: bool, cut: bool = False, topic_id: bytes | None = None) -> Plan:
+    """How to put a partition right.
+
+    accept_loss: also give up what cannot be saved.
+    cut:         give up all that follows the first loss, rather than leave offsets without records.
+    topic_id:    whose partition it is; None when that is not known.
+    """
+    plan = Plan()
+    cut_at = next((one for one in scan.problems if _loses_records(one)), None) if accept_loss and cut else None
+    for problem in scan.problems:
+        if problem.kind is Kind.NOTE:
+            continue
+        if cut_at is not None and problem is not cut_at and _is_behind(problem, cut_at):
+            plan.repaired.append(problem)
+            continue
+        _plan_one(plan, scan, problem, accept_loss=accept_loss, cut_at=cut_at, topic_id=topic_id)
+    if cut_at is not None:
+        _cut(plan, scan, cut_at)
+    if any(problem.kind in LOSING or problem.kind is Kind.UNREADABLE for problem, _ in plan.left):
+        return _left_alone(plan)
+    for edits in plan.edits.values():
+        edits.sort()
+    return plan
+
+
+def _left_alone(plan: Plan) -> Plan:
+    """Of a partition that has lost something nothing is changed before the loss is accepted, or a file restored.
+
+    What other files say of the lost one, its checksum above all, is what the loss is known by.
+    """
+    reason = "nothing of the partition is changed while there is damage that takes something else"
+    return Plan(left=[*plan.left, *((problem, reason) for problem in plan.repaired)])
+
+
+def _plan_one(
+    plan: Plan,
+    scan: PartitionScan,
+    problem: Problem,
+    *,
+    accept_loss: bool,
+    cut_at: Problem | None,
+    topic_id: bytes | None,
+) -> None:
+    kind = problem.kind
+    if kind in LOSING and not accept_loss:
+        plan.left.append((problem, "it takes --accept-loss"))
+        return
+    if kind is Kind.UNREADABLE:
+        plan.left.append((problem, "the disk cannot read it: copy what can be read, and put the copy in its place"))
+        return
+    if kind is Kind.TAIL:
+        plan.left.append((problem, "the next start cuts it off: nothing shows that it was ever on the disk as a whole"))
+        return
+    if kind is Kind.NOT_RECORDED and problem.path.endswith(METADATA_FILE):
+        plan.left.append((problem, "move the directory away, or restore it from a backup"))
+        return
+    if problem.path.endswith(METADATA_FILE):
+        if topic_id is None:
+            plan.left.append((problem, "the metadata know of no such topic"))
+            return
+        plan.writes_topic_id = True
+        plan.repaired.append(problem)
+        return
+    plan.repaired.append(problem)
+    _reread(plan, scan, problem)
+    if problem is cut_at:
+        return
+    if kind is Kind.HEADER:
+        assert problem.position is not None
+        assert problem.replacement is not None
+        end_position = problem.position + len(problem.replacement)
+        _edit(plan, problem.path, Edit(problem.position, end_position, problem.replacement, False))
+    elif kind is Kind.SUPERFLUOUS:
+        _edit(plan, problem.path, _edit_of(problem, b""))
+    elif kind in (Kind.DAMAGE, Kind.MISSING):
+        _give_up(plan, scan, problem)
+    elif kind is Kind.STALE and problem.path.endswith((LEADER_EPOCH_FILE, ".snapshot", "index")):
+        plan.deletes.append(problem.path)
+
+
+def _loses_records(problem: Problem) -> bool:
+    return problem.kind in (Kind.DAMAGE, Kind.MISSING)
+
+
+def _is_behind(problem: Problem, other: Problem) -> bool:
+    if problem.first_offset is None or other.first_offset is None or problem.kind is Kind.UNREADABLE:
+        return False
+    return problem.first_offset >= other.first_offset
+
+
+def _give_up(plan: Plan, scan: PartitionScan, problem: Problem) -> None:
+    assert problem.first_offset is not None
+    if not scan.base_offsets:
+        plan.restarts_at = problem.end_offset
+        plan.writes_topic_id = True
+        plan.lost_offsets += (problem.end_offset or 0) - problem.first_offset
+        return
+    end_offset = problem.end_offset
+    if end_offset is None:
+        end_offset = problem.first_offset
+        plan.raises_epoch = True
+    plan.lost_offsets += end_offset - problem.first_offset
+    _edit(plan, problem.path, _edit_of(problem, empty_batches(problem, problem.first_offset, end_offset)))
+    # A log whose end is lost may have had more than is known: the next records belong to a new epoch.
+    plan.raises_epoch |= end_offset >= scan.end_offset and not problem.follows_valid
+
+
+def _cut(plan: Plan, scan: PartitionScan, problem: Problem) -> None:
+    """Give up all from one place on, and keep its offsets."""
+    assert problem.first_offset is not None
+    end_offset = max(scan.end_offset, problem.end_offset or 0)
+    filler = empty_batches(problem, problem.first_offset, end_offset)
+    position = problem.position or 0
+    size_bytes = scan.file_sizes.get(problem.path, 0)
+    _edit(plan, problem.path, Edit(position, size_bytes, filler, size_bytes > position))
+    plan.set_aside += [path for path in scan.log_paths if path > problem.path]
+    plan.lost_offsets += end_offset - problem.first_offset
+    plan.raises_epoch = True
+
+
+def _edit_of(problem: Problem, replacement: bytes) -> Edit:
+    position = problem.position or 0
+    end_position = problem.end_position or position
+    return Edit(position, end_position, replacement, end_position > position)
+
+
+def _edit(plan: Plan, path: str, edit: Edit) -> None:
+    edits = plan.edits.setdefault(path, [])
+    inside = [other for other in edits if edit.position <= other.position < edit.end_position]
+    for other in inside:  # a batch whose header would be mended, and that is given up all the same
+        edits.remove(other)
+    edits.append(edit)
+
+
+def _reread(plan: Plan, scan: PartitionScan, problem: Problem) -> None:
+    """Have the log read again from the segment before the place on."""
+    offset = problem.first_offset
+    if offset is None:
+        name = problem.path.rpartition("/")[2]
+        stem = name.partition(".")[0]
+        offset = int(stem) if stem.isdecimal() else 0
+        if name.endswith(".snapshot"):
+            offset -= 1
+    base = max((one for one in scan.base_offsets if one <= offset), default=0)
+    plan.reread_from = base if plan.reread_from is None else min(plan.reread_from, base)
+
+
+def empty_batches(problem: Problem, first_offset: int, end_offset: int) -> bytes:
+    """Batches without a record that have the offsets from the first to before the end."""
+    content = b""
+    while first_offset < end_offset:
+        delta = min(end_offset - first_offset - 1, LARGEST_OFFSET_DELTA)
+        header = BatchHeader(
+            base_offset=first_offset,
+            batch_length=0,
+            partition_leader_epoch=problem.leader_epoch,
+            magic=2,
+            crc=0,
+            attributes=0,
+            last_offset_delta=delta,
+            base_timestamp_ms=problem.time_ms,
+            max_timestamp_ms=problem.time_ms,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            records_count=0,
+        )
+        content += sealed_header(header, b"")
+        first_offset += delta + 1
+    return content
+
+
+def lost_path(path: str, position: int) -> str:
+    """Where bytes of a log file are kept that were given up, as recovery names it."""
+    return f"{path}.lost-{position}"

@@ -1,0 +1,371 @@
+"""Verifying a data directory: every file is read, and the next start is tried out. Nothing is written into it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from broker.clock import Clock
+from broker.config import Settings
+from broker.disk import StorageError
+from broker.inspection.findings import Choice, Finding, Severity, finding
+from broker.inspection.metadata_copy import opened_copy
+from broker.inspection.overlay_disk import OverlayDisk
+from broker.inspection.partition_scan import CheckRecords, Expectations, PartitionScan
+from broker.inspection.problems import Kind, Problem
+from broker.inspection.start_tryout import (
+    TriedPartition,
+    TriedStart,
+    collected_events,
+    coordinator_shard,
+    try_start,
+)
+from broker.log.checkpoints import CorruptCheckpointError, decode_offsets
+from broker.log.log_directory import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_FILE,
+    LOCK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+    partition_directories,
+)
+from broker.log.partition_files import PartitionFiles
+from broker.log.recovery import LogLoader, Refusal
+from broker.log.steps import done
+from broker.log.swap import finish_swaps
+from broker.metadata.sqlite import FILE_NAME
+from broker.shard import RecordOrigin
+from broker.topic_partition import TopicPartition
+from protocol.primitives import DecodeError
+from protocol.record_batch import RecordBatch, read_records
+
+_DIRECTORY_FILES = frozenset(
+    {LOCK_FILE, CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE, LOG_START_FILE, CLEANER_FILE, "meta.properties"}
+)
+OFFLINE = "the partition is offline"
+_LOSING = (Kind.DAMAGE, Kind.MISSING, Kind.NOT_RECORDED, Kind.UNREADABLE, Kind.HEADER, Kind.SUPERFLUOUS)
+
+
+@dataclass
+class ScannedPartition:
+    """A partition with all that is known of it.
+
+    tried:       what the next start makes of it; None where it is not known. after_crash: a start after a crash.
+    refusal:     why one of them refuses it.
+    """
+
+    name: TopicPartition
+    scan: PartitionScan
+    tried: TriedPartition | None
+    after_crash: TriedPartition | None
+    topic_id: bytes | None
+    log_start_offset: int
+    refusal: Refusal | None = None
+
+    @property
+    def problems(self) -> list[Problem]:
+        return self.scan.problems
+
+
+@dataclass
+class Report:
+    """All that was found."""
+
+    data_directory: str
+    was_clean: bool
+    partitions: list[ScannedPartition] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def is_healthy(self) -> bool:
+        return all(one.severity is Severity.NOTE for one in self.findings)
+
+
+class UnknownPartitionError(Exception):
+    """A partition that was asked for is not in the directory."""
+
+
+class Verification:
+    """One look at a directory that nobody else uses.
+
+    progress: called with numbers of bytes as they are read.
+    """
+
+    def __init__(
+        self,
+        data_directory: str,
+        settings: Settings,
+        clock: Clock,
+        *,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._path = data_directory
+        self._settings = settings
+        self._clock = clock
+        self._progress = progress
+        self._recovery_points: dict[TopicPartition, int] | None = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+
+    def partitions(self) -> list[TopicPartition]:
+        """Those that have a directory, in order."""
+        disk = OverlayDisk()
+        return sorted(partition_directories(disk.list(self._path)))
+
+    def total_bytes(self, names: Sequence[TopicPartition]) -> int:
+        """The size of the log files."""
+        disk = OverlayDisk()
+        return sum(PartitionFiles(disk, f"{self._path}/{name}").segments_bytes() for name in names)
+
+    async def run(self, wanted: Sequence[TopicPartition] = ()) -> Report:
+        """Look at the partitions that are wanted, or all. Raises StorageError, UnknownPartitionError."""
+        report = Report(self._path, OverlayDisk().exists(os.path.join(self._path, CLEAN_SHUTDOWN_FILE)))
+        self._read_checkpoints(report)
+        found = self.partitions()
+        tried = await self._try_start(report, as_after_crash=False)
+        after_crash = await self._try_start(report, as_after_crash=True) if report.was_clean else tried
+        known = set(found) | set(tried.partitions) | set(self._recovery_points or {})
+        for name in wanted:
+            if name not in known:
+                raise UnknownPartitionError(f"there is no partition {name} in {self._path}")
+        lost = [name for name, one in tried.partitions.items() if name not in found and one.offline_reason is not None]
+        with collected_events():
+            for name in list(wanted) or sorted([*found, *lost]):
+                if name in found or name in lost:
+                    report.partitions.append(self._scan(report, name, tried, after_crash))
+        self._name_strangers(report, found)
+        for one in report.partitions:
+            _add_refusal(one)
+            for problem in one.problems:
+                is_offline = one.tried is None or one.tried.offline_reason is not None
+                found_one = finding(self._path, one.name, problem, _outcome(one, problem), is_offline=is_offline)
+                report.findings.append(found_one)
+            _add_stray(report, one)
+        return report
+
+    async def _try_start(self, report: Report, *, as_after_crash: bool) -> TriedStart:
+        disk = OverlayDisk()
+        tried = TriedStart(False)
+        try:
+            async with opened_copy(self._path) as store:
+                tried = await try_start(
+                    self._path, disk, store, self._settings, self._clock, as_after_crash=as_after_crash
+                )
+        except StorageError as error:
+            tried.refused = str(error)
+        finally:
+            disk.close()
+        if tried.refused is not None and not as_after_crash:
+            self._name_refusal(report, tried.refused)
+        return tried
+
+    def _name_refusal(self, report: Report, refused: str) -> None:
+        path = os.path.join(self._path, FILE_NAME)
+        choices: tuple[Choice, ...] = ()
+        if path in refused:
+            choices = (
+                Choice(f"restore {FILE_NAME} from a backup", "topics that were created since are strays"),
+                Choice("start with another data directory, and keep this one", "all topics begin anew, empty"),
+            )
+        report.findings.append(
+            Finding(Severity.DAMAGE, None, path, refused, "the start is refused: no partition is served", choices)
+        )
+
+    def _read_checkpoints(self, report: Report) -> None:
+        costs = {
+            RECOVERY_POINT_FILE: "all logs are read again, and their ends believed as they are",
+            LOG_START_FILE: "all logs are read again, and records that DeleteRecords has hidden come back",
+            CLEANER_FILE: "compacted logs are cleaned again",
+        }
+        offsets = {}
+        for name, at_next_start in costs.items():
+            path = os.path.join(self._path, name)
+            content = OverlayDisk().read_file(path)
+            try:
+                offsets[name] = decode_offsets(content) if content is not None else {}
+            except CorruptCheckpointError as error:
+                what = f"it cannot be read: {error}"
+                choices = (Choice(f"restore {name} from a backup", "nothing is lost"),)
+                report.findings.append(Finding(Severity.REBUILT, None, path, what, at_next_start, choices))
+        self._recovery_points = offsets.get(RECOVERY_POINT_FILE)
+        self._log_starts = offsets.get(LOG_START_FILE, {})
+
+    def _scan(
+        self, report: Report, name: TopicPartition, tried: TriedStart, after_crash: TriedStart
+    ) -> ScannedPartition:
+        disk = OverlayDisk()
+        try:
+            files = PartitionFiles(disk, f"{self._path}/{name}")
+            finish_swaps(files, files.numbered())
+            outcome = tried.partitions.get(name)
+            topic_id = None if outcome is None else outcome.topic_id
+            points = self._recovery_points
+            expectations = Expectations(
+                recovery_point=None if points is None else points.get(name, 0),
+                log_start_offset=self._log_starts.get(name, 0),
+                is_clean=report.was_clean and points is not None and name in points,
+                topic_id=topic_id,
+                is_compacted=outcome is None or outcome.config.is_compacted,
+            )
+            scan = PartitionScan(files, name, expectations, _record_check(name))
+            try:
+                for count in scan.run():
+                    self._progress(count)
+            except StorageError as error:
+                scan.problems.append(Problem(Kind.UNREADABLE, files.directory, str(error)))
+            crashed = after_crash.partitions.get(name)
+            scanned = ScannedPartition(name, scan, outcome, crashed, topic_id, expectations.log_start_offset)
+            for tried_one, is_clean in ((outcome, expectations.is_clean), (crashed, False)):
+                if tried_one is not None and tried_one.offline_reason is not None and scanned.refusal is None:
+                    scanned.refusal = self._refusal(name, tried_one, expectations, is_clean=is_clean)
+            return scanned
+        finally:
+            disk.close()
+
+    def _refusal(
+        self, name: TopicPartition, tried: TriedPartition, expectations: Expectations, *, is_clean: bool
+    ) -> Refusal | None:
+        """Why the start refuses a partition, with place and offsets; None where it fails in another way."""
+        disk = OverlayDisk()
+        try:
+            loading = LogLoader(
+                PartitionFiles(disk, f"{self._path}/{name}"),
+                tried.config,
+                is_clean=is_clean,
+                recovery_point=expectations.recovery_point or 0,
+                log_start_offset=expectations.log_start_offset,
+                now_ms=self._clock.now_ms(),
+            )
+            return done(loading.load()).refusal
+        except StorageError:
+            return None
+        finally:
+            disk.close()
+
+    def _name_strangers(self, report: Report, found: Sequence[TopicPartition]) -> None:
+        directories = {str(name) for name in found}
+        for name in OverlayDisk().list(self._path):
+            if (
+                name in directories
+                or name in _DIRECTORY_FILES
+                or name.startswith(FILE_NAME)
+                or name.endswith("-delete")
+            ):
+                continue
+            what = "nothing of the broker's: it is left alone"
+            if name.endswith(".tmp"):
+                what = "left behind by a write that a crash interrupted"
+            path = os.path.join(self._path, name)
+            report.findings.append(Finding(Severity.NOTE, None, path, what, "nothing changes"))
+
+
+def _record_check(name: TopicPartition) -> CheckRecords | None:
+    """How a coordinator takes in what is in its log; None where there is no coordinator."""
+    shard = coordinator_shard(name.topic)
+    if shard is None:
+        return None
+
+    def check(batch: RecordBatch) -> str | None:
+        header = batch.header
+        if header.is_control:
+            return None
+        producer = (header.producer_id, header.producer_epoch) if header.is_transactional else (-1, -1)
+        try:
+            for record in read_records(batch):
+                if record.key is not None:
+                    origin = RecordOrigin(record.offset, record.timestamp_ms, *producer)
+                    shard.apply(record.key, record.value, origin)
+        except (DecodeError, StorageError) as error:
+            return f"its coordinator cannot take in the batch at offset {header.base_offset}: {error}"
+        return None
+
+    return check
+
+
+def _add_refusal(one: ScannedPartition) -> None:
+    """What only the start knows: why it refuses the partition, unless that was found already."""
+    problems, refusal = one.problems, one.refusal
+    reason = next(
+        (
+            tried.offline_reason or tried.coordinator_reason
+            for tried in (one.tried, one.after_crash)
+            if tried is not None and (tried.offline_reason or tried.coordinator_reason)
+        ),
+        None,
+    )
+    if reason is None or any(problem.kind in _LOSING for problem in problems):
+        return
+    base_offsets = one.scan.base_offsets
+    if refusal is None:
+        path = one.scan.log_paths[0] if base_offsets else str(one.name)
+        problems.append(Problem(Kind.REFUSED, path, reason))
+        return
+    first_offset, end_offset = refusal.expected_offset, refusal.end_offset
+    if refusal.is_missing and base_offsets and first_offset > base_offsets[0]:
+        # Between others, or behind them: its offsets can be kept.
+        problems.append(
+            Problem(
+                Kind.MISSING,
+                refusal.path,
+                refusal.what,
+                first_offset=first_offset,
+                end_offset=end_offset,
+                leader_epoch=max(one.scan.max_epoch, 0),
+            )
+        )
+    elif refusal.is_missing or all(problem.kind is not Kind.STALE for problem in problems):
+        problems.append(
+            Problem(
+                Kind.REFUSED,
+                refusal.path,
+                refusal.what,
+                position=refusal.position,
+                first_offset=first_offset,
+                end_offset=end_offset,
+            )
+        )
+
+
+def _add_stray(report: Report, one: ScannedPartition) -> None:
+    if one.tried is None or one.topic_id is not None:
+        return
+    what = f"no topic {one.name.topic} with this partition is known"
+    choice = Choice("move the directory away", "what is in it is served to nobody as it is, either")
+    path = os.path.dirname(one.scan.log_paths[0]) if one.scan.log_paths else str(one.name)
+    outcome = "it is neither served nor deleted, and keeps its topic's name from being created"
+    report.findings.append(Finding(Severity.NOTE, one.name, path, what, outcome, (choice,)))
+
+
+def _outcome(one: ScannedPartition, problem: Problem) -> str:
+    """What the next start makes of the partition."""
+    tried, crashed = one.tried, one.after_crash
+    if tried is None:
+        return "not known: the start itself is refused"
+    if tried.offline_reason is not None:
+        return OFFLINE
+    if tried.coordinator_reason is not None:
+        return "its coordinator is offline: what it coordinates gets NOT_COORDINATOR"
+    cuts = [event for event in tried.events if event["event"] in ("torn_tail_cut", "log_cut_before_valid_batches")]
+    if cuts and problem.kind not in (Kind.STALE, Kind.NOTE):
+        lost = sum(event.get("lost_bytes", 0) for event in cuts)
+        kept = next((event["kept_as"] for event in cuts if "kept_as" in event), None)
+        kept_text = f", kept in {os.path.basename(kept)}" if kept else ""
+        return f"{lost:,} bytes are cut off{kept_text}; the partition is served, and goes on at {tried.log_end_offset}"
+    after = "" if crashed is None or crashed.offline_reason is None else "; after a crash it would be offline"
+    if problem.kind in (Kind.HEADER, Kind.DAMAGE):
+        return (
+            "the partition is served; whoever reads these offsets gets CORRUPT_MESSAGE, or what stands there, and only "
+            f"clients that check checksums refuse that{after}"
+        )
+    return f"the partition is served{after}"
+
+
+def names_of(texts: Sequence[str]) -> list[TopicPartition]:
+    """`TOPIC-PARTITION` as written. Raises UnknownPartitionError."""
+    names = []
+    for text in texts:
+        found = partition_directories([text])
+        if not found:
+            raise UnknownPartitionError(f"expected TOPIC-PARTITION, such as orders-0; got {text!r}")
+        names += found
+    return names
