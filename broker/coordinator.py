@@ -76,7 +76,7 @@ DOUBT = Place("reload of a coordinator's partition after a failed decision", Pol
 class PartitionState(Enum):
     """Loading answers COORDINATOR_LOAD_IN_PROGRESS, after some patience; offline, after a failed write,
     NOT_COORDINATOR. After an unexpected failure a partition is loaded again from its log: see
-    `CoordinatorRuntime._fail`."""
+    `CoordinatorRuntime.fail`."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -341,7 +341,7 @@ class CoordinatorRuntime(Generic[S]):
                     self._applied(partition)
             self._schedule(partition)
         except BaseException as error:
-            APPLICATION.failed(error, concerns=partition.log.topic_partition, on_failure=partial(self._fail, partition))
+            APPLICATION.failed(error, concerns=partition.log.topic_partition, on_failure=partial(self.fail, partition))
             self.partition(partition.index)  # raises: it is loading, or offline
             raise
 
@@ -361,7 +361,7 @@ class CoordinatorRuntime(Generic[S]):
         task = ANSWER.start(
             self._answer_when_durable(partition, decision),
             concerns=partition.log.topic_partition,
-            on_failure=partial(self._fail, partition),
+            on_failure=partial(self.fail, partition),
             expected=(CoordinatorRefusal,),
         )
         self._tasks.add(task)
@@ -396,7 +396,7 @@ class CoordinatorRuntime(Generic[S]):
         task = LOAD.start(
             self._load(partition, self._pauses_s.pop(index, 0.0)),
             concerns=partition_log.topic_partition,
-            on_failure=partial(self._fail, partition),
+            on_failure=partial(self.fail, partition),
         )
         partition.load = task
         self._tasks.add(task)
@@ -471,7 +471,7 @@ class CoordinatorRuntime(Generic[S]):
             )
             self._stop(partition)
 
-    def _fail(self, partition: CoordinatorPartition[S], error: BaseException) -> None:
+    def fail(self, partition: CoordinatorPartition[S], error: BaseException) -> None:
         """The shard may differ from the log: it is never served again. It is loaded from there a few times, more and
         more slowly, and then the partition is offline."""
         index = partition.index
@@ -512,7 +512,7 @@ class CoordinatorRuntime(Generic[S]):
         delay_s = self._reloads.doubt_s(partition.index, loop.time())
         # Never in this step: whoever failed still works with the shard.
         doubted = DOUBT.callback(
-            self._end_doubt, concerns=partition.log.topic_partition, on_failure=partial(self._fail, partition)
+            self._end_doubt, concerns=partition.log.topic_partition, on_failure=partial(self.fail, partition)
         )
         partition.doubt = loop.call_later(delay_s, doubted, partition)
 
@@ -544,7 +544,7 @@ class CoordinatorRuntime(Generic[S]):
             reached = DEADLINE_TIMER.callback(
                 self._deadline_reached,
                 concerns=partition.log.topic_partition,
-                on_failure=partial(self._fail, partition),
+                on_failure=partial(self.fail, partition),
             )
             partition.timer = asyncio.get_running_loop().call_later(delay_s, reached, partition)
 
@@ -585,7 +585,7 @@ class CoordinatorRuntime(Generic[S]):
         try:
             self._schedule(partition, minimum_delay_s=REFUSED_DEADLINE_PAUSE_S)
         except Exception as error:  # noqa: BLE001  # logged, and the partition is loaded again
-            DEADLINE.failed(error, concerns=partition.log.topic_partition, on_failure=partial(self._fail, partition))
+            DEADLINE.failed(error, concerns=partition.log.topic_partition, on_failure=partial(self.fail, partition))
 
 
 async def _after(delivery: Awaitable[None], reply: Reply) -> Reply:
@@ -648,5 +648,5 @@ class _MarkerObserver(Generic[S]):
             MARKER.failed(
                 error,
                 concerns=partition.log.topic_partition,
-                on_failure=partial(runtime._fail, partition),  # noqa: SLF001
+                on_failure=partial(runtime.fail, partition),
             )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import structlog
 
 from broker.placement import NodeAddress
+from broker.supervision import Place, Policy, describe
 from protocol.errors import ErrorCode
 from protocol.framing import find_frame, request_frame
 from protocol.headers import read_response_header, response_header_version
@@ -21,6 +22,9 @@ from protocol.primitives import DecodeError
 from protocol.schema import decode
 
 log = structlog.get_logger(__name__)
+
+CONNECTING = Place("connection to another node", Policy.REPORT)
+RESPONSE = Place("response of another node", Policy.REPORT)
 
 MAXIMUM_RESPONSE_BYTES = 100 * 1024 * 1024
 
@@ -119,6 +123,8 @@ class PeerConnection(asyncio.Protocol):
         except DecodeError as error:
             log.error("peer_response_undecodable", reason=str(error))  # noqa: TRY400  # the reason says it all
             self.abort(f"its response cannot be read: {error}")
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            RESPONSE.failed(error, on_failure=lambda failure: self.abort(f"its response failed: {describe(failure)}"))
 
     def _read_responses(self) -> None:
         """Raises DecodeError."""
@@ -216,8 +222,12 @@ class TcpPeers:
         link = self._links.get(node_id)
         if link is None or link.is_broken:
             loop = asyncio.get_running_loop()
-            link = self._links[node_id] = _Link(loop.create_future())
-            link.opening = loop.create_task(self._open(node_id, link), name=f"connect-to-node-{node_id}")
+            link = new = self._links[node_id] = _Link(loop.create_future())
+            link.opening = CONNECTING.start(
+                self._open(node_id, link),
+                concerns=f"node {node_id}",
+                on_failure=lambda error: new.give_up(f"node {node_id} cannot be connected to: {describe(error)}"),
+            )
             self._opening.add(link.opening)
             link.opening.add_done_callback(self._opening.discard)
         return link

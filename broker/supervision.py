@@ -112,13 +112,24 @@ class Place:
         expected: exceptions that are an outcome of the work and no failure.
         """
         task = asyncio.get_running_loop().create_task(work, name=self.name)
+        self.watch(task, concerns=concerns, on_failure=on_failure, expected=expected)
+        return task
 
-        def ended(done: asyncio.Task[T]) -> None:
+    def watch(
+        self,
+        task: asyncio.Future[Any],
+        *,
+        concerns: object = None,
+        on_failure: OnFailure | None = None,
+        expected: tuple[type[Exception], ...] = (),
+    ) -> None:
+        """As `start`, for a task that has been started already."""
+
+        def ended(done: asyncio.Future[Any]) -> None:
             if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, expected):
                 self.failed(error, concerns=concerns, on_failure=on_failure)
 
         task.add_done_callback(ended)
-        return task
 
     def start_retrying(
         self, make_work: Callable[[], Coroutine[Any, Any, None]], *, concerns: object = None
@@ -170,11 +181,16 @@ class Place:
             return False
         return True
 
-    def failed(self, error: BaseException, *, concerns: object = None, on_failure: OnFailure | None = None) -> None:
-        """Log a failure and carry the policy out; for an `except BaseException` clause. Raises what is none again."""
+    def failed(
+        self, error: BaseException, *, concerns: object = None, on_failure: OnFailure | None = None, **details: str
+    ) -> None:
+        """Log a failure and carry the policy out; for an `except BaseException` clause. Raises what is none again.
+
+        details: what else the line says.
+        """
         if isinstance(error, PASSING):
             raise error
-        self._log(error, concerns)
+        self._log(error, concerns, **details)
         if self.policy is Policy.STOP_BROKER:
             self._stop(error)
         elif on_failure is not None:
@@ -192,7 +208,7 @@ class Place:
         else:
             asyncio.get_running_loop().call_exception_handler({"message": reason, "exception": error})
 
-    def _log(self, error: BaseException, concerns: object) -> None:
+    def _log(self, error: BaseException, concerns: object, **details: str) -> None:
         """Tell of a failure the first time, the tenth, the hundredth and so on; only the first with its traceback."""
         supervisor = CURRENT.get(None)
         count = 1 if supervisor is None else supervisor.count((self.name, str(concerns), type(error)))
@@ -207,6 +223,7 @@ class Place:
             "background_work_failed",
             work=self.name,
             **fields,
+            **details,
             policy=self.policy.value,
             error=type(error).__name__,
             reason=str(error),

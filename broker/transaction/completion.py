@@ -13,6 +13,7 @@ import structlog
 from broker import eager
 from broker.clock import Clock
 from broker.coordinator import CoordinatorPartition, CoordinatorRefusal, CoordinatorRuntime, PartitionState
+from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 from broker.transaction.coordinator import TransactionShard
 from broker.transaction.markers import MarkerChannel, TransactionMarker
@@ -23,8 +24,12 @@ from protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
+COMPLETION = Place("completion of a transaction", Policy.RETRY)
+COMPLETION_TASK = Place("task of a transaction's completion", Policy.FAIL_PARTITION)
+
 FIRST_RETRY_PAUSE_S = 0.02
 LONGEST_RETRY_PAUSE_S = 1.0
+LONGEST_FAILURE_PAUSE_S = 60.0
 
 # The partition took the marker, or never will and need not: it is done with.
 _DONE = frozenset(
@@ -63,10 +68,12 @@ class CompletionMeans(NamedTuple):
 class Completion:
     """Sends the markers of one prepared transaction, then appends the record that completes it.
 
+    partition:   of `__transaction_state`, in which the transaction is kept.
     transaction: as prepared; all its partitions get a marker, also those that had one before a restart: a repeated
                  marker is harmless.
     refusal:     why it was given up.
-    A partition that is out of reach is tried for ever; only a partition that was deleted is left out.
+    A partition that is out of reach is tried for ever; only a partition that was deleted is left out. So is everything
+    after a failure that nobody foresaw: a repeated marker is harmless.
     Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
     """
 
@@ -82,8 +89,8 @@ class Completion:
         transaction: TransactionMetadata,
     ) -> None:
         self.transaction = transaction
+        self.partition = partition
         self._means = means
-        self._partition = partition
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait until it is over; False if that takes longer than `timeout_s`."""
@@ -95,7 +102,7 @@ class Completion:
     @property
     def partition_index(self) -> int:
         """The partition of `__transaction_state` that the transaction is kept in."""
-        return self._partition.index
+        return self.partition.index
 
     def give_up(self) -> None:
         """Send nothing more and append nothing: the partition is another coordinator's from now on."""
@@ -117,33 +124,60 @@ class Completion:
         rest = None
         try:
             rest = self._complete()
-        except Exception as error:  # noqa: BLE001  # is noted
-            self._note(error)
+        except CoordinatorRefusal as refusal:
+            self._note(refusal)
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            self._failed(error)
+            rest = self._complete_again(FIRST_RETRY_PAUSE_S)
         if rest is None:
             self._end()
             return
         started = eager.start(self._run(rest), asyncio.get_running_loop())
         if not isinstance(started, eager.Finished):
             self._task = started
+            partition = self.partition
+            COMPLETION_TASK.watch(
+                started,
+                concerns=partition.log.topic_partition,
+                on_failure=lambda error: self._means.runtime.fail(partition, error),
+            )
 
     async def _run(self, rest: Coroutine[Any, Any, None]) -> None:
+        pause_s = FIRST_RETRY_PAUSE_S
         try:
-            await rest
-        except Exception as error:  # noqa: BLE001  # is noted
-            self._note(error)
+            while True:
+                try:
+                    return await rest
+                except CoordinatorRefusal as refusal:
+                    return self._note(refusal)
+                except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                    self._failed(error)
+                rest = self._complete_again(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_FAILURE_PAUSE_S)
         finally:
             self._end()
 
-    def _note(self, error: Exception) -> None:
-        """Say why it ends before its time."""
+    async def _complete_again(self, pause_s: float) -> None:
+        """From the beginning, after a failure. Raises CoordinatorRefusal."""
+        await asyncio.sleep(pause_s)
+        self._insist_on_ownership()
+        rest = self._complete()
+        if rest is not None:
+            await rest
+
+    def _failed(self, error: BaseException) -> None:
+        COMPLETION.failed(
+            error,
+            concerns=self.partition.log.topic_partition,
+            transactional_id=self.transaction.transactional_id,
+        )
+
+    def _note(self, refusal: CoordinatorRefusal) -> None:
+        """Say why it ends before its time: the partition was given up or its disk failed. Whoever loads it next finds
+        the prepared transaction in the log."""
         transactional_id = self.transaction.transactional_id
-        if isinstance(error, CoordinatorRefusal):
-            # The partition was given up or its disk failed: whoever loads it next finds the prepared transaction in the
-            # log.
-            log.warning("transaction_completion_given_up", transactional_id=transactional_id, error=error.error.name)
-            self.refusal = error.error
-        else:
-            log.error("transaction_completion_failed", transactional_id=transactional_id, exc_info=error)
+        log.warning("transaction_completion_given_up", transactional_id=transactional_id, error=refusal.error.name)
+        self.refusal = refusal.error
 
     def _end(self) -> None:
         self._tell_that_it_is_over()
@@ -157,7 +191,7 @@ class Completion:
         """Do all that can be done in this step; returns what is left, which is mostly nothing where the page cache
         counts as durable. Raises CoordinatorRefusal.
         """
-        partition = self._partition
+        partition = self.partition
         if partition.state is not PartitionState.ACTIVE or not partition.is_durable:
             return self._complete_when_durable()
         shares = self._shares()
@@ -170,7 +204,7 @@ class Completion:
         return None
 
     async def _complete_when_durable(self) -> None:
-        await self._means.runtime.durable(self._partition.index)  # the commit point: no marker leaves before it
+        await self._means.runtime.durable(self.partition.index)  # the commit point: no marker leaves before it
         await self._means.turns.enter()  # many may have waited for the same
         await self._complete_in(self._shares())
 
@@ -194,7 +228,7 @@ class Completion:
         """Nobody waits for this record itself: a reply that depends on it waits for the log, and without it the markers
         are sent again. Raises CoordinatorRefusal.
         """
-        means, partition = self._means, self._partition
+        means, partition = self._means, self.partition
         decision = partition.shard.decide_completion(self.transaction.transactional_id, now_ms=means.clock.now_ms())
         means.runtime.submit_decision(partition, decision)
 
@@ -230,7 +264,7 @@ class Completion:
 
     def _insist_on_ownership(self) -> None:
         """A partition that was given up while this waited, or loaded anew, is no longer for this to change."""
-        if self._means.runtime.partition(self._partition.index) is not self._partition:
+        if self._means.runtime.partition(self.partition.index) is not self.partition:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
 
     def _send(self, partitions: Collection[TopicPartition]) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
@@ -240,7 +274,7 @@ class Completion:
                 producer_id=transaction.producer_id,
                 producer_epoch=transaction.producer_epoch,
                 committed=transaction.state is PREPARE_COMMIT,
-                coordinator_epoch=self._partition.coordinator_epoch,
+                coordinator_epoch=self.partition.coordinator_epoch,
                 transaction_version=transaction.client_transaction_version,
                 partitions=partitions,
             )

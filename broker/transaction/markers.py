@@ -15,11 +15,14 @@ from broker import eager
 from broker.clock import Clock
 from broker.disk import StorageError
 from broker.log.partition_log import PartitionLog
+from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 from broker.topics import Topics
 from protocol.errors import NO_ERROR, ErrorCode
 
 log = structlog.get_logger(__name__)
+
+MARKER_APPEND = Place("append of a marker", Policy.RETRY)
 
 
 class TransactionMarker(NamedTuple):
@@ -119,6 +122,9 @@ def _append_all(
             )
         except StorageError as failure:
             error = _failed(partition_log, failure)
+        except BaseException as failure:  # noqa: BLE001  # passed on or logged by `failed`
+            MARKER_APPEND.failed(failure, concerns=topic_partition)
+            error = ErrorCode.UNKNOWN_SERVER_ERROR  # the coordinator sends it again
         outcome[topic_partition] = error
         if error is NO_ERROR and partition_log.high_watermark < partition_log.log_end_offset:
             volatile[topic_partition] = partition_log

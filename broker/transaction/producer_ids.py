@@ -10,8 +10,11 @@ import structlog
 
 from broker.disk import StorageError
 from broker.metadata.store import MetadataStore
+from broker.supervision import Place, Policy
 
 log = structlog.get_logger(__name__)
+
+RESERVATION = Place("reservation of producer ids", Policy.RETRY)
 
 BLOCK_KEY = "producer_id_block"
 BLOCK_SIZE = 1000
@@ -86,7 +89,7 @@ class ProducerIds:
 
     def _ensure_request(self) -> asyncio.Task[None]:
         if self._request is None or self._request.done():
-            self._request = asyncio.get_running_loop().create_task(self._prefetch(), name="reserve-producer-ids")
+            self._request = RESERVATION.start_retrying(self._prefetch)
         return self._request
 
     async def _prefetch(self) -> None:

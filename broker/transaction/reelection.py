@@ -14,10 +14,13 @@ from collections.abc import Callable
 
 import structlog
 
+from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
+
+REELECTION = Place("reelection of a coordinator", Policy.RETRY)
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
@@ -56,8 +59,13 @@ class Reelection:
             pause_s=pause_s,
             reason="a partition has seen a newer epoch, and no other coordinator has it",
         )
+        stand_again = REELECTION.callback(
+            self._pause_is_over,
+            concerns=coordinator_partition,
+            on_failure=lambda _: self.refused(coordinator_partition, error),
+        )
         self._timers[coordinator_partition] = asyncio.get_running_loop().call_later(
-            pause_s, self._pause_is_over, coordinator_partition, step
+            pause_s, stand_again, coordinator_partition, step
         )
 
     def _pause_is_over(self, coordinator_partition: TopicPartition, step: int) -> None:

@@ -13,6 +13,7 @@ import structlog
 
 from broker.clock import Clock
 from broker.peers import Peers, PeerUnreachable, received_error
+from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 from broker.topics import Topics
 from broker.transaction.markers import LocalMarkerChannel, TransactionMarker
@@ -25,6 +26,8 @@ from protocol.messages.markers import (
 )
 
 log = structlog.get_logger(__name__)
+
+SENDING = Place("sending of markers to another node", Policy.RETRY)
 
 WRITE_TXN_MARKERS_VERSION = 2  # the first that says which transaction version a marker is of (KIP-1228)
 
@@ -129,7 +132,9 @@ class _MarkerQueue:
         queued = _Queued(marker, loop.create_future())
         self._queued[queued] = None
         if self._sending is None or self._sending.done():
-            self._sending = loop.create_task(self._send_all(), name=f"markers-to-node-{self._node_id}")
+            self._sending = SENDING.start(
+                self._send_all(), concerns=f"node {self._node_id}", on_failure=lambda _: self._refuse_all()
+            )
         try:
             return await queued.answered
         finally:
@@ -150,19 +155,23 @@ class _MarkerQueue:
                     WRITE_TXN_MARKERS_VERSION,
                     self._request_timeout_s,
                 )
-            except PeerUnreachable as error:
-                log.warning("markers_not_answered", node_id=self._node_id, markers=len(batch), reason=str(error))
-                for queued in batch:
-                    queued.answer({}, ErrorCode.REQUEST_TIMED_OUT)
-            except Exception:
-                log.exception("markers_not_sent", node_id=self._node_id, markers=len(batch))
-                for queued in batch:
-                    queued.answer({}, ErrorCode.UNKNOWN_SERVER_ERROR)
-            else:
                 outcomes = _outcomes(response)
                 for queued in batch:
                     # A producer id or a partition that the answer leaves out is a fault of the other node.
                     queued.answer(outcomes.get(queued.marker.producer_id, {}), ErrorCode.UNKNOWN_SERVER_ERROR)
+            except PeerUnreachable as error:
+                log.warning("markers_not_answered", node_id=self._node_id, markers=len(batch), reason=str(error))
+                for queued in batch:
+                    queued.answer({}, ErrorCode.REQUEST_TIMED_OUT)
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                SENDING.failed(error, concerns=f"node {self._node_id}")
+                for queued in batch:
+                    queued.answer({}, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _refuse_all(self) -> None:
+        """Nobody sends what is queued; whoever waits may send it again."""
+        for queued in list(self._queued):
+            queued.answer({}, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _take(self) -> list[_Queued]:
         """Everything that waits; of markers of one producer only the first, as answers tell them apart by its id."""

@@ -14,6 +14,7 @@ import structlog
 from broker import eager
 from broker.coordinator import partition_for_key
 from broker.peers import Peers, PeerUnreachable, received_error
+from broker.supervision import Place, Policy
 from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.topics import Topics
 from broker.transaction.remote_markers import by_topic
@@ -28,6 +29,8 @@ from protocol.messages.transactions import (
 )
 
 log = structlog.get_logger(__name__)
+
+ASKING = Place("verification with another node", Policy.RETRY)
 
 ADD_PARTITIONS_TO_TXN_VERSION = 5
 """The coordinator answers each transaction in the newest words; whoever asked puts them into those of its client."""
@@ -167,7 +170,9 @@ class _VerificationQueue:
         queued = _Queued(transaction, partitions, loop.create_future())
         self._queued[transaction.transactional_id] = queued
         if self._asking is None or self._asking.done():
-            self._asking = loop.create_task(self._ask_all(), name=f"verifications-to-node-{self._node_id}")
+            self._asking = ASKING.start(
+                self._ask_all(), concerns=f"node {self._node_id}", on_failure=lambda _: self._refuse_all()
+            )
         try:
             return await queued.answered
         finally:
@@ -189,18 +194,22 @@ class _VerificationQueue:
                     ADD_PARTITIONS_TO_TXN_VERSION,
                     self._request_timeout_s,
                 )
+                self._answer(batch, response)
             except PeerUnreachable as error:
                 log.warning(
                     "verifications_not_answered", node_id=self._node_id, transactions=len(batch), reason=str(error)
                 )
                 for queued in batch:
                     queued.refuse(ErrorCode.NETWORK_EXCEPTION)
-            except Exception:
-                log.exception("verifications_not_sent", node_id=self._node_id, transactions=len(batch))
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                ASKING.failed(error, concerns=f"node {self._node_id}")
                 for queued in batch:
                     queued.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
-            else:
-                self._answer(batch, response)
+
+    def _refuse_all(self) -> None:
+        """Nobody asks what is queued; clients may try again."""
+        for queued in list(self._queued.values()):
+            queued.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _answer(self, batch: Sequence[_Queued], response: AddPartitionsToTxnResponse) -> None:
         error = received_error(response.error_code)

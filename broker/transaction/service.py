@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from functools import partial
 from typing import TypeVar
 
 from broker import eager
@@ -26,6 +27,7 @@ from broker.coordinator import (
 from broker.disk import StorageError
 from broker.metadata.image import TopicMetadata
 from broker.placement import SingleNodePlacement
+from broker.supervision import Place, Policy
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.topics import Topics
 from broker.transaction.completion import DEPOSED, Completion, CompletionMeans
@@ -43,6 +45,8 @@ from broker.transaction.reelection import MAXIMUM_EPOCH, Reelection
 from broker.transaction.state_machine import CONCURRENT, TransactionVersion
 from broker.turnstile import Turnstile
 from protocol.errors import ErrorCode
+
+COMPLETIONS = Place("beginning of the completions of transactions", Policy.FAIL_PARTITION)
 
 COMPLETIONS_PER_TURN = 32
 """More transactions that end in one turn of the event loop, as when they time out together, wait for the next turn."""
@@ -313,13 +317,18 @@ class TransactionService:
         loop = asyncio.get_running_loop()
         give_up_at_s = loop.time() + self._settings.add_partitions_to_txn_retry_backoff_max_ms / 1000
         while _error_of(reply) is CONCURRENT:
+            # Two producers of one id may fence each other, over and over: each time it is another completion.
+            remaining_s = give_up_at_s - loop.time()
+            if remaining_s <= 0:
+                return reply
             completion = self._completions.get(transactional_id)
             if completion is not None:
-                remaining_s = give_up_at_s - loop.time()
-                if remaining_s <= 0 or not await completion.wait(remaining_s):
+                if not await completion.wait(remaining_s):
                     return reply
             elif self._is_prepared(index, transactional_id):
                 return reply  # its markers were refused: only a reload can end it
+            else:
+                await asyncio.sleep(0)
             reply = await self._runtime.begin(index, decide)
         return reply
 
@@ -368,11 +377,21 @@ class TransactionService:
             )
             self._new_completions.append(completion)
 
+    @COMPLETIONS.handles
     def _begin_completions(self) -> None:
         """As many as may be completed in one turn of the event loop."""
         completions = self._new_completions
         for _ in range(min(len(completions), COMPLETIONS_PER_TURN)):
-            completions.popleft().begin()
+            completion = completions.popleft()
+            try:
+                completion.begin()
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                partition = completion.partition
+                COMPLETIONS.failed(
+                    error,
+                    concerns=partition.log.topic_partition,
+                    on_failure=partial(self._runtime.fail, partition),
+                )
         if completions:
             asyncio.get_running_loop().call_soon(self._begin_completions)
 

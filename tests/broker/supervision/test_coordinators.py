@@ -236,7 +236,7 @@ async def test_a_deadline_that_fails_is_not_the_last(harness: Harness, error: Ba
     failed = {coordinator.DECISION.name, coordinator.DEADLINE.name}
     with pytest.MonkeyPatch.context() as patch:
         told: list[str] = []
-        patch.setattr(type(coordinator.DEADLINE), "_log", lambda place, _error, _concerns: told.append(place.name))
+        patch.setattr(type(coordinator.DEADLINE), "_log", lambda place, *_: told.append(place.name))
         await harness.runtime.execute(0, lambda _: say("a"))
         await asyncio.sleep(0.02)
         assert set(told) == failed
