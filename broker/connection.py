@@ -13,6 +13,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from broker.begun_reply import BegunReply
@@ -21,6 +22,7 @@ from broker.file_slice import FileSlice
 from broker.handlers.api import CloseConnection
 from broker.long_polls import Frame, PendingReply, Reply
 from broker.receive_buffer import Receiver
+from broker.supervision import Place, Policy
 from protocol.primitives import Buffer, DecodeError
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from broker.dispatch import Dispatcher
     from broker.handlers.request_templates import RequestTemplates
     from broker.receive_buffer import BufferPool
+
+SERVING = Place("serving of a connection", Policy.REPORT)
+CLOSE = Place("close of a connection", Policy.REPORT)
 
 MINIMUM_FRAME_BYTES = 8  # api key, api version, correlation id
 
@@ -150,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
     def keep_frame_until(self, task: asyncio.Future[Any]) -> None:
         """Leave the frame that is being dispatched as it is until a task is done: it uses slices of it."""
         buffer = self._receiver.hold()
-        task.add_done_callback(lambda _: self._receiver.release(buffer))
+        task.add_done_callback(SERVING.callback(lambda _: self._receiver.release(buffer), on_failure=self._give_up))
 
     def mute(self, duration_s: float) -> None:
         """Start no further request for a time: the client has used more than its quota (KIP-219)."""
@@ -207,17 +212,21 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._receiver.writable()
 
+    @SERVING.handles
     def buffer_updated(self, nbytes: int) -> None:
         self.last_activity_s = self._loop.time()
         receiver = self._receiver
-        if self._in_flight or self._is_held:
-            receiver.received(nbytes)
-        else:
-            frame = receiver.received_frame(nbytes, MINIMUM_FRAME_BYTES, self._maximum_frame_bytes)
-            if frame is not None:
-                self._answer_only(frame)
-                return
-        self._consume()
+        try:
+            if self._in_flight or self._is_held:
+                receiver.received(nbytes)
+            else:
+                frame = receiver.received_frame(nbytes, MINIMUM_FRAME_BYTES, self._maximum_frame_bytes)
+                if frame is not None:
+                    self._answer_only(frame)
+                    return
+            self._consume()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            self._failed(error)
 
     def eof_received(self) -> bool:
         # A buffer of its own that this end was read into: when thousands of clients leave at once, they need not have
@@ -226,20 +235,28 @@ class Connection(asyncio.BufferedProtocol):
         # A half-closed client may still read; but Kafka clients close both ways, so nobody would take the replies.
         return False
 
+    @SERVING.handles
     def pause_writing(self) -> None:
-        self._is_writing_paused = True
-        self._weigh_holds()
-        self._pause_or_resume_reading()
-        if self._transport is not None and self._stall_timer is None:
-            self._watch_for_stall(self._transport)
+        try:
+            self._is_writing_paused = True
+            self._weigh_holds()
+            self._pause_or_resume_reading()
+            if self._transport is not None and self._stall_timer is None:
+                self._watch_for_stall(self._transport)
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            self._failed(error)
 
+    @SERVING.handles
     def resume_writing(self) -> None:
-        self._is_writing_paused = False
-        self._weigh_holds()
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
-        self._advance()
+        try:
+            self._is_writing_paused = False
+            self._weigh_holds()
+            if self._stall_timer is not None:
+                self._stall_timer.cancel()
+                self._stall_timer = None
+            self._advance()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            self._failed(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -250,15 +267,26 @@ class Connection(asyncio.BufferedProtocol):
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
             self._unmute_timer = None
-        self._receiver.close()
         self._begun = None
-        self._end_direct_send()
         self._ready = []
         self._in_flight.clear()
         callbacks, self._close_callbacks = self._close_callbacks, {}
-        for callback in callbacks:
-            callback()
+        for clean_up in (self._receiver.close, self._end_direct_send, *callbacks):
+            CLOSE.attempt(clean_up, concerns=self._client)
         self._owner.connection_closed(self)
+
+    # What nobody foresaw
+
+    @property
+    def _client(self) -> str:
+        return f"{self.client_host}:{self.client_port}"
+
+    def _failed(self, error: BaseException) -> None:
+        """Where this connection stands is not known any more, so it is closed: others are served."""
+        SERVING.failed(error, concerns=self._client, on_failure=self._give_up)
+
+    def _give_up(self, _: BaseException) -> None:
+        self.abort()
 
     # Requests
 
@@ -315,10 +343,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._in_flight or has_more or self._is_held or self._is_reading_paused:
             self._pause_or_resume_reading()
 
+    @SERVING.handles
     def _catch_up(self) -> None:
-        self._is_behind = False
-        if self._transport is not None:
-            self._consume()
+        try:
+            self._is_behind = False
+            if self._transport is not None:
+                self._consume()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            self._failed(error)
 
     def _start_frames(self) -> bool:
         """Start frames until there is no whole one (False) or a bound is reached (True). Raises CloseConnection."""
@@ -416,8 +448,9 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(outcome, PendingReply):
             self._be_told(in_flight, outcome)
         else:
-            outcome.add_done_callback(lambda task: self._finished(in_flight, task))
+            outcome.add_done_callback(partial(self._finished, in_flight))
 
+    @SERVING.handles
     def _finished(self, in_flight: _InFlight, task: asyncio.Future[Reply]) -> None:
         """A request that had to wait is finished."""
         if task.cancelled():
@@ -435,16 +468,22 @@ class Connection(asyncio.BufferedProtocol):
         self.add_close_callback(pending.cancel)
 
     def _replied(self, in_flight: _InFlight, reply: Reply, error: BaseException | None) -> None:
+        """Raises nothing."""
         if self._transport is None:
             return
-        if error is not None:
-            # The dispatcher answers failures; what comes through says that there is no answer.
-            self._refuse(str(error))
-            return
-        in_flight.reply = reply
-        in_flight.is_done = True
-        if self._in_flight[0] is in_flight:
-            self._advance()
+        try:
+            if error is not None:
+                # The dispatcher answers failures; what comes through says that there is no answer.
+                if not isinstance(error, CloseConnection):
+                    SERVING.failed(error, concerns=self._client)
+                self._refuse(str(error))
+                return
+            in_flight.reply = reply
+            in_flight.is_done = True
+            if self._in_flight[0] is in_flight:
+                self._advance()
+        except BaseException as failure:  # noqa: BLE001  # passed on or logged by `failed`
+            self._failed(failure)
 
     # Replies
 
@@ -538,14 +577,19 @@ class Connection(asyncio.BufferedProtocol):
         self._end_direct_send()
         return True
 
+    @SERVING.handles
     def _send_more_directly(self) -> None:
-        direct_send, transport = self._direct_send, self._transport
-        if direct_send is None or transport is None or transport.is_closing():
-            self._end_direct_send()
-        elif self._go_on_directly(direct_send):
-            self.resume_writing()
-        else:
-            self.last_activity_s = self._loop.time()
+        try:
+            direct_send, transport = self._direct_send, self._transport
+            if direct_send is None or transport is None or transport.is_closing():
+                self._end_direct_send()
+            elif self._go_on_directly(direct_send):
+                self.resume_writing()
+            else:
+                self.last_activity_s = self._loop.time()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            self._end_direct_send()  # or the loop would call for ever
+            self._failed(error)
 
     def _end_direct_send(self) -> None:
         if self._direct_send is not None:
@@ -569,10 +613,14 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
         return False
 
+    @SERVING.handles
     def _unmute(self) -> None:
-        self._unmute_timer = None
-        self._weigh_holds()
-        self._advance()
+        try:
+            self._unmute_timer = None
+            self._weigh_holds()
+            self._advance()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            self._failed(error)
 
     def _pause_or_resume_reading(self) -> None:
         should_pause = self._is_behind or not self._may_start()
@@ -597,18 +645,22 @@ class Connection(asyncio.BufferedProtocol):
         delay_s = self._limits.fencepost_connection_write_stall_ms / 1000
         self._stall_timer = self._loop.call_later(delay_s, self._check_stall)
 
+    @SERVING.handles
     def _check_stall(self) -> None:
         """Nothing is written while writing is paused, so a buffer that has not shrunk means a client that does not
         read."""
-        self._stall_timer = None
-        transport = self._transport
-        if transport is None:
-            return
-        if self._unsent_bytes(transport) < self._stalled_bytes:
-            self._watch_for_stall(transport)
-            return
-        self._owner.connection_refused(self, "the client does not read its replies")
-        self.abort()
+        try:
+            self._stall_timer = None
+            transport = self._transport
+            if transport is None:
+                return
+            if self._unsent_bytes(transport) < self._stalled_bytes:
+                self._watch_for_stall(transport)
+                return
+            self._owner.connection_refused(self, "the client does not read its replies")
+            self.abort()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            self._failed(error)
 
     def _refuse(self, reason: str) -> None:
         transport = self._transport

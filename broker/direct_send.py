@@ -23,6 +23,9 @@ from collections.abc import Callable
 
 from broker.begun_reply import BegunReply
 from broker.descriptors import Descriptors
+from broker.supervision import Place, Policy
+
+WRITABLE = Place("direct send of a reply", Policy.REPORT)
 
 LEAST_FILE_BYTES = 256 * 1024
 """Less of a file is copied in less time."""
@@ -86,7 +89,7 @@ class DirectSend:
             return True
         if not self._is_waiting:
             self._is_waiting = True
-            self._loop.add_writer(self._client.fileno(), self._on_writable)
+            self._loop.add_writer(self._client.fileno(), WRITABLE.callback(self._on_writable))
         return False
 
     def close(self) -> None:

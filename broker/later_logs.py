@@ -11,7 +11,12 @@ from broker.log.log_directory import LogDirectory
 from broker.log.log_opening import report_unopened
 from broker.log.partition_log import PartitionLog
 from broker.metadata.image import MetadataImage
+from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
+
+LATER = Place("opening of the logs that a start has left", Policy.RETRY)
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 60.0
 
 
 class LaterLogs:
@@ -27,6 +32,8 @@ class LaterLogs:
         self._changing = changing
         self._context = contextvars.copy_context()
         self._task: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._pause_s = FIRST_PAUSE_S
         self._is_closing = False
 
     def __contains__(self, topic_partition: TopicPartition) -> bool:
@@ -38,7 +45,17 @@ class LaterLogs:
         is_idle = self._task is None or self._task.done()
         if is_idle and self._logs.unopened.has_next and not self._is_closing:
             # In the broker's own context, whoever asks.
-            self._task = self._context.copy().run(asyncio.get_running_loop().create_task, self._open_the_rest())
+            self._task = self._context.copy().run(self._begin)
+
+    def _begin(self) -> asyncio.Task[None]:
+        return LATER.start(self._open_the_rest(), on_failure=lambda _: self._begin_again())
+
+    def _begin_again(self) -> None:
+        """After a pause, in which whoever asks for a log may begin it before."""
+        if not self._is_closing:
+            begin = LATER.callback(self.begin)
+            self._again = asyncio.get_running_loop().call_later(self._pause_s, begin)
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def ask(self, topic_partition: TopicPartition) -> PartitionLog | None:
         """The log of one of them, for somebody who wants it now; None as long as it cannot be served: then it is the
@@ -54,19 +71,22 @@ class LaterLogs:
     async def ensure_opened(self) -> None:
         """Wait until no log is left, but for those that cannot be opened."""
         if self._task is not None:
-            await asyncio.shield(self._task)
+            await asyncio.wait((self._task,))
 
     async def close(self) -> None:
         """Open no more. What is being opened is not left half done: after a crash that may be a large segment."""
         self._is_closing = True
+        if self._again is not None:
+            self._again.cancel()
         if self._task is not None:
-            await self._task
+            await asyncio.wait((self._task,))
 
     async def _open_the_rest(self) -> None:
         while self._logs.unopened.has_next and not self._is_closing:
             async with self._changing:
                 for topic_partition in await self._logs.open_next():
                     self._serve(topic_partition)
+            self._pause_s = FIRST_PAUSE_S
             await asyncio.sleep(0)
         if not self._is_closing:
             self._logs.report_opened()

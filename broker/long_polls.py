@@ -16,7 +16,24 @@ from contextvars import copy_context
 from typing import Any, Final, Generic, TypeVar
 
 from broker.file_slice import FileSlice
+from broker.supervision import Place, Policy
 from protocol.primitives import Buffer
+
+POLL = Place("answer to a request that waited", Policy.REPORT)
+TIME_OUT = Place("end of a fetch's wait", Policy.RETRY)
+TIME_OUT_RETRY_S = 1.0
+
+
+def wake_at_last(wake: Callable[[], None]) -> None:
+    """For the timer of a long poll whose time is over: nothing else may wake it any more."""
+    try:
+        wake()
+    except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+        again = TIME_OUT.callback(wake_at_last)
+        TIME_OUT.failed(
+            error, on_failure=lambda _: asyncio.get_running_loop().call_later(TIME_OUT_RETRY_S, again, wake)
+        )
+
 
 Response = TypeVar("Response")
 Frame = Sequence[Buffer | FileSlice]
@@ -75,12 +92,16 @@ class PendingReply:
 
     def wake(self) -> None:
         if not self._is_woken:
-            self._is_woken = True
             self._polls.woken(self)
+            self._is_woken = True
 
+    @POLL.handles
     def ask(self) -> None:
-        """Let it answer, if it can by now."""
-        self._context.run(self._ask)
+        """Let it answer, if it can by now. Raises nothing: others are to be asked after it."""
+        try:
+            self._context.run(self._ask)
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            POLL.failed(error)
 
     def cancel(self) -> None:
         """Nobody wants the reply any more."""
@@ -96,17 +117,21 @@ class PendingReply:
             reply = self._poll()
             if reply is None:
                 return
-        except Exception as reason:  # noqa: BLE001  # CloseConnection: the connection ends with it
+        except BaseException as reason:  # noqa: BLE001  # CloseConnection: the connection ends with it
             error = reason
         tell = self.on_reply
-        self._end()
-        tell(reply, error)
+        try:
+            self._end()
+        finally:
+            tell(reply, error)
 
     def _end(self) -> None:
         """Also lets go of what refers to this: the records of a reply are freed when they are sent."""
         self._is_over = True
-        self._waiting.end()
-        del self._poll, self.on_reply
+        try:
+            self._waiting.end()
+        finally:
+            del self._poll, self.on_reply
 
 
 class LongPolls:
@@ -123,10 +148,10 @@ class LongPolls:
 
     def woken(self, pending: PendingReply) -> None:
         """Ask this one soon."""
-        self.to_ask.append(pending)
         if not self._is_scheduled:
-            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._ask_all)
+            self._is_scheduled = True
+        self.to_ask.append(pending)
 
     def ask_first(self) -> None:
         """Ask a few at once: to be called by who has let things happen, before it answers."""
@@ -136,6 +161,7 @@ class LongPolls:
                 return
             to_ask.popleft().ask()
 
+    @POLL.handles
     def _ask_all(self) -> None:
         self._is_scheduled = False
         to_ask = self.to_ask

@@ -17,8 +17,12 @@ from broker.direct_send import DirectSends
 from broker.dispatch import Dispatcher
 from broker.quotas.connections import ConnectionQuotas
 from broker.receive_buffer import BufferPool
+from broker.supervision import Place, Policy
 
 log = structlog.get_logger(__name__)
+
+IDLE_CHECK = Place("check for idle connections", Policy.RETRY)
+LATE_CLOSE = Place("close of a connection that came too often", Policy.REPORT)
 
 REFUSAL_WINDOW_S = 10.0
 REFUSALS_LOGGED_PER_WINDOW = 20
@@ -229,7 +233,7 @@ class Server:
         if delay_s:
             # Closed at once, it would be back at once. Nothing is read from it until then.
             connection.mute(2 * delay_s)
-            connection.add_close_callback(self._loop.call_later(delay_s, connection.abort).cancel)
+            connection.add_close_callback(self._loop.call_later(delay_s, LATE_CLOSE.callback(connection.abort)).cancel)
         return bool(delay_s)
 
     def connection_closed(self, connection: Connection) -> None:
@@ -257,12 +261,12 @@ class Server:
 
     def _schedule_idle_check(self) -> None:
         interval_s = min(LONGEST_IDLE_CHECK_INTERVAL_S, self._settings.connections_max_idle_ms / 4000)
-        self._idle_timer = self._loop.call_later(interval_s, self._check_idle)
+        self._idle_timer = self._loop.call_later(interval_s, IDLE_CHECK.callback(self._check_idle))
 
     def _check_idle(self) -> None:
+        self._schedule_idle_check()  # first, so that it goes on whatever comes of this one
         latest_s = self._loop.time() - self._settings.connections_max_idle_ms / 1000
         for connection in list(self._connections.values()):
             if not connection.in_flight_count and connection.last_activity_s < latest_s:
                 log.debug("idle_connection_closed", client=f"{connection.client_host}:{connection.client_port}")
                 connection.abort()
-        self._schedule_idle_check()

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
-OnFailure = Callable[[BaseException], None]
+OnFailure = Callable[[BaseException], object]
 
 FIRST_RETRY_PAUSE_S = 0.1
 LONGEST_RETRY_PAUSE_S = 60.0

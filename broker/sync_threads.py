@@ -11,8 +11,12 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from broker.disk import StorageError, storage_error
+from broker.disk import StorageError, UnexpectedFailureError, storage_error
 from broker.file_system_sync import FileSystem, write_back
+from broker.supervision import Place, Policy
+
+SYNC_THREAD = Place("sync on a thread", Policy.FAIL_PARTITION)
+SYNC_END = Place("end of a sync", Policy.FAIL_PARTITION)
 
 # Syncs that run together share one commit of the file system's journal: 32 files took 4.3 ms with 4 threads, 19 with 1.
 SYNC_THREAD_COUNT = 4
@@ -71,8 +75,13 @@ class SyncThreads:
             return sync.future
         while len(self._threads) < min(len(parts), SYNC_THREAD_COUNT):
             thread = threading.Thread(target=self._run, name=f"sync-{len(self._threads)}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more for this process
+                if self._threads:
+                    break
+                raise
             self._threads.append(thread)
-            thread.start()
         for part in parts:
             self._parts.put((sync, part))
         return sync.future
@@ -85,14 +94,25 @@ class SyncThreads:
             thread.join()
         self._threads.clear()
 
+    @SYNC_THREAD.handles
     def _run(self) -> None:
+        """Whatever comes of a part, it ends, and the thread goes on: or everybody would wait for ever."""
         take = self._parts.get
         while (taken := take()) is not None:
             sync, part = taken
-            if part.file_system is not None and part.file_system.sync():
-                sync.part_ended(())
-            else:
-                sync.part_ended([error for job in part.jobs if (error := _error_of(job)) is not None])
+            try:
+                errors = _errors_of(part)
+            except BaseException as error:  # noqa: BLE001  # nothing else may end a thread either
+                SYNC_THREAD.failed(error, concerns=part.jobs[0].path)
+                errors = [UnexpectedFailureError("the sync", error)]
+            sync.part_ended(errors)
+
+
+def _errors_of(part: SyncPart) -> list[StorageError]:
+    """Do a part; what failed of it."""
+    if part.file_system is not None and part.file_system.sync():
+        return []
+    return [error for job in part.jobs if (error := _error_of(job)) is not None]
 
 
 def _error_of(job: SyncJob) -> StorageError | None:
@@ -142,8 +162,13 @@ class _Sync:
         except RuntimeError:
             pass  # the loop has been closed: nobody waits any more
 
+    @SYNC_END.handles
     def end(self) -> None:
-        self._on_end()
+        try:
+            self._on_end()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            SYNC_END.failed(error)
+            self._errors.append(UnexpectedFailureError("the end of the sync", error))
         if self.future.done():
             return
         if not self._errors:

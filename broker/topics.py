@@ -9,9 +9,9 @@ import asyncio
 import contextvars
 import dataclasses
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import structlog
 
@@ -26,11 +26,15 @@ from broker.metadata.image import MetadataImage, TopicMetadata
 from broker.metadata.store import MetadataStore
 from broker.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
 from broker.random_ids import random_uuid
+from broker.supervision import Place, Policy
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 from broker.topic_rules import check_topic_name, collision_key, internal_topic
 from protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
+
+REFRESH = Place("refresh of the metadata", Policy.RETRY)
+ADMISSION = Place("admission of a partition", Policy.RETRY)
 
 DEFAULT_PARTITION_COUNT = -1
 """In place of a number of partitions: as many as `num.partitions` says."""
@@ -401,7 +405,7 @@ class Topics:
     def _begin_refresh(self) -> None:
         self._is_outdated = True
         if self._refreshing is None or self._refreshing.done():
-            self._refreshing = self._spawn(self._refresh_while_outdated())
+            self._refreshing = self._keep(REFRESH.start_retrying(self._refresh_while_outdated))
 
     async def _refresh_while_outdated(self) -> None:
         while self._is_outdated:
@@ -411,6 +415,9 @@ class Topics:
                     await self._refresh()
                 except StorageError as error:
                     log.error("metadata_refresh_failed", reason=str(error))  # noqa: TRY400  # the reason says it all
+                except BaseException:
+                    self._is_outdated = True
+                    raise
 
     async def _refresh(self) -> None:
         """Take over what the store says. To be called while nothing else changes. Raises StorageError."""
@@ -442,7 +449,8 @@ class Topics:
         partition_log = self._partition_logs.get(topic_partition)
         if partition_log is None:
             if is_local:
-                self._arriving[topic_partition] = self._spawn(self._admit(topic_partition))
+                admit = ADMISSION.start_retrying(partial(self._admit, topic_partition), concerns=topic_partition)
+                self._arriving[topic_partition] = self._keep(admit)
             else:
                 # A start may have opened it and not come to it yet: if it comes back, its files are others.
                 self._hosted.release(topic_partition)
@@ -493,8 +501,7 @@ class Topics:
         for hook in self.on_led:
             hook(partition_log)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+    def _keep(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -7,6 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from broker.supervision import Place, Policy
+
+TURN = Place("turn of work that came in a burst", Policy.RETRY)
+
 
 class Turnstile:
     """Lets so many through in one turn of the event loop, the others in the turns after it, in the order they came."""
@@ -35,7 +39,14 @@ class Turnstile:
             self._is_counting = True
             asyncio.get_running_loop().call_soon(self._begin_turn)
 
+    @TURN.handles
     def _begin_turn(self) -> None:
+        try:
+            self._let_in()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            TURN.failed(error, on_failure=lambda _: self._count())
+
+    def _let_in(self) -> None:
         self._is_counting = False
         self._entered_count = 0
         waiting = self._waiting

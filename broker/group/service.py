@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
 from contextlib import AsyncExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from broker.group.effects import ConsumerTimes, GroupConfig, ShareTimes, Streams
 from broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from broker.group_configs import GroupConfigs
 from broker.metadata.image import TopicMetadata
+from broker.supervision import Place, Policy
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from broker.topics import Topics
 from protocol.errors import ErrorCode
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
     from broker.group.streams.service import StreamsGroupService
 
 log = structlog.get_logger(__name__)
+
+CLEANUP = Place("removal of the offsets of deleted topics", Policy.RETRY)
+ABANDONMENT = Place("note of a group request that was given up", Policy.REPORT)
 
 ANYBODY = Fetcher()
 VerifyTransaction = Callable[[TopicPartition], Awaitable[ErrorCode]]
@@ -161,7 +165,8 @@ class GroupService:
 
     def _topic_deleted(self, topic: TopicMetadata) -> None:
         for partition in self._runtime.partitions():
-            self._spawn(self._drop_offsets_of_gone_topics(partition.index))
+            drop = partial(self._drop_offsets_of_gone_topics, partition.index)
+            self._keep(CLEANUP.start_retrying(drop, concerns=partition.log.topic_partition))
 
     async def _drop_offsets_of_gone_topics(self, index: int) -> None:
         now_ms = self._clock.now_ms()
@@ -184,7 +189,9 @@ class GroupService:
         return metadata is None or topic_id not in (ZERO_UUID, metadata.topic_id)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
+        self._keep(ABANDONMENT.start(coroutine))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

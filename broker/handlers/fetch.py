@@ -15,7 +15,7 @@ from broker.handlers.api import RequestContext, Services, api
 from broker.handlers.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
 from broker.handlers.partition_lookup import find_log
 from broker.log.partition_log import Isolation, PartitionLog
-from broker.long_polls import LongPoll
+from broker.long_polls import TIME_OUT, LongPoll, wake_at_last
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -348,9 +348,10 @@ class _WaitingFetch(LongPoll[FetchResponse]):
             if partition.has_moved_since_read(log):
                 partition.moved()
 
+    @TIME_OUT.handles
     def _end_wait(self, wake: Callable[[], None]) -> None:
         self._is_over = True
-        wake()
+        wake_at_last(wake)
 
     def poll(self) -> FetchResponse | None:
         fetch = self._fetch

@@ -26,7 +26,7 @@ from broker.handlers.fetch_sessions import FINAL_EPOCH, NO_SESSION_ID
 from broker.handlers.partition_lookup import NO_LEADER_EPOCH, find_log
 from broker.handlers.request_shapes import RequestShapes, VaryingField
 from broker.log.partition_log import Isolation
-from broker.long_polls import Frame, LongPoll, PendingReply, Reply
+from broker.long_polls import TIME_OUT, Frame, LongPoll, PendingReply, Reply, wake_at_last
 from protocol.errors import ErrorCode
 from protocol.framing import LENGTH_BYTES, response_frame
 from protocol.headers import REQUEST_START_BYTES
@@ -198,9 +198,10 @@ class _WaitingFetch(LongPoll[Reply]):
         self._time_out = asyncio.get_running_loop().call_later(template.max_wait_ms / 1000, self._end_wait)
         template.log.add_watcher(wake)
 
+    @TIME_OUT.handles
     def _end_wait(self) -> None:
         self._is_over = True
-        self._wake()
+        wake_at_last(self._wake)
 
     def poll(self) -> Reply:
         template = self._template

@@ -15,6 +15,7 @@ from broker.handlers.api import RequestContext, Services, api
 from broker.handlers.partition_lookup import find_log, leadership
 from broker.handlers.share_groups import are_share_groups_on, is_member_id
 from broker.log.partition_log import PartitionLog
+from broker.long_polls import TIME_OUT
 from broker.share.acknowledgements import read_acknowledgements
 from broker.share.coordinator import SharePartitionKey
 from broker.share.led_partitions import LedSharePartition, LendingTerms, Lent
@@ -243,7 +244,7 @@ class _Lending:
         watched = list(self._led.values())
         for led in watched:
             led.add_watcher(wake.set)
-        time_out = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, end_wait)
+        time_out = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, TIME_OUT.callback(end_wait))
         try:
             # What moved between the first look and this moment had nobody to tell.
             while not self._lend(is_over=is_over) and not is_over:

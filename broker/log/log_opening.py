@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from broker.clock import Clock
-from broker.disk import Disk, StorageError, remedy
+from broker.disk import Disk, StorageError, UnexpectedFailureError, remedy
 from broker.log.checkpoints import ZERO_TOPIC_ID
 from broker.log.flusher import Flusher
 from broker.log.log_config import LogConfig
@@ -22,9 +22,13 @@ from broker.log.partition_log import PartitionLog
 from broker.log.recovery import LoadedLog, LogLoader
 from broker.log.steps import Steps, done, done_in_slices
 from broker.log.unopened_logs import UnopenedLogs
+from broker.supervision import Place, Policy
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 log = structlog.get_logger(__name__)
+
+OPENING = Place("opening of a log", Policy.FAIL_PARTITION)
+OPENING_SYNC = Place("sync of logs that were recovered", Policy.FAIL_PARTITION)
 
 OWN_LEADER_EPOCH = 0
 """Where nobody else tells in which epoch a partition is led: its log's own is never below."""
@@ -101,10 +105,16 @@ class LogOpening:
                 break
             if count % LOADS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            done(self._open(self.unopened.take(name)))
+            self.unopened.take(name)
+            try:
+                done(self._open(name))
+            except StorageError:
+                raise
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                self._failed(name, error)
         await self._sync_opened()
         for name in names:
-            if not self.unopened.is_waiting(name):
+            if not self.unopened.is_waiting(name) and not self.unopened.has_failed(name):
                 self.unopened.discard(name)
 
     async def open_next(self) -> list[TopicPartition]:
@@ -123,6 +133,8 @@ class LogOpening:
             except StorageError as error:
                 self.unopened.fail(name)
                 report_unopened(name, error)
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                self._failed(name, error)
             if loop.time() - started_s >= SLICE_S:
                 break
         return [*opened, *(name for name in await self._sync_opened() if name not in opened)]
@@ -141,6 +153,9 @@ class LogOpening:
         except StorageError:
             self.unopened.fail(topic_partition)
             raise
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            self._failed(topic_partition, error)
+            return False
         return len(self._unsynced) == unsynced_count
 
     async def open_uncleanly(self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int) -> None:
@@ -148,6 +163,10 @@ class LogOpening:
         loading = self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=False)
         await done_in_slices(loading, SLICE_S)
         await self._sync_opened()
+
+    def _failed(self, topic_partition: TopicPartition, error: BaseException) -> None:
+        """It is not served, and all others are. It is tried again when somebody asks for it."""
+        OPENING.failed(error, concerns=topic_partition, on_failure=lambda _: self.unopened.fail(topic_partition))
 
     def _open(self, topic_partition: TopicPartition) -> Steps[None]:
         assert self._config_for_topic is not None
@@ -215,7 +234,18 @@ class LogOpening:
             except StorageError as error:
                 for partition_log, _ in share:
                     partition_log.give_up(error)
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                for partition_log, _ in share:
+                    _fail_recovered(partition_log, error)
         for _, loaded in recovered:
             for file in loaded.side_files:
                 file.close()
         return [partition_log.topic_partition for partition_log, _ in recovered]
+
+
+def _fail_recovered(partition_log: PartitionLog, error: BaseException) -> None:
+    OPENING_SYNC.failed(
+        error,
+        concerns=partition_log.topic_partition,
+        on_failure=lambda _: partition_log.give_up(UnexpectedFailureError("the sync after its recovery", error)),
+    )

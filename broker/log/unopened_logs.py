@@ -40,6 +40,10 @@ class UnopenedLogs:
         """Whether nobody has begun to open it."""
         return name in self._waiting
 
+    def has_failed(self, name: TopicPartition) -> bool:
+        """Whether it could not be opened, and nobody has asked for it since."""
+        return name in self._failed
+
     def add(self, names: Iterable[TopicPartition]) -> None:
         self._waiting.update(dict.fromkeys(names))
 

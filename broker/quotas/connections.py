@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -19,8 +20,11 @@ from broker.descriptors import Descriptors
 from broker.quotas.addresses import address_of
 from broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas
 from broker.quotas.rates import SampledRate, TokenBucket
+from broker.supervision import Place, Policy
 
 log = structlog.get_logger(__name__)
+
+LOOK_UP = Place("look-up of the hosts that have limits of their own", Policy.RETRY)
 
 MAX_CONNECTIONS, CREATION_RATE = "max.connections", "max.connection.creation.rate"
 BROKER = ""
@@ -107,7 +111,7 @@ class ConnectionQuotas:
         if text != self._overrides_text:
             self.close()
             self._overrides_text = text
-            self._looking_up = asyncio.ensure_future(self._look_up(text))
+            self._looking_up = LOOK_UP.start_retrying(partial(self._look_up, text))
 
     def close(self) -> None:
         if self._looking_up is not None:

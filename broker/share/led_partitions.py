@@ -30,12 +30,17 @@ from broker.share.partition import (
 )
 from broker.share.persister import SharePersister
 from broker.share.reading import read_batches, records_of
+from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 from broker.topics import Topics
 from protocol.errors import ErrorCode
 from protocol.primitives import DecodeError
 
 log = structlog.get_logger(__name__)
+
+LOCKS = Place("timer of the locks of a share partition", Policy.FAIL_PARTITION)
+SHARING = Place("change of a share partition", Policy.FAIL_PARTITION)
+SHARE_LOAD = Place("loading of a share partition", Policy.REPORT)
 
 NOTHING = memoryview(b"")
 DONE = Refusal(ErrorCode.NONE, "")
@@ -149,20 +154,23 @@ class LedSharePartition:
             read = read_batches(found.records, found.aborted_transactions, last_offset)
         except DecodeError:
             return Lent(error=ErrorCode.CORRUPT_MESSAGE)
-        acquired = self._partition.acquire(
-            terms.member_id,
-            fetch_offset=offset,
-            batches=read.batches,
-            aborted=read.aborted,
-            mode=terms.mode,
-            maximum_count=maximum_count,
-            batch_size=terms.batch_size,
-            limits=limits,
-            now_ms=self._clock.now_ms(),
-        )
-        if not acquired:
-            return Lent(ends_wait=self._next_fetch_offset() != offset)
-        self._schedule()
+        try:
+            acquired = self._partition.acquire(
+                terms.member_id,
+                fetch_offset=offset,
+                batches=read.batches,
+                aborted=read.aborted,
+                mode=terms.mode,
+                maximum_count=maximum_count,
+                batch_size=terms.batch_size,
+                limits=limits,
+                now_ms=self._clock.now_ms(),
+            )
+            if not acquired:
+                return Lent(ends_wait=self._next_fetch_offset() != offset)
+            self._schedule()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            return Lent(error=self._failed(error))
         return Lent(records_of(read, acquired), acquired)
 
     def _next_fetch_offset(self) -> int | None:
@@ -207,10 +215,18 @@ class LedSharePartition:
             )
             if error is not ErrorCode.NONE:
                 return self._refused(error)
-        self._partition.make(transition)
-        self._schedule()
-        self._notify()
+        try:
+            self._partition.make(transition)
+            self._schedule()
+            self._notify()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            return self._failed(error)
         return ErrorCode.NONE
+
+    def _failed(self, error: BaseException) -> ErrorCode:
+        """What is known here may be half changed: it is loaded again, as it was written down, when somebody asks."""
+        SHARING.failed(error, concerns=self.key, on_failure=lambda _: self._drop(self.key))
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _refused(self, error: ErrorCode) -> ErrorCode:
         log.warning(
@@ -239,7 +255,8 @@ class LedSharePartition:
         deadline_ms = self._partition.next_deadline_ms()
         if deadline_ms is not None and not self.is_gone:
             delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._expire_locks)
+            expire = LOCKS.callback(self._expire_locks, concerns=self.key, on_failure=lambda _: self._drop(self.key))
+            self._timer = asyncio.get_running_loop().call_later(delay_s, expire)
 
     def _expire_locks(self) -> None:
         self._timer = None
@@ -312,7 +329,7 @@ class LedSharePartitions:
             return led
         task = self._loading.get(key)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._load(key, partition_log))
+            task = SHARE_LOAD.start(self._load(key, partition_log), concerns=key)
             self._loading[key] = task
             task.add_done_callback(lambda _: self._loading.pop(key, None))
         return await asyncio.shield(task)

@@ -7,7 +7,8 @@ Source: KIP-932; Kafka's ShareCoordinatorService and Persister.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -20,12 +21,17 @@ from broker.disk import StorageError
 from broker.metadata.image import TopicMetadata
 from broker.share.coordinator import ShareCoordinatorShard, SharePartitionKey, ShareState
 from broker.share.sessions import TopicIdPartition
+from broker.supervision import Place, Policy
 from broker.topic_partition import SHARE_GROUP_STATE_TOPIC
 from broker.topics import Topics
 from protocol.errors import ErrorCode
 from protocol.stored.share_group_state import StateBatch
 
 log = structlog.get_logger(__name__)
+
+FORGETTING = Place("removal of the share state of a deleted topic", Policy.RETRY)
+PRUNING = Place("pruning of share state", Policy.RETRY)
+PRUNE_TIMER = Place("timer of the pruning of share state", Policy.RETRY)
 
 PRUNE_INTERVAL_MS = 300_000
 
@@ -80,7 +86,7 @@ class SharePersister:
         await self._runtime.close()
 
     def _topic_deleted(self, topic: TopicMetadata) -> None:
-        self._spawn(self._forget_topic(topic.topic_id))
+        self._keep(FORGETTING.start_retrying(partial(self._forget_topic, topic.topic_id), concerns=topic.name))
 
     async def _forget_topic(self, topic_id: bytes) -> None:
         for partition in list(self._runtime.partitions()):
@@ -92,8 +98,7 @@ class SharePersister:
             except CoordinatorRefusal as refusal:
                 log.debug("share_state_of_deleted_topic_kept", partition=partition.index, error=refusal.error.name)
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
+    def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -213,11 +218,11 @@ class SharePersister:
 
     def _prune_later(self) -> None:
         loop = asyncio.get_running_loop()
-        self._prune_timer = loop.call_later(PRUNE_INTERVAL_MS / 1000, self._prune_now)
+        self._prune_timer = loop.call_later(PRUNE_INTERVAL_MS / 1000, PRUNE_TIMER.callback(self._prune_now))
 
     def _prune_now(self) -> None:
-        self._spawn(self._prune_all())
-        self._prune_later()
+        self._prune_later()  # first, so that it goes on whatever comes of this one
+        self._keep(PRUNING.start(self._prune_all()))
 
     async def _prune_all(self) -> None:
         for partition in list(self._runtime.partitions()):
@@ -226,6 +231,8 @@ class SharePersister:
                     await self.prune(partition.index)
                 except (CoordinatorRefusal, StorageError) as error:
                     log.warning("share_state_not_pruned", partition=partition.index, reason=str(error))
+                except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                    PRUNING.failed(error, concerns=partition.log.topic_partition)
 
     async def prune(self, index: int) -> None:
         """Delete the records of a partition that say nothing any more. Raises CoordinatorRefusal, StorageError."""

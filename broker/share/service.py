@@ -27,6 +27,7 @@ from broker.share.led_partitions import LedSharePartitions
 from broker.share.partition import Acknowledgement, Refusal
 from broker.share.persister import SharePersister
 from broker.share.sessions import ShareSession, ShareSessions, TopicIdPartition
+from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 from broker.topics import Topics
 from protocol.errors import ErrorCode
@@ -37,6 +38,8 @@ from protocol.messages.share_groups import (
 )
 
 log = structlog.get_logger(__name__)
+
+INITIALIZATION = Place("initialization of share partitions", Policy.RETRY)
 
 UNKNOWN_LAG = -1
 
@@ -96,7 +99,7 @@ class ShareService:
         await self.persister.close()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
+        task = INITIALIZATION.start(coroutine)  # members ask again for what is not there
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

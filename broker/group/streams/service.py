@@ -17,6 +17,7 @@ from broker.disk import StorageError
 from broker.group.consumer.membership import Sender
 from broker.group.streams.groups import StreamsGroups
 from broker.group.streams.topology import InternalTopic, Status
+from broker.supervision import Place, Policy
 from broker.topics import Topics
 from protocol.errors import ErrorCode
 from protocol.messages.streams_groups import (
@@ -26,6 +27,8 @@ from protocol.messages.streams_groups import (
 )
 
 log = structlog.get_logger(__name__)
+
+CREATION = Place("creation of an internal topic of a streams group", Policy.RETRY)
 
 DEFAULT_REPLICATION_FACTORS = (-1, 0)
 REPLICATION_FACTOR = 1
@@ -102,8 +105,8 @@ class StreamsGroupService:
             failure = self._failures.get(name)
             if name in self._creating or (failure is not None and now_ms < failure.forgotten_at_ms):
                 continue
-            task = asyncio.get_running_loop().create_task(self._create_one(group_id, topic))
-            self._creating[name] = task
+            # The next heartbeat asks again for what is not there.
+            self._creating[name] = CREATION.start(self._create_one(group_id, topic), concerns=name)
 
     async def _create_one(self, group_id: str, topic: InternalTopic) -> None:
         try:
