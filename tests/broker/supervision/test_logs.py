@@ -193,7 +193,7 @@ async def test_a_log_that_cannot_be_swept_is_passed_over(world: LogWorld, error:
     broken, sound = pair(world, LogConfig())
     swept: list[int] = []
     broken.sweep = raising(error, times=2, then=lambda *_: swept.append(1))  # type: ignore[method-assign]
-    sound.sweep = lambda *_: swept.append(1)  # type: ignore[assignment, method-assign]
+    sound.sweep = lambda *_: swept.append(1)  # type: ignore[method-assign]
     for _ in range(3):
         world.logs.sweep(world.clock.now_ms())
     assert len(swept) == 4
@@ -213,7 +213,7 @@ async def test_a_share_of_a_sweep_that_fails_leaves_the_rest_to_the_next_sweep(
         await asyncio.sleep(0.01)
     world.logs._unswept = []
     swept: list[int] = []
-    log.sweep = lambda *_: swept.append(1)  # type: ignore[assignment, method-assign]
+    log.sweep = lambda *_: swept.append(1)  # type: ignore[method-assign]
     world.logs.sweep(world.clock.now_ms())
     assert swept
 
@@ -236,7 +236,7 @@ async def test_what_was_deleted_and_cannot_be_removed_does_not_stop_the_sweep(
     world.logs.delete(ORDERS)
     monkeypatch.setattr(world.disk, "delete", raising(error))
     swept: list[int] = []
-    sound.sweep = lambda *_: swept.append(1)  # type: ignore[assignment, method-assign]
+    sound.sweep = lambda *_: swept.append(1)  # type: ignore[method-assign]
     with logged(log_directory.HOUSEKEEPING):
         world.logs.sweep(world.clock.now_ms())
     assert swept
