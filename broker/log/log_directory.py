@@ -28,9 +28,9 @@ from broker.log.offset_checkpoint import OffsetCheckpoint
 from broker.log.partition_files import PartitionFiles
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
-from broker.log.recovery import ways_out
 from broker.log.segment import Segment
 from broker.log.unopened_logs import UnopenedLogs
+from broker.log.ways_out import ways_out
 from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
@@ -288,6 +288,8 @@ class LogDirectory:
     def adopt(self, partition_log: PartitionLog, topic_id: bytes) -> None:
         """Note whose log it is where its own note of that could not be read. Raises StorageError."""
         partition_log.topic_id = topic_id
+        if partition_log.is_offline:
+            return  # its directory is left as it is
         partition_log.sync_with_next([partition_log.files.write_topic_id(topic_id)])
         log.warning("partition_metadata_rewritten", path=partition_log.files.directory, topic_id=topic_id.hex())
 

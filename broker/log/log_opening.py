@@ -6,6 +6,7 @@ What a crash left is recovered, and synced before it may be served.
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 from collections.abc import Callable, Iterable
 
@@ -15,13 +16,17 @@ from broker.clock import Clock
 from broker.disk import Disk, StorageError, UnexpectedFailureError, remedy
 from broker.log.checkpoints import ZERO_TOPIC_ID
 from broker.log.flusher import Flusher
+from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_config import LogConfig
+from broker.log.log_segments import LogSegments
 from broker.log.offset_checkpoint import OffsetCheckpoint
 from broker.log.partition_files import PartitionFiles
 from broker.log.partition_log import PartitionLog
+from broker.log.producer_state import ProducerState
 from broker.log.recovery import LoadedLog, LogLoader
 from broker.log.steps import Steps, done, done_in_slices
 from broker.log.unopened_logs import UnopenedLogs
+from broker.log.unreadable_log import unreadable_segment
 from broker.supervision import Place, Policy
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 
@@ -29,7 +34,10 @@ log = structlog.get_logger(__name__)
 
 OPENING = Place("opening of a log", Policy.FAIL_PARTITION)
 OPENING_SYNC = Place("sync of logs that were recovered", Policy.FAIL_PARTITION)
-
+OF_THE_WHOLE_DIRECTORY = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+"""Failures of which the other logs have their part: what they keep from being opened is not about one partition."""
 OWN_LEADER_EPOCH = 0
 """Where nobody else tells in which epoch a partition is led: its log's own is never below."""
 LOADS_PER_TURN = 16
@@ -172,9 +180,43 @@ class LogOpening:
         assert self._config_for_topic is not None
         assert self._leader_epoch_of is not None
         leader_epoch = self._leader_epoch_of(topic_partition)
-        if leader_epoch is not None:
-            config = self._config_for_topic(topic_partition.topic)
+        if leader_epoch is None:
+            return
+        config = self._config_for_topic(topic_partition.topic)
+        try:
             yield from self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=self.was_clean)
+        except StorageError as error:
+            if error.errno in OF_THE_WHOLE_DIRECTORY:
+                raise
+            self._open_offline(topic_partition, config, leader_epoch, error)
+
+    def _open_offline(
+        self, topic_partition: TopicPartition, config: LogConfig, leader_epoch: int, error: StorageError
+    ) -> None:
+        """Have a log that cannot be opened there all the same: clients are told, and the other logs are served."""
+        files = PartitionFiles(self._disk, f"{self._path}/{topic_partition}")
+        log_start_offset = self._log_starts.offsets.get(topic_partition, 0)
+        recovery_point = max(self._recovery_points.offsets.get(topic_partition, 0), log_start_offset)
+        try:
+            topic_id = files.read_topic_id()
+        except StorageError:
+            topic_id = ZERO_TOPIC_ID
+        partition_log = PartitionLog(
+            topic_partition,
+            topic_id,
+            config,
+            files=files,
+            flusher=self._flusher,
+            segments=LogSegments([unreadable_segment(files, recovery_point, config.index_interval_bytes)]),
+            producers=ProducerState(),
+            epochs=LeaderEpochs(),
+            leader_epoch=leader_epoch,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            now_ms=self._clock.now_ms(),
+        )
+        partition_log.give_up(error)
+        self._opened(partition_log)
 
     def _load(
         self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int, is_clean: bool

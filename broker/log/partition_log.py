@@ -38,6 +38,7 @@ from broker.log.segment_files import CorruptTransactionIndexError
 from broker.log.swept_log import SweptLog
 from broker.log.transaction_index import TransactionIndexEntry
 from broker.log.verification import IN_THIS_STEP, VerificationGuard
+from broker.log.ways_out import ways_out_while_served
 from protocol.batch_run import BatchForm, BatchRun
 from protocol.errors import NO_ERROR, ErrorCode
 from protocol.record import PlainRecord
@@ -472,7 +473,7 @@ class PartitionLog(SweptLog):
             topic=self.topic_partition.topic,
             partition=self.topic_partition.partition,
             path=self.files.directory,
-            reason=f"{reason}. Records cannot be read; restore the file while the broker is stopped",
+            reason=f"{reason}. Records from there on cannot be read. {ways_out_while_served(self.files.directory)}",
         )
 
     def _aborted_transactions(self, segment: Segment, offset: int, end_position: int) -> list[AbortedTransaction]:
@@ -485,15 +486,28 @@ class PartitionLog(SweptLog):
     def offset_for_timestamp(self, timestamp_ms: int, *, isolation: Isolation) -> TimestampedOffset | None:
         """The first record whose timestamp is `timestamp_ms` or later; None when there is none below the bound.
 
-        Raises StorageError.
+        Raises StorageError; DamagedLogError where a batch on the way to it cannot be read.
         """
         self._insist_on_online()
-        return self._below_bound(self.segments.offset_for_timestamp(timestamp_ms, self.log_start_offset), isolation)
+        try:
+            found = self.segments.offset_for_timestamp(timestamp_ms, self.log_start_offset)
+        except DamagedLogError as error:
+            self._note_damage(error)
+            raise
+        return self._below_bound(found, isolation)
 
     def offset_of_max_timestamp(self, isolation: Isolation) -> TimestampedOffset | None:
-        """The first record with the greatest timestamp; None when that is not below the bound. Raises StorageError."""
+        """The first record with the greatest timestamp; None when that is not below the bound.
+
+        Raises StorageError; DamagedLogError where a batch on the way to it cannot be read.
+        """
         self._insist_on_online()
-        return self._below_bound(self.segments.offset_of_max_timestamp(self.log_start_offset), isolation)
+        try:
+            found = self.segments.offset_of_max_timestamp(self.log_start_offset)
+        except DamagedLogError as error:
+            self._note_damage(error)
+            raise
+        return self._below_bound(found, isolation)
 
     def _below_bound(self, found: TimestampedOffset | None, isolation: Isolation) -> TimestampedOffset | None:
         return found if found is not None and found.offset < self.bound(isolation) else None

@@ -38,23 +38,13 @@ from broker.log.steps import Steps
 from broker.log.swap import finish_swaps
 from broker.log.tail_check import LaterBatches, checked_batches, later_batches, valid_batch_at
 from broker.log.transaction_index import TransactionIndex
+from broker.log.ways_out import ways_out
 from protocol.record_batch import RecordBatch
 
 log = structlog.get_logger(__name__)
 
 STEP_BYTES = 1024 * 1024
 STEP_BATCHES = 64
-
-
-def ways_out(directory: str) -> str:
-    """What whoever runs the broker can do about a partition's directory that is refused."""
-    data_directory, _, partition = directory.rpartition("/")
-    command = f"--data-dir {data_directory} {partition}"
-    return (
-        "The partition is offline, and all its files are as they were. Stop the broker; "
-        f"`fencepost log verify {command}` says what can still be read; restore the files from a backup, or give "
-        f"records up with `fencepost log repair {command} --accept-loss`"
-    )
 
 
 class Refusal(NamedTuple):

@@ -104,6 +104,7 @@ class SegmentFiles:
         may_skip: bool = False,
         log_suffix: str = ".log",
         checksums: SegmentChecksums | None = None,
+        log_file: LogFile | None = None,
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -111,7 +112,7 @@ class SegmentFiles:
         self.next_offset = next_offset
         self.has_transaction_index = has_transaction_index
         self.may_skip = may_skip
-        self.log: LogFile = disk.open(self.path(log_suffix))
+        self.log = disk.open(self.path(log_suffix)) if log_file is None else log_file
         self._index_interval_bytes = index_interval_bytes
         # A batch that begins above it gets an entry in the indexes.
         self._unindexed_end_position = self.log.size_bytes + index_interval_bytes

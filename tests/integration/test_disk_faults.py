@@ -353,18 +353,7 @@ def test_a_data_directory_is_made_with_its_parents(tmp_path: Path) -> None:
     assert broker.terminate() == 0
 
 
-@pytest.mark.parametrize(
-    "replaced",
-    [
-        "events-0/00000000000000000000.log",
-        "events-0/00000000000000000000.index",
-        "events-0/leader-epoch-checkpoint",
-        "events-0/partition.metadata",
-        "recovery-point-offset-checkpoint",
-        "metadata.sqlite",
-        ".lock",
-    ],
-)
+@pytest.mark.parametrize("replaced", ["recovery-point-offset-checkpoint", "metadata.sqlite", ".lock"])
 def test_a_directory_in_the_place_of_a_file_stops_the_start_with_its_name(tmp_path: Path, replaced: str) -> None:
     broker = BrokerProcess(tmp_path / "data", settings=ONE_PARTITION_EACH)
     broker.start()
@@ -383,14 +372,44 @@ def test_a_directory_in_the_place_of_a_file_stops_the_start_with_its_name(tmp_pa
     broker.kill()
 
 
-def test_a_file_in_the_place_of_a_partition_stops_the_start_with_its_name(disk_broker: BrokerProcess) -> None:
-    create(disk_broker, "events")
-    assert disk_broker.terminate() == 0
-    shutil.rmtree(disk_broker.data_directory / "events-0")
-    (disk_broker.data_directory / "events-0").write_text("a file")
-    line = refused_start(disk_broker)
-    assert str(disk_broker.data_directory / "events-0") in line
+@pytest.mark.parametrize(
+    "replaced",
+    [
+        "events-0/00000000000000000000.log",
+        "events-0/00000000000000000000.index",
+        "events-0/leader-epoch-checkpoint",
+        "events-0/partition.metadata",
+        "events-0",
+    ],
+)
+def test_a_partition_that_cannot_be_opened_is_offline_while_others_are_served(tmp_path: Path, replaced: str) -> None:
+    broker = BrokerProcess(tmp_path / "data", settings=ONE_PARTITION_EACH)
+    broker.start()
+    create(broker, "events", config={"index.interval.bytes": "0"})
+    create(broker, "others")
+    write(broker, "events", b"0", b"1", b"2")
+    write(broker, "others", b"fine")
+    assert broker.terminate() == 0
+    path = broker.data_directory / replaced
+    kept = path.rename(tmp_path / "kept")
+    if kept.is_dir():
+        path.write_text("a file")
+    else:
+        path.mkdir()
+    broker.start()
+    line = broker.wait_for_output("partition_went_offline")
+    assert str(path) in line
     assert "a file stands where a directory belongs" in line
+    assert read(broker, "others") == [b"fine"]
+    assert broker.terminate() == 0
+    if kept.is_dir():
+        path.unlink()
+    else:
+        path.rmdir()
+    kept.rename(path)
+    broker.start()
+    assert read(broker, "events") == [b"0", b"1", b"2"]
+    broker.kill()
 
 
 # Damage in a log

@@ -264,3 +264,34 @@ async def test_what_nobody_foresaw_takes_one_partition_offline(
     other = world.logs.get(OTHERS)
     assert other is not None
     assert not other.is_offline
+
+
+@pytest.mark.parametrize("name", ["00000000000000000000.log", "partition.metadata", "segment-checksums", ""])
+async def test_a_partition_that_cannot_be_opened_is_offline_and_keeps_no_other_from_being_served(
+    world: LogWorld, name: str
+) -> None:
+    path, _, _ = await with_batches(world)
+    world.logs.create(OTHERS, TOPIC_ID, world.config)
+    await world.stop()
+    replaced = f"{os.path.dirname(path)}/{name}".rstrip("/")
+    os.rename(replaced, f"{world.path}/kept")
+    if name:
+        os.mkdir(replaced)
+    else:
+        replace(replaced, b"")
+    for _ in range(2):
+        log = await world.restart(crash=True)
+        assert log.is_offline
+        assert replaced in (log.offline_reason or "")
+        assert log.read(0, 1, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.KAFKA_STORAGE_ERROR
+        other = world.logs.get(OTHERS)
+        assert other is not None
+        assert not other.is_offline
+        await world.stop()
+    if name:
+        os.rmdir(replaced)
+    else:
+        os.unlink(replaced)
+    os.rename(f"{world.path}/kept", replaced)
+    log = await world.restart(crash=True)
+    assert list(served(log).values()) == EVERY_OFFSET

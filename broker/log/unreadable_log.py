@@ -1,0 +1,58 @@
+"""The log of a partition whose directory could not be opened: it is there, so that clients are told, but offline.
+
+Nothing in its directory is opened, written or deleted; it is tried again at the next start.
+"""
+
+from __future__ import annotations
+
+from broker.disk import StorageError
+from broker.log.partition_files import PartitionFiles
+from broker.log.segment import Segment
+
+
+class AbsentFile:
+    """Stands for a log file that cannot be opened: empty to whoever looks, and nobody can write to it."""
+
+    __slots__ = ("path",)
+
+    size_bytes = 0
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def append(self, *buffers: bytes | bytearray | memoryview) -> None:
+        raise self._absent()
+
+    def read(self, position: int, length_bytes: int) -> memoryview:
+        raise self._absent()
+
+    def read_to_send(self, position: int, length_bytes: int) -> memoryview:
+        raise self._absent()
+
+    def send(self, descriptor: int, position: int, length_bytes: int) -> int:
+        raise self._absent()
+
+    def truncate(self, size_bytes: int) -> None:
+        raise self._absent()
+
+    def release_room(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def _absent(self) -> StorageError:
+        return StorageError(f"{self.path} could not be opened")
+
+
+def unreadable_segment(files: PartitionFiles, end_offset: int, index_interval_bytes: int) -> Segment:
+    """What stands for all segments of the log, the last of which ended at `end_offset`, as far as is known."""
+    return Segment(
+        files.disk,
+        files.directory,
+        0,
+        next_offset=end_offset,
+        index_interval_bytes=index_interval_bytes,
+        checksums=files.checksums,
+        log_file=AbsentFile(files.directory),
+    )

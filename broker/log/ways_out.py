@@ -1,0 +1,22 @@
+"""What whoever runs the broker can do about damage in a partition's directory, in the words of all log lines."""
+
+from __future__ import annotations
+
+
+def ways_out(directory: str) -> str:
+    """Where the partition is offline."""
+    return f"The partition is offline, and its files are as they were. {_commands(directory)}"
+
+
+def ways_out_while_served(directory: str) -> str:
+    """Where only some records cannot be read."""
+    return f"Everything else is served. {_commands(directory)}"
+
+
+def _commands(directory: str) -> str:
+    data_directory, _, partition = directory.rpartition("/")
+    arguments = f"--data-dir {data_directory} {partition}"
+    return (
+        f"Stop the broker; `fencepost log verify {arguments}` says what can still be read; restore the files from a "
+        f"backup, or give records up with `fencepost log repair {arguments} --accept-loss`"
+    )
