@@ -75,6 +75,7 @@ class BatchOrder:
     def accept(self, header: BatchHeader, position: int, following: Callable[[], BatchHeader | None]) -> bool:
         """Take in the batch at a position if it can be the next; else `fault` says why it cannot.
 
+        header:    a plausible one.
         following: reads the header behind the batch; None when there is none. Called only when something is unusual.
         """
         base_offset = header.base_offset
@@ -83,7 +84,6 @@ class BatchOrder:
             base_offset != self.next_offset
             or header.partition_leader_epoch != self.leader_epoch
             or last_offset >= self.end_offset
-            or not is_plausible(header)
         ):
             reason = self._reason_against(header, following)
             if reason is not None:
@@ -98,8 +98,6 @@ class BatchOrder:
         self.fault = Fault(position, self.next_offset, None if header is None else header.base_offset, reason)
 
     def _reason_against(self, header: BatchHeader, following: Callable[[], BatchHeader | None]) -> str | None:
-        if not is_plausible(header):
-            return implausibility(header)
         base_offset, last_offset = header.base_offset, header.last_offset
         if base_offset < self.next_offset:
             return f"the batch there has offset {base_offset}, and {self.next_offset} comes next"

@@ -7,23 +7,21 @@ Source: Kafka's LogSegment.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from broker.file_slice import FileSlice
 from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder, Fault
-from broker.log.batch_scan import DamagedLogError, ScannedBatch, scan_batches
+from broker.log.batch_scan import DamagedLogError
 from broker.log.checked_ranges import CheckedRange
 from broker.log.log_config import MAX_INT64
+from broker.log.header_check import check_headers
 from broker.log.segment_files import SegmentFiles
-from protocol.record_batch import HEADER_BYTES, check_crc
+from protocol.record_batch import HEADER_BYTES
 
 EMPTY = memoryview(b"")
 MAX_POSITION = 2**31 - 1
 SMALL_READ_BYTES = 64 * 1024  # read whoever asks, with what lies around; more than what is copied into a reply
-CHECKED_HEADERS_PER_READ = 4_096
-"""Of what another process has written: so many batches are served by one read at most, the rest by the next."""
 _WALK = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
 _LENGTH_OVERHEAD = 12
 _SMALLEST_LENGTH = HEADER_BYTES - _LENGTH_OVERHEAD
@@ -277,37 +275,13 @@ class Segment(SegmentFiles):
         else:
             order = self.order_from(position)
             checked = CheckedRange(position, position, order.next_offset, order.leader_epoch)
-        size_bytes = self.log.size_bytes
-        wanted_end = min(position + max(max_bytes, 0) + self._index_interval_bytes, size_bytes)
+        wanted_end = min(position + max(max_bytes, 0) + self._index_interval_bytes, self.log.size_bytes)
         if checked.next_offset > offset and checked.end >= wanted_end:
             return checked.end
         start = checked.end
-        index = self.offset_index
-        slot = bisect_left(index.positions, start)
-        following = checked.next_offset, checked.leader_epoch
-        unconfirmed: ScannedBatch | None = None  # its length is, by what begins where it ends
-        for count, scanned in enumerate(scan_batches(self.log, start, size_bytes, order), 1):
-            at, header = scanned
-            checked = CheckedRange(checked.start, at, *following)
-            if checked.next_offset > offset and (at >= wanted_end or count > CHECKED_HEADERS_PER_READ):
-                return self._checked_ranges.add(checked).end
-            if slot < len(index.positions) and index.positions[slot] <= at:
-                last_offset = self.base_offset + index.last_offsets[slot]
-                if index.positions[slot] != at or last_offset != header.last_offset:
-                    named = f"the batch at position {index.positions[slot]} ends at offset {last_offset}"
-                    reason = f"{self.path('.index')} says that {named}"
-                    raise self._fault_found(Fault(at, header.base_offset, header.base_offset, reason))
-                slot += 1
-            following = order.next_offset, order.leader_epoch
-            unconfirmed = scanned
-        fault = order.fault
-        if unconfirmed is not None:
-            at, header = unconfirmed
-            if fault is None or check_crc(self.log.read(at, header.size_bytes)):
-                checked = CheckedRange(checked.start, at + header.size_bytes, *following)
-            else:
-                reason = "the batch there has a wrong length, or a wrong checksum"
-                fault = Fault(at, header.base_offset, header.base_offset, reason)
+        checked, fault = check_headers(
+            self.log, checked, order, self.offset_index, self.base_offset, offset=offset, wanted_end=wanted_end
+        )
         if checked.end > start:
             checked = self._checked_ranges.add(checked)
         if fault is not None and (checked.end == checked.start or checked.next_offset <= offset):

@@ -1,0 +1,118 @@
+"""Checking headers that another process has written, once, before the batches are served.
+
+A batch's length is confirmed by what begins where it ends, so a check goes on to the header behind what it is about.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from typing import NamedTuple
+
+from broker.disk import LogFile
+from broker.log.batch_order import CURRENT_MAGIC, SMALLEST_BATCH_LENGTH, BatchOrder, Fault, implausibility, is_plausible
+from broker.log.batch_scan import LARGE_BATCH_BYTES, SCAN_CHUNK_BYTES
+from broker.log.checked_ranges import CheckedRange
+from broker.log.offset_index import OffsetIndex
+from protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, check_crc, read_header
+
+MOST_HEADERS = 4_096
+"""That one check is about, so that it takes some milliseconds; the rest is for the next."""
+_FIELDS = struct.Struct(">qiib6xi")  # base offset, batch length, leader epoch, format, last offset delta
+
+
+class CheckedHeaders(NamedTuple):
+    """What is checked now, and what stands behind it that is no next batch, if the check has met that."""
+
+    checked: CheckedRange
+    fault: Fault | None
+
+
+def check_headers(
+    file: LogFile,
+    checked: CheckedRange,
+    order: BatchOrder,
+    index: OffsetIndex,
+    base_offset: int,
+    *,
+    offset: int,
+    wanted_end: int,
+) -> CheckedHeaders:
+    """Go on from the end of what is checked, at least beyond the batch that holds `offset`.
+
+    order:       that of the batches, which follow on what is checked.
+    index:       of the segment that begins at `base_offset`; its entries must lead to batches.
+    wanted_end:  position up to which batches are to be checked, unless there are too many.
+    """
+    size_bytes = file.size_bytes
+    slot = bisect_left(index.positions, checked.end)
+    indexed_position = index.positions[slot] if slot < len(index.positions) else size_bytes
+    chunk = memoryview(b"")
+    chunk_position = position = checked.end
+    next_offset, leader_epoch = checked.next_offset, checked.leader_epoch
+    confirmed = position, next_offset, leader_epoch  # what `checked` ends with: the length before it is right
+    end_offset = order.end_offset
+    batch_bytes = count = 0
+    fault: Fault | None = None
+    while position < size_bytes:
+        start = position - chunk_position
+        if start + HEADER_BYTES > len(chunk):
+            # Between large batches only the headers are read.
+            chunk_bytes = SCAN_CHUNK_BYTES if batch_bytes < LARGE_BATCH_BYTES else HEADER_BYTES
+            chunk, chunk_position, start = file.read(position, min(chunk_bytes, size_bytes - position)), position, 0
+            if len(chunk) < HEADER_BYTES:
+                fault = Fault(position, next_offset, None, f"the {len(chunk)} bytes from there on are no batch")
+                break
+        first_offset, batch_length, epoch, magic, last_offset_delta = _FIELDS.unpack_from(chunk, start)
+        if (
+            first_offset != next_offset
+            or epoch != leader_epoch
+            or magic != CURRENT_MAGIC
+            or batch_length < SMALLEST_BATCH_LENGTH
+            or last_offset_delta < 0
+            or first_offset + last_offset_delta >= end_offset
+            or position + batch_length + LENGTH_OVERHEAD_BYTES > size_bytes
+        ):
+            order.next_offset, order.leader_epoch = next_offset, leader_epoch
+            fault = _fault_at(file, position, read_header(chunk, start), order)
+            if fault is not None:
+                break
+        confirmed = position, next_offset, leader_epoch
+        if next_offset > offset and (position >= wanted_end or count >= MOST_HEADERS):
+            return CheckedHeaders(CheckedRange(checked.start, *confirmed), None)
+        last_offset = first_offset + last_offset_delta
+        if position >= indexed_position:
+            indexed_offset = base_offset + index.last_offsets[slot]
+            if position != indexed_position or last_offset != indexed_offset:
+                reason = f"its index says that the batch at {indexed_position} ends at offset {indexed_offset}"
+                checked = CheckedRange(checked.start, *confirmed)
+                return CheckedHeaders(checked, Fault(position, next_offset, first_offset, reason))
+            slot += 1
+            indexed_position = index.positions[slot] if slot < len(index.positions) else size_bytes
+        count += 1
+        next_offset, leader_epoch = last_offset + 1, epoch
+        batch_bytes = batch_length + LENGTH_OVERHEAD_BYTES
+        position += batch_bytes
+    confirmed_end = confirmed[0]
+    if confirmed_end < position:
+        if fault is None or check_crc(file.read(confirmed_end, position - confirmed_end)):
+            confirmed = position, next_offset, leader_epoch
+        else:
+            fault = Fault(confirmed_end, confirmed[1], None, "the batch there has a wrong length, or a wrong checksum")
+    return CheckedHeaders(CheckedRange(checked.start, *confirmed), fault)
+
+
+def _fault_at(file: LogFile, position: int, header: BatchHeader, order: BatchOrder) -> Fault | None:
+    """What is wrong with a batch that does not simply go on where the one before ends; None when nothing is."""
+
+    def following() -> BatchHeader | None:
+        found = file.read(position + header.size_bytes, HEADER_BYTES)
+        return read_header(found) if len(found) == HEADER_BYTES else None
+
+    if not is_plausible(header):
+        order.reject(position, header, implausibility(header))
+    elif position + header.size_bytes > file.size_bytes:
+        order.reject(position, header, "the batch there does not end in the file")
+    else:
+        order.accept(header, position, following)
+    return order.fault
