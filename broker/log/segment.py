@@ -14,8 +14,8 @@ from broker.file_slice import FileSlice
 from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder, Fault
 from broker.log.batch_scan import DamagedLogError
 from broker.log.checked_ranges import CheckedRange
-from broker.log.log_config import MAX_INT64
 from broker.log.header_check import check_headers
+from broker.log.log_config import MAX_INT64
 from broker.log.segment_files import SegmentFiles
 from protocol.record_batch import HEADER_BYTES
 

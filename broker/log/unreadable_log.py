@@ -35,6 +35,12 @@ class AbsentFile:
     def truncate(self, size_bytes: int) -> None:
         raise self._absent()
 
+    def last_write_ms(self) -> int:
+        raise self._absent()
+
+    def set_last_write_ms(self, time_ms: int) -> None:
+        raise self._absent()
+
     def release_room(self) -> None:
         pass
 
