@@ -72,18 +72,28 @@ class Dispatcher:
         if templates is not None and (quotas is None or not quotas.is_active):
             try:
                 known = templates.dispatch(frame, api_version, correlation_id)
-            except Exception as error:
-                name = APIS[api_key].name
-                log.exception("request_failed", api=name, error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
-                raise CloseConnection(f"{name} failed and could not be answered") from error
+            except CloseConnection:
+                raise
+            except Exception as error:  # noqa: BLE001  # is answered
+                # Not with the end of the connection, after which a client would send, and write, it once more.
+                return self._dispatch_decoded(frame, api_key, api_version, correlation_id, connection, error)
             if known is not None:
                 return known
         return self._dispatch_decoded(frame, api_key, api_version, correlation_id, connection)
 
     def _dispatch_decoded(
-        self, frame: memoryview, api_key: int, api_version: int, correlation_id: int, connection: Connection
+        self,
+        frame: memoryview,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        connection: Connection,
+        failure: Exception | None = None,
     ) -> Reply | asyncio.Future[Reply] | PendingReply:
-        """Start a request that is not like an earlier one, or is metered. As `dispatch`."""
+        """Start a request that is not like an earlier one, or is metered. As `dispatch`.
+
+        failure: what was raised where the request was done before; it is only answered then.
+        """
         quotas = self._quotas
         meter = None
         if quotas is not None and quotas.is_active:
@@ -110,6 +120,8 @@ class Dispatcher:
             meter,
             connection,
         )
+        if failure is not None:
+            return self._failed(api, context, request, failure)
         if api_key in TEMPLATES:
             self._remember(frame, body_position, request, api_version, connection)
         if meter is not None:

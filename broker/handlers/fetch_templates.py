@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from broker.handlers.api import CloseConnection
-from broker.handlers.fetch import FIRST_VERSION_WITH_TOPIC_IDS, ISOLATIONS, begin_fetch, most_bytes
+from broker.handlers.fetch import FIRST_VERSION_WITH_TOPIC_IDS, ISOLATIONS, begin_fetch, fetch_failed, most_bytes
 from broker.handlers.fetch_sessions import FINAL_EPOCH, NO_SESSION_ID
 from broker.handlers.partition_lookup import NO_LEADER_EPOCH, find_log
 from broker.handlers.request_shapes import RequestShapes, VaryingField
@@ -209,9 +208,11 @@ class _WaitingFetch(LongPoll[Reply]):
             found = template.read(self._offset)
             if found is None:
                 return template.ordinary_reply(self._correlation_id, self._offset)
-        except Exception as error:
-            log.exception("request_failed", api="Fetch", version=template.version)
-            raise CloseConnection("Fetch failed and could not be answered") from error
+        except Exception:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            log.exception("request_failed", api="Fetch", version=template.version, error=code.name)
+            failed = fetch_failed(template.request, code, template.version)
+            return response_frame(self._correlation_id, failed, template.version)
         if self._is_over or template.is_enough(found):
             return template.reply(self._correlation_id, found)
         return None

@@ -220,10 +220,14 @@ class ProduceTemplates:
             return None
         count, end_offset = appended.batches_count, appended.end_offset
         correlation_ids = run.correlation_ids[:count]
-        replies = template.replies(correlation_ids, appended.base_offsets)
-        if end_offset <= log.high_watermark:
-            return StartedRun(count, replies)
-        started = eager.start(self._run_when_durable(template, end_offset, replies, correlation_ids), self._loop)
+        try:
+            replies = template.replies(correlation_ids, appended.base_offsets)
+            if end_offset <= log.high_watermark:
+                return StartedRun(count, replies)
+            started = eager.start(self._run_when_durable(template, end_offset, replies, correlation_ids), self._loop)
+        except Exception as error:  # noqa: BLE001  # they are in the log: a client must not take them for lost
+            failed = [self._failed(template, correlation_id, error) for correlation_id in correlation_ids]
+            return StartedRun(count, [chunk for reply in failed for chunk in reply])
         return StartedRun(count, started.result if isinstance(started, eager.Finished) else started)
 
     def _known(self, frame: memoryview, version: int) -> tuple[_Template, int, memoryview, BatchHeader] | None:
@@ -353,7 +357,7 @@ class ProduceTemplates:
             batch.end_turn()
         return await reply if isinstance(reply, asyncio.Future) else reply
 
-    def _failed(self, template: _Template, correlation_id: int, error: Exception) -> Reply:
+    def _failed(self, template: _Template, correlation_id: int, error: Exception) -> list[Buffer]:
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         log.error("request_failed", api="Produce", version=template.version, error=code.name, exc_info=error)
         return template.reply(correlation_id, refused(template.topic_partition.partition, code))

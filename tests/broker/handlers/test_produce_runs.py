@@ -20,6 +20,7 @@ from broker.descriptors import Descriptors
 from broker.direct_send import DirectSends
 from broker.disk import StorageError
 from broker.dispatch import Dispatcher
+from broker.handlers import produce_templates
 from broker.handlers.produce_runs import StartedRun
 from broker.local_disk import LocalDisk, LocalFile
 from broker.receive_buffer import SMALL_CAPACITY_BYTES, BufferPool
@@ -734,6 +735,22 @@ async def test_a_defect_closes_the_connection(one: Client, monkeypatch: pytest.M
     monkeypatch.setattr(type(one.broker.log("orders")), "append_run", fail_in_an_unthought_of_way)
     assert await one.burst([PLAIN] * 8) == []
     assert one.refusals == ["Produce failed and could not be answered"]
+
+
+async def test_what_was_appended_and_could_not_be_answered_is_not_written_twice(
+    one: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await one.burst([PLAIN])
+    records_count = one.broker.log("orders").log_end_offset
+
+    def fail_in_an_unthought_of_way(*_: object) -> None:
+        raise KeyError("a defect")
+
+    # Not the end of the connection: a client that is not idempotent would send all of it again.
+    monkeypatch.setattr(produce_templates._Template, "replies", fail_in_an_unthought_of_way)
+    assert errors_of(await one.burst([PLAIN] * 8)) == [ErrorCode.UNKNOWN_SERVER_ERROR] * 8
+    assert one.refusals == []
+    assert one.broker.log("orders").log_end_offset == 9 * records_count
 
 
 # Many at a time

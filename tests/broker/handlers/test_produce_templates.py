@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from broker.disk import StorageError
-from broker.handlers.produce_templates import MAXIMUM_COUNT
+from broker.handlers.produce_templates import MAXIMUM_COUNT, ProduceTemplates
 from broker.local_disk import LocalDisk, LocalFile
 from broker.topic_partition import TopicPartition
 from protocol.compression import Codec
@@ -382,3 +382,18 @@ async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
         assert known.stored() == decoded.stored()
         assert decoded.known_count == 0
         assert known.known_count >= STEPS_COUNT // 15
+
+
+async def test_a_known_request_that_fails_is_answered_as_any_other(
+    one: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = produce_frame(batch(b"a"))
+    for _ in range(2):
+        assert answer(await one.send(frame)).error_code == ErrorCode.NONE
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("a defect")
+
+    # The end of the connection would have a client that is not idempotent write it again.
+    monkeypatch.setattr(ProduceTemplates, "_append", fail)
+    assert answer(await one.send(frame)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
