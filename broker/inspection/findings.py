@@ -92,7 +92,7 @@ def finding(
         problem.path,
         problem.what,
         at_next_start,
-        tuple(_choices(data_directory, name, problem)),
+        tuple(_choices(data_directory, name, problem, is_offline=is_offline)),
         problem.position,
         problem.size_bytes,
         problem.first_offset,
@@ -105,7 +105,7 @@ def repair_command(data_directory: str, name: TopicPartition, *options: str) -> 
     return shlex.join(["fencepost", "log", "repair", "--data-dir", data_directory, str(name), *options])
 
 
-def _choices(data_directory: str, name: TopicPartition, problem: Problem) -> list[Choice]:
+def _choices(data_directory: str, name: TopicPartition, problem: Problem, *, is_offline: bool) -> list[Choice]:
     kind = problem.kind
     repair = repair_command(data_directory, name)
     accept = repair_command(data_directory, name, "--accept-loss")
@@ -115,7 +115,7 @@ def _choices(data_directory: str, name: TopicPartition, problem: Problem) -> lis
     if kind is Kind.SUPERFLUOUS:
         return [Choice(repair, f"nothing is lost: {problem.size_bytes:,} bytes are kept {_kept(problem)}")]
     if kind is Kind.STALE:
-        return [Choice(repair, "nothing is lost; the next start does the same")]
+        return [Choice(repair, "nothing is lost" if is_offline else "nothing is lost; the next start does the same")]
     if kind is Kind.UNREADABLE:
         copy = Choice(
             "copy what can be read of the file (with ddrescue, say), put the copy in its place and verify again",
@@ -124,7 +124,7 @@ def _choices(data_directory: str, name: TopicPartition, problem: Problem) -> lis
         return [restore, copy]
     if kind is Kind.DAMAGE:
         kept = f"{problem.size_bytes:,} bytes are kept {_kept(problem)}"
-        choices = [restore, Choice(accept, f"{offsets_text(problem)} given up; {kept}; what follows stays")]
+        choices = [restore, Choice(accept, f"{offsets_text(problem)} given up; {kept}; all other records stay")]
         if problem.follows_valid:
             cut = repair_command(data_directory, name, "--accept-loss", "--cut")
             choices.append(
@@ -132,7 +132,7 @@ def _choices(data_directory: str, name: TopicPartition, problem: Problem) -> lis
             )
         return choices
     if kind is Kind.MISSING:
-        return [restore, Choice(accept, f"{offsets_text(problem)} given up; what follows stays")]
+        return [restore, Choice(accept, f"{offsets_text(problem)} given up; all other records stay")]
     if kind is Kind.NOT_RECORDED and problem.path.endswith(METADATA_FILE):
         return [
             Choice("move the directory away, and restore the right one from a backup", "nothing is lost"),

@@ -120,6 +120,7 @@ class PartitionScan:
         self._epochs: list[EpochStart] = []
         self._has_readable_epochs = False
         self._has_no_epochs_file = True
+        self._orphans: dict[int, list[str]] = {}
         self._written_epochs: list[EpochStart] = []
         self._epoch_judge = _EpochJudge()
         self._latest_time_ms = -1
@@ -150,6 +151,7 @@ class PartitionScan:
                     self.end_offset = following
         if not self.base_offsets:
             self._name_missing(self._path(self.end_offset, ".log"), "there is no segment")
+        self._look_at_orphans()
         self._compare_snapshot(self.end_offset)
         self._producers = ProducerState()
         reason = self._epochs_reason()
@@ -198,6 +200,8 @@ class PartitionScan:
 
     def _epochs_reason(self) -> str | None:
         """How the file of leader epochs differs from the batches; after a crash it may lack the latest."""
+        if any(problem.kind in (Kind.DAMAGE, Kind.MISSING, Kind.UNREADABLE) for problem in self.problems):
+            return None
         written = LeaderEpochs(self._written_epochs)
         if not self._has_readable_epochs:
             is_missed = self._known.is_clean and written.latest > 0 and self._has_no_epochs_file
@@ -248,12 +252,36 @@ class PartitionScan:
                 continue
             if is_numbered and f".{suffix}" in INDEX_SUFFIXES:
                 if int(stem) not in bases:
-                    self._add(Kind.NOTE, path, "an index without a log: the next start removes it")
+                    self._orphans.setdefault(int(stem), []).append(name)
             elif is_numbered and suffix.startswith("log.lost-"):
                 size_bytes = self._disk.size_bytes(path)
                 self._add(Kind.NOTE, path, f"{size_bytes:,} bytes that were cut off or given up, kept for you")
             elif not name.endswith((".cleaned", ".swap", ".deleted")):
                 self._add(Kind.NOTE, path, "no file of a log: the broker leaves it alone")
+
+    def _look_at_orphans(self) -> None:
+        """Indexes without a log: of a segment that was being deleted, or of one that is missing."""
+        missing = {problem.path for problem in self.problems if problem.kind is Kind.MISSING}
+        for base_offset, names in self._orphans.items():
+            path = self._path(base_offset, ".log")
+            end_offset = self._indexed_end(base_offset)
+            if path in missing:
+                continue
+            if base_offset >= self.end_offset and end_offset > base_offset and self.base_offsets:
+                self._missing(
+                    path, f"its index is there, and had entries up to offset {end_offset - 1}", base_offset, end_offset
+                )
+            else:
+                what = f"no log belongs to {' and '.join(names)}: what is deleted goes in this order"
+                self._add(Kind.NOTE, self._files.path(names[0]), what)
+
+    def _indexed_end(self, base_offset: int) -> int:
+        content = self._disk.read_file(self._path(base_offset, ".index")) or b""
+        try:
+            index = OffsetIndex.from_bytes(content, 2**31, 2**31)
+        except CorruptIndexError:
+            return base_offset
+        return base_offset + index.last_offsets[-1] + 1 if index.last_offsets else base_offset
 
     # Segments
 

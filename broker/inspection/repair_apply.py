@@ -14,7 +14,7 @@ from broker.inspection.repair_plan import LOSING, Edit, Plan, lost_path
 from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import RECOVERY_POINT_FILE
-from broker.log.partition_files import INDEX_SUFFIXES, LEADER_EPOCH_FILE, PartitionFiles
+from broker.log.partition_files import INDEX_SUFFIXES, PartitionFiles
 from broker.log.recovery import LoadedLog, LogLoader
 from broker.log.segment_checksums import SegmentChecksums
 from broker.log.segment_files import file_name
@@ -85,10 +85,9 @@ async def _finish(
             raise StorageError(f"{name} is refused all the same: {loaded.offline_reason}")
         await disk.sync([*loaded.unsynced, *loaded.side_files], [directory])
         end_offset = loaded.segments.active.next_offset
-        if plan.raises_epoch or loaded.was_cut:
+        if plan.raises_epoch:
             loaded.epochs.assign(max(loaded.epochs.latest, 0) + 1, end_offset)
-        loaded.epochs.changed = True
-        epochs_file = _write_epochs(loaded, directory, disk)
+        epochs_file = PartitionFiles(disk, directory).write_epochs_anew(loaded.epochs)
         await disk.sync([epochs_file], [directory])
         epochs_file.close()
         _note_recovery_point(data_directory, name, end_offset, disk)
@@ -97,12 +96,6 @@ async def _finish(
             file.close()
         for segment in loaded.segments:
             segment.close()
-
-
-def _write_epochs(loaded: LoadedLog, directory: str, disk: Disk) -> LogFile:
-    files = PartitionFiles(disk, directory)
-    files.write_epochs(loaded.epochs)
-    return disk.open(files.path(LEADER_EPOCH_FILE))
 
 
 def _note_recovery_point(data_directory: str, name: TopicPartition, offset: int, disk: Disk) -> None:

@@ -148,6 +148,12 @@ class PartitionFiles:
             self.disk.write_file(self.path(LEADER_EPOCH_FILE), encode_epochs(epochs.starts), durable=False)
             epochs.changed = False
 
+    def write_epochs_anew(self, epochs: LeaderEpochs) -> LogFile:
+        """Write the epochs; the file returned is to be synced and closed."""
+        epochs.changed = True
+        self.write_epochs(epochs)
+        return self.disk.open(self.path(LEADER_EPOCH_FILE))
+
     def read_topic_id(self) -> bytes:
         """The id of the topic that the directory belongs to; all zeros when that cannot be told."""
         content = self.disk.read_file(self.path(METADATA_FILE))

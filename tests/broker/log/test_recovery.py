@@ -298,3 +298,30 @@ async def test_every_prefix_of_the_log_file_recovers_to_its_whole_batches(world:
         result = world.append(b"x", producer_id=1, producer_epoch=0, base_sequence=whole_count)
         assert result.error is ErrorCode.NONE
         await log.flushed()
+
+
+async def test_the_epoch_after_a_cut_is_kept_though_nothing_was_written_in_it(world: LogWorld) -> None:
+    log = world.create()
+    for _ in range(3):
+        world.append(b"v" * 100)
+    await log.flushed()
+    os.truncate(active_path(world), log.size_bytes - 10)
+    assert (await world.restart(crash=True)).leader_epoch == 1
+    log = await world.restart()
+    assert log.leader_epoch == 1
+    # Who has read what was cut is told where their epoch ended.
+    assert log.end_offset_for_leader_epoch(0) == (0, 2)
+
+
+async def test_a_log_that_was_emptied_keeps_its_epoch(world: LogWorld) -> None:
+    log = world.create()
+    for _ in range(2):
+        world.append(b"v" * 100)
+    await log.flushed()
+    os.truncate(active_path(world), log.size_bytes - 10)
+    log = await world.restart(crash=True)
+    world.append(b"of epoch 1")
+    await log.flushed()
+    world.logs.delete_records({ORDERS: log.log_end_offset})
+    log = await world.restart()
+    assert (log.log_start_offset, log.log_end_offset, log.leader_epoch) == (2, 2, 1)
