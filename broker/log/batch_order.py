@@ -3,7 +3,7 @@
 A leader writes base offset, batch length, leader epoch and the format's number without touching the CRC, so a flipped
 bit in one of them leaves a batch that seems whole. Each of them is determined by what surrounds the batch:
 - Offsets join without gaps, except where compaction has left some. There a jump is false if the batch behind it
-  contradicts it, or if it leaves the range of the segment.
+  contradicts it, if it leaves the range of the segment, or if the log ends with it.
 - Leader epochs never fall along a log, and rise only to one that is known, or that the next batch confirms.
 - A false length leads to a place where no batch begins, or to a wrong checksum.
 Nothing here reads a file: whoever does hands in the headers.
@@ -46,13 +46,23 @@ class BatchOrder:
     next_offset:    of the next batch.
     end_offset:     no batch reaches it.
     may_skip:       compaction may have left gaps.
+    is_open:        nothing is known of where the log ends, so that a gap needs a batch behind it that confirms it.
     leader_epoch:   of the batch before; -1 when that is unknown.
     known_epochs:   what the log's checkpoint says of epochs and offsets.
     greatest_epoch: in which the partition is led now, as far as is known.
     fault:          where and why the reading ended; None as long as it goes on.
     """
 
-    __slots__ = ("end_offset", "fault", "greatest_epoch", "known_epochs", "leader_epoch", "may_skip", "next_offset")
+    __slots__ = (
+        "end_offset",
+        "fault",
+        "greatest_epoch",
+        "is_open",
+        "known_epochs",
+        "leader_epoch",
+        "may_skip",
+        "next_offset",
+    )
 
     def __init__(
         self,
@@ -60,6 +70,7 @@ class BatchOrder:
         end_offset: int,
         *,
         may_skip: bool,
+        is_open: bool = False,
         leader_epoch: int = UNKNOWN_EPOCH,
         known_epochs: LeaderEpochs = NO_EPOCHS,
         greatest_epoch: int = UNKNOWN_EPOCH,
@@ -67,6 +78,7 @@ class BatchOrder:
         self.next_offset = next_offset
         self.end_offset = end_offset
         self.may_skip = may_skip
+        self.is_open = is_open
         self.leader_epoch = leader_epoch
         self.known_epochs = known_epochs
         self.greatest_epoch = greatest_epoch
@@ -107,9 +119,9 @@ class BatchOrder:
                 f"the segment ends before {self.end_offset}"
             )
         if base_offset > self.next_offset:
-            if not self.may_skip:
+            behind = _plausible(following()) if self.may_skip else None
+            if not self.may_skip or (behind is None and self.is_open):
                 return f"the batch there has offset {base_offset}, and {self.next_offset} comes next"
-            behind = _plausible(following())
             if behind is not None and self.next_offset + header.last_offset_delta < behind.base_offset <= last_offset:
                 return (
                     f"the batch there has offset {base_offset}, {self.next_offset} comes next, and the batch behind it "
@@ -130,10 +142,10 @@ class BatchOrder:
             )
         if behind is not None and behind.partition_leader_epoch == epoch:
             return None
-        # Nobody confirms it.
         known = self.known_epochs.epoch_at(header.base_offset)
-        if epoch < known:
+        if behind is not None and epoch < known <= behind.partition_leader_epoch:
             return f"the batch there has leader epoch {epoch}, and leader-epoch-checkpoint says {known}"
+        # Nobody confirms it.
         greatest = max(self.leader_epoch, self.known_epochs.latest, self.greatest_epoch)
         is_known = max(self.leader_epoch, self.known_epochs.latest) > UNKNOWN_EPOCH
         if epoch > (greatest + 1 if is_known else max(greatest, GREATEST_FIRST_EPOCH)):

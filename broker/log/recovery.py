@@ -29,7 +29,7 @@ from broker.log.batch_scan import DamagedLogError, damaged
 from broker.log.leader_epochs import UNKNOWN_EPOCH, LeaderEpochs
 from broker.log.log_config import LogConfig
 from broker.log.log_segments import LogSegments
-from broker.log.partition_files import INDEX_SUFFIXES, PartitionFiles
+from broker.log.partition_files import INDEX_SUFFIXES, LEADER_EPOCH_FILE, PartitionFiles
 from broker.log.producer_replay import replay, replay_batch, usable_transaction_index
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment
@@ -139,6 +139,7 @@ class LogLoader:
         self._side_files: list[LogFile] = []
         self._orphans: list[str] = []  # index files of no segment
         self._was_cut = False
+        self._was_recovered = False
         self._refusal: Refusal | None = None
 
     def load(self) -> Steps[LoadedLog]:
@@ -151,6 +152,7 @@ class LogLoader:
         self._known_epochs = LeaderEpochs(self._epochs.starts)
         try:
             if self._refusal is None and not (self._is_clean and self._resume(segments)):
+                self._was_recovered = True
                 segments = yield from self._recover(segments)
         except DamagedLogError as error:
             self._refuse(self._of_directory(str(error), segments))
@@ -171,6 +173,10 @@ class LogLoader:
                 self._disk.delete(path)
         self._begin_epoch(segments[-1].next_offset)
         self._epochs.truncate_from_start(self._log_start_offset)
+        if self._was_recovered and self._refusal is None and self._epochs.changed:
+            # By what the checkpoint says the next recovery judges the epochs that it finds.
+            self._files.write_epochs(self._epochs)
+            self._side_files.append(self._disk.open(self._files.path(LEADER_EPOCH_FILE)))
         return LoadedLog(
             LogSegments(segments),
             self._producers,
@@ -343,6 +349,7 @@ class LogLoader:
         for offset in [offset for offset in self._files.snapshot_offsets if offset > segments[first].base_offset]:
             self._files.delete_snapshot(offset)
         self._load_producers(segments[:first], segments[first].base_offset)
+        self._epochs.truncate_from_end(segments[first].base_offset)
         for slot in range(first, len(segments)):
             segment, later = segments[slot], segments[slot + 1 :]
             if slot > first:
@@ -367,6 +374,9 @@ class LogLoader:
             if is_last:
                 break
         last = recovered[-1]
+        for start in self._known_epochs.starts:
+            if start.start_offset >= last.next_offset:  # begun for what came next, or for what is lost now
+                self._epochs.assign(start.leader_epoch, start.start_offset)
         if last.next_offset < self._recovery_point:
             # Nothing is damaged, but whole batches that had been on the disk are not there any more.
             self._refuse_damage(last, Fault(last.size_bytes, last.next_offset, None, "the file ends there"), ())
@@ -385,6 +395,7 @@ class LogLoader:
             max(segment.base_offset, before[-1].next_offset if before else 0),
             end_offset,
             may_skip=segment.may_skip,
+            is_open=not later,
             leader_epoch=self._read_epoch,
             known_epochs=self._known_epochs,
             greatest_epoch=self._leader_epoch,

@@ -17,6 +17,7 @@ def _commands(directory: str) -> str:
     data_directory, _, partition = directory.rpartition("/")
     arguments = f"--data-dir {data_directory} {partition}"
     return (
-        f"Stop the broker; `fencepost log verify {arguments}` says what can still be read; restore the files from a "
-        f"backup, or give records up with `fencepost log repair {arguments} --accept-loss`"
+        f"Stop the broker; `fencepost log verify {arguments}` says what is wrong and what each choice costs. Restore the "
+        f"files from a backup, or have `fencepost log repair {arguments}` mend what can be mended without a loss, and, "
+        "with `--accept-loss`, give up the rest"
     )
