@@ -46,8 +46,13 @@ RETRIABLE = frozenset(
 VERSIONS = {
     "AddPartitionsToTxnRequest": 3,
     "ConsumerGroupHeartbeatRequest": 1,
+    "CreatePartitionsRequest": 3,
     "CreateTopicsRequest": 5,
+    "DeleteRecordsRequest": 2,
     "DeleteTopicsRequest": 5,
+    "DescribeConfigsRequest": 4,
+    "DescribeLogDirsRequest": 4,
+    "DescribeTopicPartitionsRequest": 0,
     "EndTxnRequest": 5,
     "FetchRequest": 12,
     "FindCoordinatorRequest": 4,
@@ -57,6 +62,7 @@ VERSIONS = {
     "ListOffsetsRequest": 7,
     "MetadataRequest": 9,
     "OffsetCommitRequest": 9,
+    "OffsetFetchRequest": 8,
     "ProduceRequest": 12,
     "SyncGroupRequest": 5,
 }

@@ -8,6 +8,7 @@ from scripts.benchmarks import (
     groups,
     growth,
     latency,
+    loop_delay,
     open_transactions,
     partitions,
     produce_limit,
@@ -37,5 +38,6 @@ FAMILIES = (
     open_transactions,
     partitions,
     groups,
+    loop_delay,
 )
 FIGURES: dict[str, Figure] = {figure.name: figure for family in FAMILIES for figure in family.FIGURES}
