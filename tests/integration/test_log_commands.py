@@ -1,4 +1,4 @@
-"""`fencepost log` on what a real broker and its clients leave: no false alarm, whatever the stop; repaired, it serves."""
+"""`fencepost log` on what a broker and its clients leave: no false alarm, whatever the stop; repaired, it serves."""
 
 from __future__ import annotations
 
