@@ -24,6 +24,7 @@ from broker.clock import Clock
 from broker.coordinator_reloads import Reloads
 from broker.coordinator_replay import Replay
 from broker.disk import StorageError
+from broker.log.ways_out import ways_back
 from broker.shard import (
     CoordinatorRecord,
     Decision,
@@ -467,7 +468,8 @@ class CoordinatorRuntime(Generic[S]):
                 coordinator=self.name,
                 partition=partition.index,
                 reason=str(error),
-                remedy="what it coordinates is refused with NOT_COORDINATOR until the next start of the broker",
+                remedy="what it coordinates is refused with NOT_COORDINATOR until the next start of the broker. "
+                f"{ways_back(partition.log.files.directory)}",
             )
             self._stop(partition)
 

@@ -64,7 +64,7 @@ class LaterLogs:
             if self._logs.open_now(topic_partition):
                 return self._serve(topic_partition)
         except StorageError as error:
-            report_unopened(topic_partition, error)
+            report_unopened(self._logs.path, topic_partition, error)
         self.begin()
         return None
 
@@ -96,7 +96,7 @@ class LaterLogs:
             served = self._hosted.serve_opened(topic_partition, self._metadata.get(topic_partition.topic))
         except StorageError as error:
             self._logs.unopened.fail(topic_partition)
-            report_unopened(topic_partition, error)
+            report_unopened(self._logs.path, topic_partition, error)
             return None
         self._logs.unopened.discard(topic_partition)
         return served

@@ -20,6 +20,7 @@ from broker.log.results import Isolation
 from broker.log.segment import Segment
 from broker.log.segment_files import forget_segments
 from broker.log.waiters import DONE, DurabilityWaiters, Watchers
+from broker.log.ways_out import ways_back
 from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 
@@ -269,7 +270,8 @@ class DurableLog:
                 partition=self.topic_partition.partition,
                 path=error.filename or self.files.directory,
                 reason=str(error),
-                remedy=f"{remedy(error)}, then restart the broker; until then it is neither read nor written",
+                remedy=f"{remedy(error)}, then restart the broker; until then it is neither read nor written. "
+                f"{ways_back(self.files.directory)}",
                 high_watermark=self.high_watermark,
                 log_end_offset=self.log_end_offset,
             )

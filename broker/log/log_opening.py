@@ -27,6 +27,7 @@ from broker.log.recovery import LoadedLog, LogLoader
 from broker.log.steps import Steps, done, done_in_slices
 from broker.log.unopened_logs import UnopenedLogs
 from broker.log.unreadable_log import unreadable_segment
+from broker.log.ways_out import ways_back
 from broker.supervision import Place, Policy
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 
@@ -48,14 +49,14 @@ SLICE_S = 0.005
 """How long logs are opened at a stretch while clients are served."""
 
 
-def report_unopened(topic_partition: TopicPartition, error: StorageError) -> None:
-    """Tell the user of a log that could not be opened while clients are served."""
+def report_unopened(directory: str, topic_partition: TopicPartition, error: StorageError) -> None:
+    """Tell the user of a log that could not be opened while clients are served. directory: in which all logs are."""
     log.error(
         "partition_not_opened",
         topic=topic_partition.topic,
         partition=topic_partition.partition,
         reason=str(error),
-        remedy=remedy(error),
+        remedy=f"{remedy(error)}. {ways_back(f'{directory}/{topic_partition}')}",
     )
 
 
@@ -140,7 +141,7 @@ class LogOpening:
                 opened.append(name)
             except StorageError as error:
                 self.unopened.fail(name)
-                report_unopened(name, error)
+                report_unopened(self._path, name, error)
             except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
                 self._failed(name, error)
             if loop.time() - started_s >= SLICE_S:

@@ -13,6 +13,11 @@ def ways_out_while_served(directory: str) -> str:
     return f"Everything else is served. {_commands(directory)}"
 
 
+def ways_back(directory: str) -> str:
+    """Where the partition went offline while it was served: with a restart it comes back, or its files are damaged."""
+    return f"If it does not come back, its files are damaged. {_commands(directory)}"
+
+
 def _commands(directory: str) -> str:
     data_directory, _, partition = directory.rpartition("/")
     arguments = f"--data-dir {data_directory} {partition}"

@@ -50,6 +50,13 @@ class _Flush:
 
 
 @dataclass
+class NoFiles:
+    """Where the files of a log would be, for what is said about them."""
+
+    directory: str = "/data/partition-0"
+
+
+@dataclass
 class MemoryLog:
     """A partition's log. `flush_gate`: while cleared, `flushed` waits; `refusal`: what appends answer instead of
     appending.
@@ -57,6 +64,7 @@ class MemoryLog:
 
     topic_partition: TopicPartition
     leader_epoch: int = 0
+    files: NoFiles = field(default_factory=NoFiles)
     observer: MarkerObserver | None = None
     log_start_offset: int = 0
     log_end_offset: int = 0
