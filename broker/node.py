@@ -7,6 +7,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,8 @@ LONGEST_SWEEP_ROUND_S = 60.0
 class Node:
     """One broker. Several may live in one process, each with its own data directory and ports.
 
-    disk, store: the machine's file system and an SQLite file in the data directory, unless given.
+    disk, store: the machine's file system and an SQLite file in the data directory, unless given. A disk that is given
+                 is closed by whoever gave it.
     bind:        takes the address of a listener: a socket of this machine, unless given.
     randomness:  where ids come from that nobody may guess: the machine's, unless given.
     placement:   which partitions are led here, and where the others are: all of them here, unless given.
@@ -174,6 +176,8 @@ class Node:
 
     async def _start(self) -> None:
         settings, clock, cleanup = self.settings, self._clock, self._cleanup
+        if isinstance(self._disk, LocalDisk) and self._is_disk_local:
+            cleanup.push_async_callback(_close_on_thread, self._disk)
         bound_listeners = []
         for listener in parse_listeners(settings):
             bound = self._bind(listener, settings)
@@ -360,6 +364,12 @@ def _follow_features(features: Features, transactions: TransactionService) -> No
 
     changed()
     features.on_changed.append(changed)
+
+
+async def _close_on_thread(disk: LocalDisk) -> None:
+    """Close a disk without keeping the event loop waiting for its last syncs."""
+    with ThreadPoolExecutor(1, thread_name_prefix="disk-close") as executor:
+        await asyncio.get_running_loop().run_in_executor(executor, disk.close)
 
 
 def make_data_directory(path: str) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import os
 import socket
 import struct
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 
 from broker.config import Settings
 from broker.disk import StorageError
+from broker.local_disk import LocalDisk
 from broker.node import Node
 from broker.quotas.entities import QuotaKey, entity_of
 from broker.server import StartError, _encoded
@@ -258,6 +262,40 @@ async def test_a_failed_start_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "metadata.sqlite").unlink()
     async with running(tmp_path):
         pass
+
+
+async def test_starts_and_stops_leave_no_thread_descriptor_task_or_timer(tmp_path: Path) -> None:
+    async def start_use_and_stop(number: int) -> None:
+        async with running(tmp_path / "data") as node, connected(node) as client:
+            await client.call(FindCoordinatorRequest(key="readers"), FindCoordinatorResponse, 2)
+            await node.services.topics.create(f"orders-{number}", 2, {})
+            with pytest.raises(StorageError, match="in use by another broker"):
+                await Node(settings_for(tmp_path / "data")).start()
+            with pytest.raises(StartError, match="the port is in use"):
+                port = node.address.port
+                await Node(settings_for(tmp_path / "other", listeners=(f"PLAINTEXT://127.0.0.1:{port}",))).start()
+
+    def left() -> tuple[int, int, int]:
+        gc.collect()
+        return threading.active_count(), len(os.listdir("/dev/fd")), len(asyncio.all_tasks())
+
+    await start_use_and_stop(0)  # what is imported or opened once for the process
+    before = left()
+    for number in range(1, 20):
+        await start_use_and_stop(number)
+    await asyncio.sleep(0)
+    assert left() == before
+
+
+async def test_a_disk_that_was_given_is_left_open(tmp_path: Path) -> None:
+    disk = LocalDisk()
+    assert disk.lock(str(tmp_path / "lock"))
+    node = Node(settings_for(tmp_path / "data"), disk=disk)
+    (tmp_path / "data").mkdir()
+    await node.start()
+    await node.stop()
+    assert not LocalDisk().lock(str(tmp_path / "lock"))
+    disk.close()
 
 
 async def test_stopping_twice_is_harmless(tmp_path: Path) -> None:
