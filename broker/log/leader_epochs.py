@@ -46,6 +46,21 @@ class LeaderEpochs:
             self._find_latest()
             self.changed = True
 
+    def forget_above(self, leader_epoch: int, end_offset: int) -> bool:
+        """Forget epochs above that of the records before `end_offset`, where they are said to begin before it.
+
+        Returns whether there were any.
+        """
+        kept = [
+            start for start in self._starts if start.leader_epoch <= leader_epoch or start.start_offset >= end_offset
+        ]
+        if len(kept) == len(self._starts):
+            return False
+        self._starts = kept
+        self._find_latest()
+        self.changed = True
+        return True
+
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at or after the end of the log."""
         while self._starts and self._starts[-1].start_offset >= end_offset:

@@ -282,7 +282,8 @@ class LogLoader:
     def _resume(self, segments: Sequence[Segment]) -> bool:
         """Whether the log ends as the clean stop left it; then everything else is as it was left, too."""
         active = segments[-1]
-        fault = active.resume(self._epochs)
+        order = active.resume(self._epochs)
+        fault = order.fault
         if fault is not None or active.next_offset != self._recovery_point:
             reason = f"the log ends at offset {active.next_offset} instead of {self._recovery_point}"
             if fault is not None:
@@ -291,10 +292,19 @@ class LogLoader:
             return False
         if not self._are_as_recorded(segments, active.next_offset):
             return True
+        if active.size_bytes:
+            self._correct_epochs(order.leader_epoch, active.next_offset)
         self._load_producers(segments, active.next_offset)
         if active.has_transaction_index:
             usable_transaction_index(self._files, segments, active)  # before markers are to be added to it
         return True
+
+    def _correct_epochs(self, leader_epoch: int, end_offset: int) -> None:
+        """Believe a batch of the log rather than the checkpoint, where that puts a higher epoch before its end."""
+        if self._epochs.forget_above(leader_epoch, end_offset):
+            path = self._files.path(LEADER_EPOCH_FILE)
+            reason = f"it has epochs above {leader_epoch}, in which the log was written before offset {end_offset}"
+            log.warning("leader_epochs_corrupt", path=path, reason=reason)
 
     def _are_as_recorded(self, segments: Sequence[Segment], end_offset: int) -> bool:
         """Whether the log files are as long as they were when they were left, and none is missing between them."""
@@ -434,7 +444,10 @@ class LogLoader:
         for count, (position, batch) in enumerate(checked_batches(segment.log, order), 1):
             header = batch.header
             segment.index_scanned(position, header.last_offset, header.max_timestamp_ms)
-            epochs.assign(header.partition_leader_epoch, header.base_offset)
+            epoch = header.partition_leader_epoch
+            if epoch != epochs.latest:
+                self._correct_epochs(epoch, header.last_offset + 1)
+                epochs.assign(epoch, header.base_offset)
             if header.producer_id >= 0:
                 entry = replay_batch(producers, header, partial(_itself, batch), now_ms=now_ms)
                 if entry is not None:

@@ -376,14 +376,14 @@ class SegmentFiles:
             self._index_batch(last_offset, position)
         self.next_offset = last_offset + 1
 
-    def resume(self, known_epochs: LeaderEpochs = NO_EPOCHS) -> Fault | None:
+    def resume(self, known_epochs: LeaderEpochs = NO_EPOCHS) -> BatchOrder:
         """After a clean stop: find the end of an active segment from its last index entry on.
 
-        Returns what keeps the batches from there on from reaching the end of the file.
+        Returns what its last batch leads to expect, with what keeps the batches from reaching the end of the file.
         """
         size_bytes = self.log.size_bytes
         if size_bytes == 0:
-            return None
+            return self.order_from_start()
         _ = self.max_timestamp_ms
         positions = self.offset_index.positions
         start = positions[-1] if positions else 0
@@ -395,7 +395,7 @@ class SegmentFiles:
                 self._max_timestamp_ms = header.max_timestamp_ms
                 self._offset_of_max_timestamp = header.last_offset
         self._unindexed_end_position = start + self._index_interval_bytes
-        return order.fault
+        return order
 
     # Aborted transactions
 

@@ -296,3 +296,21 @@ async def test_a_partition_that_cannot_be_opened_is_offline_and_keeps_no_other_f
     os.rename(f"{world.path}/kept", replaced)
     log = await world.restart(crash=True)
     assert list(served(log).values()) == EVERY_OFFSET
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_a_checkpoint_with_an_epoch_that_the_log_has_not_reached_is_corrected(
+    world: LogWorld, crash: bool
+) -> None:
+    path, _, _ = await with_batches(world)
+    await world.stop()
+    checkpoint = f"{os.path.dirname(path)}/leader-epoch-checkpoint"
+    assert content_of(checkpoint) == b"0\n1\n0 0\n"
+    replace(checkpoint, b"0\n1\n8 0\n")
+    if crash:
+        os.unlink(f"{world.path}/.kafka_cleanshutdown")
+    with structlog.testing.capture_logs() as logs:
+        log = await world.restart(crash=True)
+    assert crash or "leader_epochs_corrupt" in events(logs)  # after a crash it is made anew from the log anyway
+    assert log.leader_epoch == 0
+    assert list(served(log).values()) == EVERY_OFFSET

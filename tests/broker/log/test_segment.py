@@ -270,7 +270,7 @@ def test_an_active_segment_goes_on_where_a_clean_stop_left_it(
     segment.write_indexes()
     segment.close()
     resumed = Segment(disk, directory, 100, next_offset=100, index_interval_bytes=512)
-    assert resumed.resume() is None
+    assert resumed.resume().fault is None
     assert (resumed.next_offset, resumed.max_timestamp_ms, resumed.offset_of_max_timestamp) == (125, 1024, 124)
     untouched = Segment(disk, directory, 0, next_offset=0, index_interval_bytes=512)
     fill(untouched, 25)
