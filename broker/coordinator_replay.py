@@ -59,6 +59,9 @@ class Replay:
             elif self._latest:
                 await self._apply_latest()
                 continue
+            elif self._log.offline_reason is not None:
+                # Its end may be where the damage begins: an empty shard would deny what was acknowledged.
+                raise StorageError(f"{self._log.topic_partition} is offline: {self._log.offline_reason}")
             else:
                 return True
             if self._offset < self._log.log_end_offset:

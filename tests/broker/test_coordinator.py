@@ -319,6 +319,13 @@ async def test_a_log_that_cannot_be_read_to_its_end_leaves_the_partition_offline
         await asyncio.wait_for(harness.load(), 5)
 
 
+async def test_an_offline_log_is_not_taken_for_an_empty_one(harness: Harness) -> None:
+    harness.log.offline_reason = "the log is damaged at position 0"
+    with pytest.raises(CoordinatorRefusal) as refused:
+        await harness.load()
+    assert refused.value.error is ErrorCode.NOT_COORDINATOR
+
+
 async def test_a_parked_request_is_answered_when_the_decision_that_answers_it_is_durable(harness: Harness) -> None:
     await harness.load()
     waiting = asyncio.create_task(harness.runtime.execute(0, lambda _: park()))

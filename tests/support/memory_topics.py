@@ -73,6 +73,7 @@ class MemoryLog:
     high_watermark: int = 0
     flush_gate: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: ErrorCode = ErrorCode.NONE
+    offline_reason: str | None = None
     disk_failed: bool = False
     is_deleted: bool = False
     verification: object | None = None
