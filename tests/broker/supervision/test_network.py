@@ -1,0 +1,241 @@
+"""Connections, long polls and bursts meet what nobody foresaw: one connection ends, and all others are served."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import connection, direct_send, long_polls, server, turnstile
+from broker.connection import Connection
+from broker.direct_send import DirectSend
+from broker.handlers.fetch import _WaitingFetch
+from broker.long_polls import LongPolls, wake_at_last
+from broker.node import Node
+from broker.quotas.connections import Admission, ConnectionQuotas
+from broker.receive_buffer import Receiver
+from broker.turnstile import Turnstile
+from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
+from tests.broker.test_connection import Client, Waiting, settle
+from tests.broker.test_long_polls import Client as Poller
+from tests.broker.test_node import running
+
+CLIENT = "192.0.2.1:50000"
+
+
+def is_served(client: Client) -> None:
+    before = len(client.transport.writes)
+    client.send(b"requests")
+    assert len(client.transport.writes) > before
+
+
+@plants(connection.SERVING)
+@unforeseen
+@pytest.mark.parametrize(
+    ("step", "event"),
+    [
+        ("_answer_only", lambda client: client.send(b"requests")),
+        ("_consume", lambda client: client.send_bytes(b"\0\0\0\x08req")),
+        ("_consume", lambda client: client.connection._catch_up()),
+        ("_pause_or_resume_reading", lambda client: client.connection.pause_writing()),
+        ("_advance", lambda client: client.connection.resume_writing()),
+        ("_advance", lambda client: client.connection._unmute()),
+        ("_unsent_bytes", lambda client: client.connection._check_stall()),
+        ("_end_direct_send", lambda client: client.connection._send_more_directly()),
+    ],
+)
+async def test_what_fails_in_a_connection_ends_it_and_no_other(
+    error: BaseException, step: str, event: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, sound = Client(), Client()
+    monkeypatch.setattr(broken.connection, step, raising(error, times=1, then=getattr(broken.connection, step)))
+    with logged(connection.SERVING, CLIENT):
+        event(broken)
+        assert broken.transport.ended == "aborted"
+    is_served(sound)
+
+
+@plants(connection.SERVING)
+@unforeseen
+async def test_a_reply_that_cannot_be_sent_ends_its_connection(error: BaseException) -> None:
+    waiting = Waiting()
+    client = Client(answer=waiting)
+    client.send(b"requests")
+    client.connection._send_ready = raising(error)  # type: ignore[method-assign]
+    with logged(connection.SERVING, CLIENT):
+        waiting.futures[0].set_result([b"reply"])
+        await settle()
+    assert client.transport.ended == "aborted"
+
+
+@plants(connection.SERVING)
+async def test_a_task_that_ends_in_something_unforeseen_ends_its_connection() -> None:
+    waiting = Waiting()
+    client = Client(answer=waiting)
+    client.send(b"requests")
+    with logged(connection.SERVING, CLIENT):
+        waiting.futures[0].set_exception(KeyError("planted"))
+        await settle()
+    assert client.transport.ended == "closed"
+
+
+@plants(connection.SERVING)
+@unforeseen
+async def test_memory_that_cannot_be_given_back_ends_its_connection(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = Waiting()
+    client = Client(answer=waiting)
+    client.send(b"requests")
+    monkeypatch.setattr(Receiver, "release", raising(error))
+    with logged(connection.SERVING):
+        waiting.futures[0].set_result([b"reply"])
+        await settle()
+    assert client.transport.ended == "aborted"
+
+
+@plants(connection.CLOSE)
+@unforeseen
+async def test_a_connection_is_gone_whatever_those_do_who_hear_of_it(error: BaseException) -> None:
+    client = Client()
+    heard: list[str] = []
+    client.connection.add_close_callback(raising(error))
+    client.connection.add_close_callback(lambda: heard.append("gone"))
+    with logged(connection.CLOSE, CLIENT):
+        client.connection.connection_lost(None)
+    assert heard == ["gone"]
+    assert client.is_gone
+
+
+@plants(long_polls.POLL)
+@unforeseen
+@pytest.mark.parametrize("step", ["poll", "end"])
+async def test_a_request_that_waited_and_fails_is_answered_so_and_the_others_are_asked(
+    error: BaseException, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls = LongPolls()
+    broken, sound = Poller(polls), Poller(polls)
+    if step == "poll":
+        monkeypatch.setattr(broken.pending, "_poll", raising(error))
+    else:
+        monkeypatch.setattr(broken.waiting, "end", raising(error))
+    with logged(long_polls.POLL, times=0 if step == "poll" else 1):
+        broken.waiting.happens()
+        sound.waiting.happens()
+        await asyncio.sleep(0.01)
+    assert len(broken.told) == len(sound.told) == 1
+    if step == "poll":
+        assert isinstance(broken.told[0][1], type(error))
+    assert sound.told == [([b"news"], None)]
+
+
+@plants(long_polls.POLL)
+@unforeseen
+async def test_whoever_cannot_be_told_does_not_keep_the_others_from_it(error: BaseException) -> None:
+    polls = LongPolls()
+    broken, sound = Poller(polls), Poller(polls)
+    broken.pending.on_reply = raising(error)
+    with logged(long_polls.POLL):
+        broken.waiting.happens()
+        sound.waiting.happens()
+        await asyncio.sleep(0.01)
+    assert sound.told == [([b"news"], None)]
+
+
+@plants(long_polls.TIME_OUT)
+@unforeseen
+async def test_a_fetch_whose_time_is_over_is_woken_in_the_end(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_polls, "TIME_OUT_RETRY_S", 0.001)
+    woken: list[int] = []
+    with logged(long_polls.TIME_OUT, times=2):
+        wake_at_last(raising(error, times=2, then=lambda: woken.append(1)))
+        await until(lambda: woken)
+    waiting = _WaitingFetch.__new__(_WaitingFetch)
+    waiting._end_wait(lambda: woken.append(2))
+    assert woken == [1, 2]
+
+
+@plants(turnstile.TURN)
+@unforeseen
+async def test_a_turn_that_fails_comes_again(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Turnstile, "_let_in", raising(error, times=1, then=Turnstile._let_in))
+    turns = Turnstile(1)
+
+    async def enter_all() -> None:
+        for _ in range(3):
+            await turns.enter()
+
+    with logged(turnstile.TURN):
+        async with asyncio.timeout(5):
+            # Until a turn has begun, nobody else is let in.
+            entering = asyncio.ensure_future(enter_all())
+            await asyncio.sleep(0)
+            turns._is_counting = False
+            turns._count()
+            await entering
+
+
+async def is_accepted(node: Node) -> bool:
+    reader, writer = await asyncio.open_connection(node.address.host, node.address.port)
+    try:
+        async with asyncio.timeout(0.2):
+            return await reader.read(1) == b""
+    except TimeoutError:
+        return False
+    finally:
+        writer.close()
+
+
+@plants(server.IDLE_CHECK)
+@unforeseen
+async def test_idle_connections_are_found_after_a_check_that_failed(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "LONGEST_IDLE_CHECK_INTERVAL_S", 0.01)
+    async with running(tmp_path, connections_max_idle_ms=40) as node:
+        _, writer = await asyncio.open_connection(node.address.host, node.address.port)
+        await until(lambda: node.connection_count == 1)
+        (one,) = node._servers[0]._connections.values()
+        with logged(server.IDLE_CHECK):
+            monkeypatch.setattr(one, "abort", raising(error, times=1, then=one.abort))
+            await until(lambda: node.connection_count == 0)
+        writer.close()
+
+
+@plants(server.LATE_CLOSE)
+@unforeseen
+async def test_a_late_close_that_fails_is_told_and_others_are_served(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as node:
+        with monkeypatch.context() as patch, logged(server.LATE_CLOSE):
+            patch.setattr(ConnectionQuotas, "admit", lambda *_: Admission(10, "too often"))
+            patch.setattr(Connection, "abort", raising(error, times=1, then=Connection.abort))
+            reader, writer = await asyncio.open_connection(node.address.host, node.address.port)
+            await asyncio.sleep(0.05)
+            writer.close()
+        assert not await is_accepted(node)
+        del reader
+
+
+@plants(direct_send.WRITABLE)
+@unforeseen
+async def test_a_direct_send_that_fails_raises_nothing_into_the_loop(error: BaseException) -> None:
+    here, there = socket.socketpair()
+    here.setblocking(False)
+
+    class Reply:
+        def send(self, _: object) -> bool:
+            return False
+
+    sending = DirectSend(Reply(), here, asyncio.get_running_loop(), raising(error, times=1))  # type: ignore[arg-type]  # all that is used of it
+    with logged(direct_send.WRITABLE):
+        assert not sending.go_on()
+        await asyncio.sleep(0.01)
+        sending.close()
+    there.close()

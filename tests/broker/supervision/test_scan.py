@@ -1,0 +1,188 @@
+"""Every task, timer, callback and thread of the broker is started through a place, and no place is without its test."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import broker
+from broker.supervision import ALLOWED
+from tests.broker import supervision as tests_of_places
+from tests.broker.supervision.planting import PLANTED, all_places
+
+STARTERS = {
+    "Thread",
+    "Timer",
+    "add_done_callback",
+    "add_reader",
+    "add_signal_handler",
+    "add_writer",
+    "call_at",
+    "call_later",
+    "call_soon",
+    "call_soon_threadsafe",
+    "create_task",
+    "ensure_future",
+    "run_coroutine_threadsafe",
+    "run_in_executor",
+    "start_new_thread",
+    "to_thread",
+}
+"""What starts work that runs by itself; so does `eager.start`."""
+
+ADVICE = """{where} starts work that runs by itself, and nothing says what follows when it raises something unforeseen.
+Start it through a place (broker/supervision.py): WORK = Place("what it is", Policy.RETRY), then WORK.start(coroutine),
+WORK.start_retrying(function) or loop.call_later(delay, WORK.callback(function)); or decorate a function that catches
+BaseException itself with @WORK.handles. Then plant an exception there in tests/broker/supervision. Where somebody else
+sees to what it raises, add it to ALLOWED with the reason."""
+
+
+class Start(NamedTuple):
+    """A call that starts work. where: module and function."""
+
+    where: str
+    line: int
+    is_supervised: bool
+
+
+def is_place_call(node: ast.AST, method: str) -> bool:
+    """`PLACE.method(...)`, of a place with the name of a constant."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == method
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id.isupper()
+    )
+
+
+class Scan(ast.NodeVisitor):
+    """Finds the starts of one module."""
+
+    def __init__(self, module: str, tree: ast.Module) -> None:
+        self.module = module
+        self.starts: list[Start] = []
+        self.scopes: list[str] = []
+        self.functions: list[ast.AST] = [tree]
+        self.handled = {
+            function.name
+            for function in ast.walk(tree)
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+            for decorator in function.decorator_list
+            if isinstance(decorator, ast.Attribute)
+            and decorator.attr == "handles"
+            and isinstance(decorator.value, ast.Name)
+        }
+
+    def visit_scope(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self.scopes.append(node.name)
+        if not isinstance(node, ast.ClassDef):
+            self.functions.append(node)
+        self.generic_visit(node)
+        if not isinstance(node, ast.ClassDef):
+            self.functions.pop()
+        self.scopes.pop()
+
+    visit_ClassDef = visit_FunctionDef = visit_AsyncFunctionDef = visit_scope  # noqa: N815  # as ast calls them
+
+    def visit_Call(self, node: ast.Call) -> None:  # as ast calls it
+        function = node.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        is_eager = (
+            name == "start" and isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "eager"
+        )
+        if name in STARTERS or is_eager:
+            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+            where = ".".join((self.module, *self.scopes))
+            self.starts.append(Start(where, node.lineno, any(map(self.is_supervised, arguments))))
+        self.generic_visit(node)
+
+    def is_supervised(self, work: ast.expr) -> bool:
+        if is_place_call(work, "callback"):
+            return True
+        if isinstance(work, ast.Call) and getattr(work.func, "id", "") == "partial":
+            return bool(work.args) and self.is_supervised(work.args[0])
+        if isinstance(work, ast.Attribute):
+            # A set that forgets a task that is done: nothing in it can fail.
+            return work.attr in self.handled or work.attr == "discard"
+        return isinstance(work, ast.Name) and (work.id in self.handled or self.is_assigned_callback(work.id))
+
+    def is_assigned_callback(self, name: str) -> bool:
+        return any(
+            isinstance(node, ast.Assign)
+            and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+            and is_place_call(node.value, "callback")
+            for function in self.functions
+            for node in ast.walk(function)
+        )
+
+
+def starts_in(module: str, source: str) -> list[Start]:
+    tree = ast.parse(source)
+    scan = Scan(module, tree)
+    scan.visit(tree)
+    return scan.starts
+
+
+def all_starts() -> Iterator[Start]:
+    root = Path(inspect.getfile(broker)).parent
+    for path in sorted(root.rglob("*.py")):
+        module = ".".join(("broker", *path.relative_to(root).with_suffix("").parts))
+        if module != "broker.supervision":
+            yield from starts_in(module, path.read_text(encoding="utf-8"))
+
+
+def test_all_work_that_runs_by_itself_is_started_through_a_place() -> None:
+    naked = [start for start in all_starts() if not start.is_supervised and start.where not in ALLOWED]
+    assert not naked, "\n".join(ADVICE.format(where=f"{start.where} (line {start.line})") for start in naked)
+
+
+def test_nothing_is_allowed_that_is_not_there() -> None:
+    naked = {start.where for start in all_starts() if not start.is_supervised}
+    assert set(ALLOWED) == naked & set(ALLOWED)
+    assert all(len(reason) > 20 for reason in ALLOWED.values())
+
+
+def test_an_exception_is_planted_at_every_place() -> None:
+    for module in pkgutil.iter_modules(tests_of_places.__path__, f"{tests_of_places.__name__}."):
+        if module.name.rpartition(".")[2].startswith("test_"):
+            importlib.import_module(module.name)
+    places = {name for name, place in all_places().items() if place.__class__.__module__ == "broker.supervision"}
+    missing = sorted(places - set(PLANTED))
+    assert not missing, f"plant an exception at each of these in tests/broker/supervision: {missing}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_supervised"),
+    [
+        ("asyncio.create_task(self.work())", False),
+        ("loop.call_later(1, self.work)", False),
+        ("loop.call_soon(self.handled)", True),
+        ("loop.call_soon(partial(self.handled, 1))", True),
+        ("loop.call_soon(partial(self.work, 1))", False),
+        ("loop.call_later(1, WORK.callback(self.work), 1)", True),
+        ("again = WORK.callback(self.work); loop.call_at(1, again)", True),
+        ("again = self.work; loop.call_at(1, again)", False),
+        ("task.add_done_callback(self.tasks.discard)", True),
+        ("task.add_done_callback(lambda _: self.work())", False),
+        ("threading.Thread(target=self.work)", False),
+        ("threading.Thread(target=self.handled)", True),
+        ("eager.start(self.work(), loop)", False),
+    ],
+)
+def test_the_scan_tells_supervised_work_from_naked(statement: str, is_supervised: bool) -> None:
+    source = f"""
+class Someone:
+    @WORK.handles
+    def handled(self): ...
+    def begin(self):
+        {statement}
+"""
+    assert [start.is_supervised for start in starts_in("module", source)] == [is_supervised]

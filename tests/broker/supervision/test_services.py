@@ -1,0 +1,486 @@
+"""What a node does in the background meets what nobody foresaw: it is done again, or its partition says so."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import coordinated_topic, later_logs, node, supervision, sync_threads, topics
+from broker.cli import serve
+from broker.disk import StorageError
+from broker.group import service as group_service
+from broker.group.streams import service as streams_service
+from broker.group.streams.topology import InternalTopic
+from broker.log import log_opening
+from broker.log.log_directory import LogDirectory
+from broker.log.log_opening import LogOpening
+from broker.quotas import connections as connection_quotas
+from broker.quotas.addresses import address_of
+from broker.share import led_partitions, persister
+from broker.share import service as share_service
+from broker.share.led_partitions import LedSharePartitions
+from broker.share.partition import SharePartition
+from broker.sync_threads import SyncJob, SyncPart, SyncThreads
+from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from tests.broker.quotas.test_connections import World as Quotas
+from tests.broker.supervision.planting import Unforeseen, logged, plants, raising, unforeseen, until
+from tests.broker.test_node import running
+from tests.broker.test_opening_logs import FIRST, SECOND, THIRD
+from tests.broker.test_opening_logs import Broker as LateBroker
+from tests.support.share_broker import ShareBroker, lent, running_share_broker
+
+OFFSETS = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "FIRST_RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(later_logs, "FIRST_PAUSE_S", 0.001)
+
+
+@pytest.fixture
+async def shares(tmp_path: Path) -> AsyncIterator[ShareBroker]:
+    async with running_share_broker(tmp_path) as broker:
+        await broker.create("orders")
+        yield broker
+
+
+# The node
+
+
+@plants(node.SWEEP_TIMER)
+@unforeseen
+async def test_a_sweep_that_fails_is_not_the_last(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "LONGEST_SWEEP_INTERVAL_S", 0.005)
+    swept: list[int] = []
+    monkeypatch.setattr(LogDirectory, "sweep", raising(error, times=1, then=lambda *_, **__: swept.append(1)))
+    with logged(node.SWEEP_TIMER):
+        async with running(tmp_path):
+            await until(lambda: len(swept) > 2)
+
+
+async def test_a_node_that_cannot_go_on_serves_nobody_any_more(tmp_path: Path) -> None:
+    failed: list[str | None] = []
+    async with running(tmp_path) as one:
+        one.on_failed = lambda: failed.append(one.failure)
+        reader, writer = await asyncio.open_connection(one.address.host, one.address.port)
+        await until(lambda: one.connection_count)
+        place = supervision.Place("test of a node that cannot go on", supervision.Policy.STOP_BROKER)
+        try:
+            place.attempt(raising(Unforeseen("planted")))
+        finally:
+            del supervision.PLACES[place.name]
+        async with asyncio.timeout(5):
+            with pytest.raises(OSError):  # noqa: PT011, PT012  # reset, or refused
+                if await reader.read(1) == b"":
+                    raise OSError("closed")
+        with pytest.raises(OSError):  # noqa: PT011  # whatever the system says
+            await asyncio.open_connection(one.address.host, one.address.port)
+        writer.close()
+    assert failed == ["test of a node that cannot go on failed unexpectedly: Unforeseen: planted"]
+
+
+PROGRAM = """
+import asyncio, os, signal
+from broker.cli import serve
+from broker.node import Node
+from broker.supervision import Place, Policy
+
+class Unforeseen(Exception): ...
+
+def raise_it():
+    raise Unforeseen("planted")
+
+async def fail(node):
+    raise_it()
+
+async def stop(node):
+    Place("test", Policy.STOP_BROKER).attempt(raise_it)
+
+async def fail_and_end(node):
+    asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGTERM)
+    raise_it()
+
+{planted}
+serve.serve(("127.0.0.1:0",), {directory!r}, None, (), None, None)
+"""
+
+
+def serve_until_the_end(directory: Path, planted: str) -> tuple[int, list[str]]:
+    """Exit code and standard error of a broker in whose way something is."""
+    program = PROGRAM.format(planted=planted, directory=str(directory))
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    return ended.returncode, ended.stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("planted", "line"),
+    [
+        ("Node.ensure_loaded = stop", "fencepost: stopped: test failed unexpectedly: Unforeseen: planted"),
+        ("Node.start = fail", "fencepost: stopped by something unexpected: Unforeseen: planted"),
+    ],
+)
+def test_a_broker_that_cannot_go_on_ends_with_a_line_and_an_exit_code(tmp_path: Path, planted: str, line: str) -> None:
+    exit_code, lines = serve_until_the_end(tmp_path, planted)
+    assert exit_code == serve.EXIT_FAILED
+    assert lines[-1] == line
+
+
+@plants(serve.FREEZE)
+def test_a_broker_serves_on_where_only_its_memory_could_not_be_arranged(tmp_path: Path) -> None:
+    exit_code, lines = serve_until_the_end(tmp_path, "Node.ensure_loaded = fail_and_end")
+    assert exit_code == 0
+    assert sum(f"work={serve.FREEZE.name!r}" in line for line in lines) == 1
+
+
+# Logs
+
+
+@plants(log_opening.OPENING)
+@unforeseen
+@pytest.mark.parametrize("how", ["at the start", "asked for", "in the background"])
+async def test_a_log_that_cannot_be_opened_is_not_served_and_all_others_are(
+    tmp_path: Path, error: BaseException, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await LateBroker(tmp_path, opening_logs_ms=60_000 if how == "at the start" else 0).with_orders()
+    load = LogOpening._load
+
+    def fail(self: LogOpening, name: TopicPartition, *arguments: Any, **named: Any) -> Any:
+        if name == SECOND:
+            raise type(error)(*error.args)
+        return load(self, name, *arguments, **named)
+
+    with monkeypatch.context() as patch, logged(log_opening.OPENING, SECOND):
+        patch.setattr(LogOpening, "_load", fail)
+        served = await broker.restart()
+        if how == "asked for":
+            assert served.log(SECOND) is None
+        await served.ensure_opened()
+    assert [served.log(name) is not None for name in (FIRST, THIRD)] == [True, True]
+    assert served.is_unopened(SECOND)
+    # It was passing: somebody asks, and it is opened.
+    await until(lambda: served.log(SECOND) is not None)
+    assert broker.end_offsets() == [1, 2, 3]
+    await broker.stop()
+
+
+@plants(log_opening.OPENING_SYNC)
+@unforeseen
+async def test_logs_whose_recovery_cannot_be_synced_say_that_they_are_offline(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await LateBroker(tmp_path).with_orders()
+    sync = type(broker.disk).sync
+
+    def fail(disk: Any, files: Any, directories: Any = ()) -> Any:
+        return raising(error)() if files else sync(disk, files, directories)
+
+    with monkeypatch.context() as patch, logged(log_opening.OPENING_SYNC, times=3):
+        patch.setattr(type(broker.disk), "sync", fail)
+        served = await broker.restart(crash=True)
+        await served.ensure_opened()
+        await until(lambda: served.log(THIRD) is not None)
+    for name in (FIRST, SECOND, THIRD):
+        log = served.log(name)
+        assert log is not None
+        assert log.is_offline
+    await broker.stop()
+
+
+@plants(later_logs.LATER)
+@unforeseen
+async def test_the_opening_of_logs_goes_on_after_a_failure(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await LateBroker(tmp_path).with_orders()
+    monkeypatch.setattr(LogDirectory, "open_next", raising(error, times=2, then=LogDirectory.open_next))
+    with logged(later_logs.LATER, times=2):
+        await broker.restart()
+        await until(lambda: not broker.logs.unopened)
+    assert broker.end_offsets() == [1, 2, 3]
+    await broker.stop()
+
+
+@plants(sync_threads.SYNC_THREAD)
+@unforeseen
+async def test_a_sync_thread_outlives_what_it_does(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = SyncThreads()
+    part = SyncPart((SyncJob(str(tmp_path), is_directory=True),))
+    monkeypatch.setattr(sync_threads, "_error_of", raising(error, times=1, then=sync_threads._error_of))
+    async with asyncio.timeout(5):
+        with logged(sync_threads.SYNC_THREAD, str(tmp_path)), pytest.raises(StorageError, match="unexpectedly"):
+            await threads.sync([part], [], lambda: None)
+        await threads.sync([part], [], lambda: None)
+    threads.close()
+
+
+@plants(sync_threads.SYNC_END)
+@unforeseen
+async def test_whoever_waits_for_a_sync_is_told_whatever_its_end_does(tmp_path: Path, error: BaseException) -> None:
+    threads = SyncThreads()
+    part = SyncPart((SyncJob(str(tmp_path), is_directory=True),))
+    async with asyncio.timeout(5):
+        with logged(sync_threads.SYNC_END), pytest.raises(StorageError, match="unexpectedly"):
+            await threads.sync([part], [], raising(error))
+    threads.close()
+
+
+# Topics and quotas
+
+
+@plants(topics.REFRESH)
+@unforeseen
+async def test_what_other_nodes_change_is_taken_over_after_a_failure(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
+    refreshed: list[int] = []
+
+    async def refresh() -> None:
+        refreshed.append(1)
+
+    monkeypatch.setattr(broker.topics, "_refresh", raising(error, times=2, then=refresh))
+    with logged(topics.REFRESH, times=2):
+        broker.topics._topics_changed()
+        await until(lambda: refreshed)
+    await broker.stop()
+
+
+@plants(topics.ADMISSION)
+@unforeseen
+async def test_a_partition_that_comes_from_another_node_is_led_after_a_failure(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
+    broker.topics._hosted.release(SECOND)
+    monkeypatch.setattr(broker.topics, "_refresh", raising(error, times=2, then=broker.topics._refresh))
+    with logged(topics.ADMISSION, SECOND, times=2):
+        broker.topics._placement_changed(SECOND)
+        await until(lambda: broker.topics.log(SECOND) is not None)
+    assert not broker.topics._arriving
+    await broker.stop()
+
+
+@plants(connection_quotas.LOOK_UP)
+@unforeseen
+async def test_limits_of_hosts_count_after_a_look_up_that_failed(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Quotas()
+    monkeypatch.setattr(connection_quotas, "address_of", raising(error, times=2, then=address_of))
+    with logged(connection_quotas.LOOK_UP, times=2):
+        await world.take_over(max_connections_per_ip_overrides="127.0.0.1:1")
+        await until(lambda: world.quotas._overrides == {"127.0.0.1": 1})
+
+
+# Groups
+
+
+@plants(group_service.CLEANUP)
+@unforeseen
+async def test_offsets_of_a_deleted_topic_go_after_a_failure(shares: ShareBroker, error: BaseException) -> None:
+    services = shares.node.services
+    await services.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
+    await services.groups.ensure_loaded()
+    groups: Any = services.groups
+    dropped: list[int] = []
+
+    async def drop(index: int) -> None:
+        dropped.append(index)
+
+    groups._drop_offsets_of_gone_topics = raising(error, times=2, then=drop)
+    with logged(group_service.CLEANUP, OFFSETS):
+        await services.topics.delete("orders")
+        await until(lambda: dropped == [0])
+
+
+@plants(group_service.ABANDONMENT)
+@unforeseen
+async def test_a_request_that_was_given_up_and_cannot_be_noted_is_told(
+    shares: ShareBroker, error: BaseException
+) -> None:
+    groups: Any = shares.node.services.groups
+    groups._decide = raising(error)
+    with logged(group_service.ABANDONMENT):
+        groups._spawn(groups._abandon("g", 1))
+        await asyncio.sleep(0.01)
+    assert not groups._tasks
+
+
+@plants(coordinated_topic.FINISH)
+@unforeseen
+async def test_what_follows_the_loading_of_groups_is_done_after_a_failure(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[int] = []
+
+    async def drop(_: object, index: int) -> None:
+        dropped.append(index)
+
+    fails: Any = raising(error, times=2)
+
+    async def fail_twice(service: object, index: int) -> None:
+        fails()
+        await drop(service, index)
+
+    monkeypatch.setattr(group_service.GroupService, "_drop_offsets_of_gone_topics", fail_twice)
+    async with running_share_broker(tmp_path) as broker:
+        with logged(coordinated_topic.FINISH, OFFSETS):
+            await broker.node.services.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
+            await broker.node.services.groups.ensure_loaded()
+            await until(lambda: dropped == [0])
+
+
+@plants(streams_service.CREATION)
+@unforeseen
+async def test_an_internal_topic_that_could_not_be_created_is_tried_again(
+    shares: ShareBroker, error: BaseException
+) -> None:
+    streams: Any = shares.node.services.groups.streams
+    wanted = {"t": InternalTopic("t", 1, -1, {})}
+    streams._try_to_create = raising(error, times=1, then=streams._try_to_create)
+    with logged(streams_service.CREATION, "t"):
+        streams._create("g", wanted)
+        await streams.settled()
+    streams._create("g", wanted)
+    await streams.settled()
+    assert shares.node.services.topics.metadata.get("t") is not None
+
+
+# Share groups
+
+
+@plants(share_service.INITIALIZATION)
+@unforeseen
+async def test_the_state_of_share_partitions_is_made_after_a_failure(
+    shares: ShareBroker, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service: Any = shares.node.services.shares
+    with monkeypatch.context() as patch, logged(share_service.INITIALIZATION):
+        patch.setattr(service, "_initialize", raising(error))
+        with pytest.raises(AssertionError):
+            await shares.join("one", ["orders"])
+    shares.clock.time_ms += 60_000
+    assert await shares.join("two", ["orders"])
+
+
+async def reading(shares: ShareBroker) -> int:
+    await shares.configure("g", share_auto_offset_reset="earliest")
+    epoch = await shares.join("one", ["orders"])
+    assert lent(await shares.fetch("one", 0)) == []
+    await shares.produce("orders", 3)
+    return epoch
+
+
+def led(shares: ShareBroker) -> LedSharePartitions:
+    found: LedSharePartitions = shares.node.services.shares.led
+    return found
+
+
+@plants(led_partitions.SHARE_LOAD)
+@unforeseen
+async def test_a_share_partition_that_cannot_be_loaded_is_loaded_for_the_next_who_asks(
+    shares: ShareBroker, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await reading(shares)
+    (key,) = led(shares)._partitions
+    led(shares).drop(key)
+    with monkeypatch.context() as patch, logged(led_partitions.SHARE_LOAD, str(key)):
+        patch.setattr(led(shares), "_first_offset", raising(error))
+        patch.setattr(led(shares)._persister, "read", raising(error))
+        with pytest.raises(type(error)):
+            await shares.fetch("one", 1)
+    assert lent(await shares.fetch("one", 2)) == [(0, 2, 1)]
+
+
+@plants(led_partitions.SHARING)
+@unforeseen
+@pytest.mark.parametrize("step", ["acquire", "make"])
+async def test_a_share_partition_that_may_be_half_changed_is_loaded_again(
+    shares: ShareBroker, error: BaseException, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await reading(shares)
+    if step == "make":
+        assert lent(await shares.fetch("one", 1)) == [(0, 2, 1)]
+    (before,) = led(shares)._partitions.values()
+    with monkeypatch.context() as patch, logged(led_partitions.SHARING):
+        patch.setattr(SharePartition, step, raising(error))
+        if step == "make":
+            await shares.acknowledge("one", 2, (0, 0, [1]))
+        else:
+            assert lent(await shares.fetch("one", 1)) == []
+    assert before.is_gone
+    again = lent(await shares.fetch("one", 3 if step == "make" else 2))
+    assert [(first, last) for first, last, _ in again] == [(1 if step == "make" else 0, 2)]
+
+
+@plants(led_partitions.LOCKS)
+@unforeseen
+async def test_locks_of_a_share_partition_end_after_a_failure(
+    shares: ShareBroker, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await reading(shares)
+    assert lent(await shares.fetch("one", 1)) == [(0, 2, 1)]
+    (before,) = led(shares)._partitions.values()
+    shares.clock.time_ms += 120_000
+    with monkeypatch.context() as patch, logged(led_partitions.LOCKS):
+        patch.setattr(SharePartition, "expire_locks", raising(error))
+        before._schedule()
+        await until(lambda: before.is_gone)
+    assert [(first, last) for first, last, _ in lent(await shares.fetch("one", 2))] == [(0, 2)]
+
+
+@plants(persister.FORGETTING)
+@unforeseen
+async def test_the_share_state_of_a_deleted_topic_goes_after_a_failure(
+    shares: ShareBroker, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await reading(shares)
+    store: Any = shares.node.services.shares.persister
+    forgotten: list[bytes] = []
+
+    async def forget(topic_id: bytes) -> None:
+        forgotten.append(topic_id)
+
+    monkeypatch.setattr(store, "_forget_topic", raising(error, times=2, then=forget))
+    with logged(persister.FORGETTING, "orders"):
+        await shares.node.services.topics.delete("orders")
+        await until(lambda: forgotten)
+
+
+@plants(persister.PRUNING, persister.PRUNE_TIMER)
+@unforeseen
+@pytest.mark.parametrize("step", ["prune", "_prune_all", "_keep"])
+async def test_share_state_is_pruned_after_a_failure(
+    shares: ShareBroker, error: BaseException, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await reading(shares)
+    store: Any = shares.node.services.shares.persister
+    monkeypatch.setattr(persister, "PRUNE_INTERVAL_MS", 10)
+    monkeypatch.setattr(store, step, raising(error, times=1, then=getattr(store, step)))
+    pruned: list[int] = []
+    prune = store.prune
+
+    async def count(index: int) -> None:
+        if step != "prune" or pruned:
+            pruned.append(index)
+        else:
+            pruned.append(-1)
+            await prune(index)
+
+    monkeypatch.setattr(store, "prune", count)
+    place = persister.PRUNING if step == "prune" else persister.PRUNE_TIMER
+    with logged(place):
+        persister.PRUNE_TIMER.callback(store._prune_now)()
+        await until(lambda: len(pruned) > 2)
+        store._prune_timer.cancel()
