@@ -141,10 +141,11 @@ def _choices(data_directory: str, name: TopicPartition, problem: Problem, *, is_
     if kind is Kind.NOT_RECORDED:
         return [restore, Choice(accept, "the file is taken as it is: what it held before is lost")]
     if kind is Kind.REFUSED:
-        return [
-            Choice("restore the partition's directory from a backup", "nothing is lost"),
-            Choice(accept, "the log is taken as it is: what was there before is lost"),
-        ]
+        whole = Choice("restore the partition's directory from a backup", "nothing is lost")
+        cost = "the log is taken as it is: what was there before is lost"
+        if problem.end_offset is not None and problem.position is None:
+            cost = f"{offsets_text(problem)} given up; all other records stay"
+        return [restore if problem.path.endswith(".log") else whole, Choice(accept, cost)]
     return []
 
 

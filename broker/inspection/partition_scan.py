@@ -272,7 +272,7 @@ class PartitionScan:
                     path, f"its index is there, and had entries up to offset {end_offset - 1}", base_offset, end_offset
                 )
             else:
-                what = f"no log belongs to {' and '.join(names)}: what is deleted goes in this order"
+                what = f"no log belongs to {' and '.join(names)}: the next start removes what is left of a deletion"
                 self._add(Kind.NOTE, self._files.path(names[0]), what)
 
     def _indexed_end(self, base_offset: int) -> int:
@@ -420,9 +420,14 @@ class PartitionScan:
                 max(recorded.check, segment.end_offset),
                 end_offset,
             )
-        elif segment.end_offset < end_offset and (
-            is_last or (recorded is not None and recorded.size_bytes > size_bytes)
-        ):
+        elif is_last and segment.end_offset < end_offset and recorded == (size_bytes, segment.end_offset):
+            self._missing(
+                self._path(segment.end_offset, ".log"),
+                f"the segment that began at offset {segment.end_offset} is missing",
+                segment.end_offset,
+                end_offset,
+            )
+        elif segment.end_offset < end_offset and (is_last or (recorded or _NOTHING).size_bytes > size_bytes):
             had = "" if recorded is None else f" and had {recorded.size_bytes:,} bytes"
             self._missing(
                 path,

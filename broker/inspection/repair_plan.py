@@ -136,6 +136,9 @@ def _plan_one(
         _edit(plan, problem.path, _edit_of(problem, b""))
     elif kind in (Kind.DAMAGE, Kind.MISSING):
         _give_up(plan, scan, problem)
+    elif kind is Kind.REFUSED and problem.position is None and problem.first_offset is not None:
+        # A file before all others is missing: the log begins behind it.
+        plan.lost_offsets += (problem.end_offset or problem.first_offset) - problem.first_offset
     elif kind is Kind.STALE and problem.path.endswith((LEADER_EPOCH_FILE, ".snapshot", "index")):
         plan.deletes.append(problem.path)
 

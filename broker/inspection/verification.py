@@ -296,6 +296,9 @@ def _add_refusal(one: ScannedPartition) -> None:
     if reason is None or any(problem.kind in _LOSING for problem in problems):
         return
     base_offsets = one.scan.base_offsets
+    if refusal is not None and refusal.is_missing:
+        stem = refusal.path.removesuffix(".log")
+        problems[:] = [one for one in problems if one.kind is not Kind.NOTE or not one.path.startswith(stem)]
     if refusal is None:
         path = one.scan.log_paths[0] if base_offsets else str(one.name)
         problems.append(Problem(Kind.REFUSED, path, reason))

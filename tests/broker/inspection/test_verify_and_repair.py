@@ -208,6 +208,38 @@ async def test_a_directory_that_is_missing_begins_where_it_ended(world: LogWorld
     assert (partition_log.log_start_offset, partition_log.log_end_offset) == (RECORDS_COUNT, RECORDS_COUNT)
 
 
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "kill -9"])
+async def test_the_first_segment_that_is_missing_is_missed(world: LogWorld, is_clean: bool) -> None:
+    path = await stopped(world, is_clean=is_clean)
+    first, second = log_paths(path)[:2]
+    start = batches_of(second)[0][1].base_offset
+    os.unlink(first)
+    (found,) = await problems_of(path)
+    assert (found.path, found.first_offset, found.end_offset) == (first, 0, start)
+    assert not (await repair(path))[0].is_right
+    (done,) = await repair(path, accept_loss=True)
+    assert (done.is_right, done.plan.lost_offsets) == (True, start)
+    assert (await verify(path)).is_healthy
+    partition_log, records = await served(path)
+    assert partition_log.log_start_offset == start
+    assert records == {offset: value for offset, value in VALUES.items() if offset >= start}
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "kill -9"])
+async def test_the_last_segment_that_is_missing_is_missed(world: LogWorld, is_clean: bool) -> None:
+    path = await stopped(world, is_clean=is_clean)
+    last = log_paths(path)[-1]
+    start = batches_of(last)[0][1].base_offset
+    os.unlink(last)
+    (found,) = [one for one in await problems_of(path) if one.kind is not Kind.NOTE]
+    assert (found.kind, found.path, found.first_offset, found.end_offset) == (Kind.MISSING, last, start, RECORDS_COUNT)
+    assert (await repair(path, accept_loss=True))[0].is_right
+    assert (await verify(path)).is_healthy
+    partition_log, records = await served(path)
+    assert partition_log.log_end_offset == RECORDS_COUNT
+    assert records == {offset: value for offset, value in VALUES.items() if offset < start}
+
+
 @pytest.mark.parametrize(
     "name", ["index", "timeindex", "snapshot", "leader-epoch-checkpoint", "segment-checksums", "partition.metadata"]
 )
