@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from broker.disk import LogFile, StorageError
 from broker.log.batch_order import BatchOrder, Fault, implausibility, is_plausible
-from protocol.record_batch import HEADER_BYTES, BatchHeader, read_header
+from protocol.record_batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 
 SCAN_CHUNK_BYTES = 64 * 1024
 LARGE_BATCH_BYTES = 8 * 1024
@@ -28,11 +28,13 @@ def scan_batches(file: LogFile, position: int, end_position: int, order: BatchOr
     """The batches between two positions, the first of which is the start of a batch.
 
     Ends before a batch that does not lie wholly before `end_position` or is not the next one; `order.fault` says why.
-    Checksums are not looked at.
+    Checksums are looked at only before a gap between offsets, where a false length may reach over batches:
+    `order.fault` is then about the batch that came last.
     """
     chunk = memoryview(b"")
     chunk_position = position
     in_chunk = size_bytes = 0
+    previous: ScannedBatch | None = None
 
     def following() -> BatchHeader | None:
         start = in_chunk + size_bytes
@@ -60,9 +62,16 @@ def scan_batches(file: LogFile, position: int, end_position: int, order: BatchOr
         if position + size_bytes > end_position:
             order.reject(position, header, "the batch there does not end in the file")
             return
+        expected_offset = order.next_offset
         if not order.accept(header, position, following):
             return
-        yield ScannedBatch(position, header)
+        if header.base_offset != expected_offset and previous is not None:
+            previous_header = previous.header
+            if not check_crc(file.read(previous.position, previous_header.size_bytes)):
+                order.reject(previous.position, previous_header, "the batch there has a wrong length or checksum")
+                return
+        previous = ScannedBatch(position, header)
+        yield previous
         position += size_bytes
 
 

@@ -1,6 +1,7 @@
 """Checking headers that another process has written, once, before the batches are served.
 
 A batch's length is confirmed by what begins where it ends, so a check goes on to the header behind what it is about.
+Where that leaves a gap of offsets the length may reach over batches; then the checksum tells.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHead
 
 MOST_HEADERS = 4_096
 """That one check is about, so that it takes some milliseconds; the rest is for the next."""
+BYTES_LIKE_A_HEADER = 4_096
+"""So many bytes have their checksum computed in the time that a header takes, roughly."""
 _FIELDS = struct.Struct(">qiib6xi")  # base offset, batch length, leader epoch, format, last offset delta
 
 
@@ -77,6 +80,11 @@ def check_headers(
             fault = _fault_at(file, position, read_header(chunk, start), order)
             if fault is not None:
                 break
+            if first_offset != next_offset:
+                if not _is_whole(file, confirmed[0], position):
+                    fault = _wrong_length(*confirmed)
+                    return CheckedHeaders(CheckedRange(checked.start, *confirmed), fault)
+                count += (position - confirmed[0]) // BYTES_LIKE_A_HEADER
         confirmed = position, next_offset, leader_epoch
         if next_offset > offset and (position >= wanted_end or count >= MOST_HEADERS):
             return CheckedHeaders(CheckedRange(checked.start, *confirmed), None)
@@ -95,11 +103,21 @@ def check_headers(
         position += batch_bytes
     confirmed_end = confirmed[0]
     if confirmed_end < position:
-        if fault is None or check_crc(file.read(confirmed_end, position - confirmed_end)):
+        ends_the_file = fault is None and next_offset == end_offset
+        if ends_the_file or _is_whole(file, confirmed_end, position):
             confirmed = position, next_offset, leader_epoch
         else:
-            fault = Fault(confirmed_end, confirmed[1], None, "the batch there has a wrong length, or a wrong checksum")
+            fault = _wrong_length(*confirmed)
     return CheckedHeaders(CheckedRange(checked.start, *confirmed), fault)
+
+
+def _is_whole(file: LogFile, position: int, end_position: int) -> bool:
+    """Whether a batch lies between two positions, by its checksum; also where they are the same."""
+    return position == end_position or check_crc(file.read(position, end_position - position))
+
+
+def _wrong_length(position: int, next_offset: int, _: int) -> Fault:
+    return Fault(position, next_offset, None, "the batch there has a wrong length, or a wrong checksum")
 
 
 def _fault_at(file: LogFile, position: int, header: BatchHeader, order: BatchOrder) -> Fault | None:

@@ -314,3 +314,26 @@ async def test_a_checkpoint_with_an_epoch_that_the_log_has_not_reached_is_correc
     assert crash or "leader_epochs_corrupt" in events(logs)  # after a crash it is made anew from the log anyway
     assert log.leader_epoch == 0
     assert list(served(log).values()) == EVERY_OFFSET
+
+
+@pytest.mark.parametrize("which", [2, BATCHES - 3])
+async def test_a_length_that_reaches_over_whole_batches_is_noticed(world: LogWorld, which: int) -> None:
+    log = world.create(LogConfig(segment_bytes=75 * BATCHES + 10))
+    for number in range(BATCHES):
+        world.append(b"value %d" % number)
+    path = log_path(log)
+    world.append(bytes(100))
+    assert len(log.segments) == 2
+    await log.flushed()
+    await world.stop()
+    content = content_of(path)
+    batch_bytes = len(content) // BATCHES
+    reached = which + 3
+    length = (reached - which) * batch_bytes - 12
+    position = which * batch_bytes
+    replace(path, content[: position + 8] + length.to_bytes(4, "big") + content[position + 12 :])
+    log = await world.restart(crash=True)
+    found = served(log)
+    assert [found[offset] for offset in range(which)] == list(range(which))
+    assert {found[offset] for offset in range(which, reached)} == {ErrorCode.CORRUPT_MESSAGE}
+    assert all(found[offset] in (offset, ErrorCode.CORRUPT_MESSAGE) for offset in range(reached, BATCHES))
