@@ -128,6 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_behind = False  # frames wait for the loop's next turn
         self._is_draining = False
         self._is_held = True  # see _weigh_holds
+        self._holds_count = 0  # requests that must be answered before others are started
         self._begun: Iterator[list[Buffer]] | None = None  # what is left of a reply that is sent in portions
         self._is_closing = False  # to be closed as soon as that is sent
         self._stalled_bytes = 0
@@ -156,6 +157,19 @@ class Connection(asyncio.BufferedProtocol):
         """Leave the frame that is being dispatched as it is until a task is done: it uses slices of it."""
         buffer = self._receiver.hold()
         task.add_done_callback(SERVING.callback(lambda _: self._receiver.release(buffer), on_failure=self._give_up))
+
+    def hold_until(self, task: asyncio.Future[Any]) -> None:
+        """Start no further request until a task is done: what follows must not overtake it."""
+        self._holds_count += 1
+        task.add_done_callback(self._end_hold)
+        self._weigh_holds()
+        self._pause_or_resume_reading()
+
+    def _end_hold(self, _: asyncio.Future[Any]) -> None:
+        self._holds_count -= 1
+        self._weigh_holds()
+        if self._transport is not None:
+            self._advance()
 
     def mute(self, duration_s: float) -> None:
         """Start no further request for a time: the client has used more than its quota (KIP-219)."""
@@ -270,6 +284,7 @@ class Connection(asyncio.BufferedProtocol):
         self._begun = None
         self._ready = []
         self._in_flight.clear()
+        self.templates.clear()  # they know this connection
         callbacks, self._close_callbacks = self._close_callbacks, {}
         for clean_up in (self._receiver.close, self._end_direct_send, *callbacks):
             CLOSE.attempt(clean_up, concerns=self._client)
@@ -417,6 +432,7 @@ class Connection(asyncio.BufferedProtocol):
             or self._is_draining
             or self._is_closing
             or self._unmute_timer is not None
+            or self._holds_count > 0
             or transport.is_closing()
         )
 

@@ -147,6 +147,8 @@ class Dispatcher:
             context.meter.suspend()
         if carries_records and context.needs_frame:
             connection.keep_frame_until(started)
+        if context.holds_connection:
+            connection.hold_until(started)
         if api.is_cancelled_on_disconnect:
             _cancel_on_disconnect(started, connection)
         return started
@@ -175,7 +177,8 @@ class Dispatcher:
         templates = connection.templates.get(api_key)
         if templates is None:
             try:
-                templates = connection.templates[api_key] = new_templates(api_key, self._services, self._loop)
+                templates = new_templates(api_key, self._services, self._loop, connection.hold_until)
+                connection.templates[api_key] = templates
             except (ImportError, OSError):
                 return  # another one will be remembered
         templates.learn(frame, body_position, request, version)

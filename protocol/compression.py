@@ -9,6 +9,7 @@ Source: Kafka's CompressionType, SnappyFactory and Lz4BlockOutputStream; snappy-
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Mapping
 from enum import IntEnum
 from mmap import mmap
@@ -24,6 +25,20 @@ else:
 
 MAXIMUM_DECOMPRESSED_BYTES: Final = 100 * 1024 * 1024
 """The default bound: what one request may carry uncompressed (Kafka's `socket.request.max.bytes`)."""
+
+
+AT_ONCE_BYTES: Final = 4 * 1024 * 1024
+"""Decompressed in one step: some milliseconds, whatever the codec."""
+COMPRESSED_AT_ONCE_BYTES: Final = 512 * 1024
+"""Content from which on it is not even tried: most that is as long holds more than `AT_ONCE_BYTES`."""
+
+
+_ONE_STEP_MEMORY: Final = memoryview(mmap(-1, AT_ONCE_BYTES))
+"""What was never written to takes no memory."""
+
+
+class TooMuchAtOnceError(Exception):
+    """The work takes longer than one step of an event loop may; nothing has been changed."""
 
 
 class Codec(IntEnum):
@@ -58,6 +73,7 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_LENGTH = struct.Struct(">I")
 
 _LEAST_GUESS_BYTES = 16 * 1024
+_GREATEST_RATIOS = {Codec.GZIP: 1_032, Codec.LZ4: 255}  # of what comes out to what goes in; zstd has none that helps
 _GUESSED_RATIO = 8
 
 
@@ -87,20 +103,23 @@ def decompress(
     content: Buffer,
     *,
     maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES,
-    into: memoryview | None = None,
+    is_one_step: bool = False,
 ) -> Buffer:
     """Decompress the records section of a batch. For `Codec.NONE` this is `content` itself, not a copy.
 
-    into: memory to use where it probably suffices; what is returned may be a slice of it, good until it is used again.
-          Memory that the process has already is several times as fast as new memory.
+    is_one_step: raise TooMuchAtOnceError where more than `AT_ONCE_BYTES` may come out; corrupt content may be taken for
+                 such. What is returned may lie in memory that the next call of this kind uses again: such calls are for
+                 one thread, that of the event loop. That memory is several times as fast as new memory.
 
     Raises DecodeError where the content is corrupt, or would grow beyond `maximum_bytes`.
     """
-    if codec is Codec.SNAPPY:
-        return _decompress_snappy(memoryview(content), maximum_bytes)
     if codec is Codec.NONE:
         return content
-    return _decompress_stream(codec, content, maximum_bytes, into)
+    if is_one_step and len(content) > COMPRESSED_AT_ONCE_BYTES:
+        raise TooMuchAtOnceError
+    if codec is Codec.SNAPPY:
+        return _decompress_snappy(memoryview(content), maximum_bytes, is_one_step=is_one_step)
+    return _decompress_stream(codec, content, maximum_bytes, _ONE_STEP_MEMORY if is_one_step else None)
 
 
 def _decompress_into(codec: Codec, content: Buffer, memory: memoryview) -> int:
@@ -114,24 +133,27 @@ def _decompress_into(codec: Codec, content: Buffer, memory: memoryview) -> int:
             return cramjam.zstd.decompress_into(content, memory)
 
 
-def _decompress_stream(codec: Codec, content: Buffer, maximum_bytes: int, into: memoryview | None) -> memoryview:
-    """Decompress into `into` or a buffer of a guessed size, and if that fails into one of the greatest size allowed.
+def _decompress_stream(codec: Codec, content: Buffer, maximum_bytes: int, only: memoryview | None) -> memoryview:
+    """Decompress into `only`, else a buffer of a guessed size, and if that fails into one of the greatest size allowed.
 
     None of the three formats must say how much it holds, and what one says need not be true; and the library reports a
     buffer that is too small and corrupt content alike. The greatest buffer is mapped memory, of which only what is
     written to is ever given to the process, so that content which expands a lot, or is corrupt, costs one more try.
+    Raises TooMuchAtOnceError where `only` does not suffice.
     """
-    guessed_bytes = max(_LEAST_GUESS_BYTES, len(content) * _GUESSED_RATIO)
-    if into is not None and guessed_bytes <= len(into):
-        guess = into[:maximum_bytes]
-    else:
-        guess = memoryview(bytearray(min(maximum_bytes, guessed_bytes)))
+    guess = only
+    if guess is None:
+        guess = memoryview(bytearray(max(_LEAST_GUESS_BYTES, len(content) * _GUESSED_RATIO)))
+    guess = guess[:maximum_bytes]
     try:
         return guess[: _decompress_into(codec, content, guess)]
     except cramjam.DecompressionError as error:
         # Not the error itself, which holds this frame, and so the memory until garbage is collected.
         reason = str(error)
-    if len(guess) < maximum_bytes:
+    if only is not None:
+        if len(guess) < maximum_bytes and len(content) * _GREATEST_RATIOS.get(codec, sys.maxsize) > len(guess):
+            raise TooMuchAtOnceError
+    elif len(guess) < maximum_bytes:
         try:
             greatest = memoryview(mmap(-1, maximum_bytes))
             return greatest[: _decompress_into(codec, content, greatest)]
@@ -150,9 +172,9 @@ def _compress_xerial(content: Buffer) -> bytes:
     return bytes(out)
 
 
-def _decompress_snappy(content: memoryview, maximum_bytes: int) -> bytes:
+def _decompress_snappy(content: memoryview, maximum_bytes: int, *, is_one_step: bool) -> bytes:
     if content[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _decompress_snappy_block(content, maximum_bytes, 0)
+        return _decompress_snappy_block(content, maximum_bytes, 0, is_one_step=is_one_step)
     blocks: list[bytes] = []
     total_bytes = 0
     position = len(_XERIAL_HEADER)
@@ -165,18 +187,21 @@ def _decompress_snappy(content: memoryview, maximum_bytes: int) -> bytes:
         position += _BLOCK_LENGTH.size
         if length_bytes > len(content) - position:
             raise DecodeError("snappy content ends inside a block", position=position)
-        block = _decompress_snappy_block(content[position : position + length_bytes], maximum_bytes, total_bytes)
+        compressed = content[position : position + length_bytes]
+        block = _decompress_snappy_block(compressed, maximum_bytes, total_bytes, is_one_step=is_one_step)
         total_bytes += len(block)
         blocks.append(block)
         position += length_bytes
     return b"".join(blocks)
 
 
-def _decompress_snappy_block(block: memoryview, maximum_bytes: int, bytes_before: int) -> bytes:
+def _decompress_snappy_block(block: memoryview, maximum_bytes: int, bytes_before: int, *, is_one_step: bool) -> bytes:
     try:
         size_bytes = cramjam.snappy.decompress_raw_len(block)
         if bytes_before + size_bytes > maximum_bytes:
             raise DecodeError(f"snappy content is larger than {maximum_bytes} bytes")
+        if is_one_step and bytes_before + size_bytes > AT_ONCE_BYTES:
+            raise TooMuchAtOnceError
         return bytes(cramjam.snappy.decompress_raw(block, output_len=size_bytes))
     except cramjam.DecompressionError as error:
         raise DecodeError(f"snappy content is corrupt: {error}") from error

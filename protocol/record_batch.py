@@ -236,6 +236,11 @@ def recompress(
     """The same batch, its records compressed as a topic's `compression.type` and level ask. Raises DecodeError."""
     header = batch.header
     content = decompress(header.codec, batch.buffer[HEADER_BYTES:], maximum_bytes=maximum_bytes)
+    return compressed_anew(header, content, codec, level)
+
+
+def compressed_anew(header: BatchHeader, content: Buffer, codec: Codec, level: int | None) -> bytearray:
+    """The batch of that header with its decompressed records compressed as a topic's settings ask."""
     section = compress(codec, content, level)
     # Bits without a meaning are left behind, as Kafka builds the batch anew.
     kept = header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)

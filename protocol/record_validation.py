@@ -9,17 +9,15 @@ Source: Kafka's LogValidator and DefaultRecordBatch; KIP-467 for the record erro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from mmap import mmap
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, decompress
+from protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, TooMuchAtOnceError, decompress
 from protocol.errors import ErrorCode
 from protocol.primitives import Buffer, DecodeError, write_unsigned_varint
-from protocol.record import read_record
 from protocol.record_batch import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -34,6 +32,13 @@ MAXIMUM_RECORD_ERRORS: Final = 100
 """Reported per batch, so that a reply stays small whatever is refused."""
 NO_LIMIT_MS: Final = 2**63 - 1
 RECORDS_PER_BLOCK: Final = 64
+RECORDS_AT_ONCE: Final = 16_384
+"""Checked in one step: 8 ms at most on the machine of the figures. More of them are checked in steps."""
+RECORDS_PER_STEP: Final = 4_096
+EXAMINED_AT_ONCE: Final = 4_096
+"""Looked at one by one in one step, which takes four times as long as checking them."""
+HEADERS_AT_ONCE: Final = 8_192
+"""Headers of all records together that are checked in one step."""
 _SMALLEST_RECORD_BYTES: Final = 7  # length, attributes, two deltas, two lengths and a count, of a byte each
 _NULL: Final = 1  # the length -1, zig-zag
 _CONTINUED_BYTES: Final = bytes(range(0x80, 0x100))  # those after which a variable-length integer goes on
@@ -43,8 +48,8 @@ _LONGEST_VARINT_BYTES: Final = 5
 _LONGEST_VARLONG_BYTES: Final = 10
 _OF_A_FIRST_RECORD: Final = bytes(3)
 """Attributes, which mean nothing, and no distance from the batch's time and offset."""
-_DECOMPRESSED: Final = memoryview(mmap(-1, 4 * 1024 * 1024))
-"""Where the records of the batch that is being checked are decompressed; what was never written to takes no memory."""
+_headers_left = [HEADERS_AT_ONCE]
+"""How many headers of records may still be checked in this step."""
 _WRONG_OFFSET: Final = "a record's offset is not the one after the record before it"
 
 
@@ -79,7 +84,11 @@ class BatchRefusal(NamedTuple):
 
 
 def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *, now_ms: int) -> BatchRefusal | None:
-    """Check one batch of a producer, whose magic, size and CRC are right already; None when nothing is wrong."""
+    """Check one batch of a producer, whose magic, size and CRC are right already; None when nothing is wrong.
+
+    Raises TooMuchAtOnceError where the header is right but what follows takes longer than one step of an event loop:
+    its decompressed content is for `validation_steps`.
+    """
     attributes = header.attributes
     records_count = header.records_count
     if attributes & CONTROL_BIT:
@@ -96,23 +105,51 @@ def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *
         content: Buffer = batch[HEADER_BYTES:]
         if attributes & CODEC_MASK:
             limit_bytes = rules.maximum_decompressed_bytes
-            content = decompress(header.codec, content, maximum_bytes=limit_bytes, into=_DECOMPRESSED)
+            content = decompress(header.codec, content, maximum_bytes=limit_bytes, is_one_step=True)
         misses_key = check_records(content, records_count)
         has_right_times = rules.uses_log_append_time or (  # as far as the header alone tells
             rules.timestamp_before_max_ms == NO_LIMIT_MS
             and header.max_timestamp_ms <= now_ms + rules.timestamp_after_max_ms
         )
         if not has_right_times or (misses_key and rules.requires_keys):
-            return _examine_records(header, content, rules, now_ms)
+            if records_count > EXAMINED_AT_ONCE:
+                raise TooMuchAtOnceError
+            return _result_of(_examination_steps(header, content, rules, now_ms))
     except DecodeError as error:
         return _invalid(str(error))
     return None
 
 
+def validation_steps(
+    content: Buffer, header: BatchHeader, rules: RecordRules, *, now_ms: int
+) -> Generator[None, None, BatchRefusal | None]:
+    """Check the decompressed records of a batch that `validate_batch` found too large, as it would have, in steps.
+
+    Each step is `RECORDS_PER_STEP` records or fewer; between two of them others may do anything but change `content`.
+    """
+    try:
+        misses_key = yield from checking_steps(content, header.records_count)
+        has_right_times = rules.uses_log_append_time or (
+            rules.timestamp_before_max_ms == NO_LIMIT_MS
+            and header.max_timestamp_ms <= now_ms + rules.timestamp_after_max_ms
+        )
+        if not has_right_times or (misses_key and rules.requires_keys):
+            return (yield from _examination_steps(header, content, rules, now_ms))
+    except DecodeError as error:
+        return invalid_records(error)
+    return None
+
+
+def invalid_records(error: DecodeError) -> BatchRefusal:
+    """The refusal of a batch whose records cannot be read."""
+    return _invalid(str(error))
+
+
 def check_records(content: Buffer, count: int) -> bool:
     """Check that a decompressed records section is `count` records with offsets 0, 1, 2 … and nothing else.
 
-    Returns whether any of them has no key. Raises DecodeError where the records are not what they should be.
+    Returns whether any of them has no key. Raises DecodeError where the records are not what they should be, and
+    TooMuchAtOnceError where there are too many of them, or of their headers: those are for `checking_steps`.
     """
     if count * _SMALLEST_RECORD_BYTES > len(content):
         raise DecodeError(f"{count} records do not fit into {len(content)} bytes")
@@ -121,9 +158,12 @@ def check_records(content: Buffer, count: int) -> bool:
             only_misses_key = _misses_key_of_plain_record(content)
             if only_misses_key is not None:
                 return only_misses_key
+        _headers_left[0] = HEADERS_AT_ONCE
         if count <= RECORDS_PER_BLOCK:
             position, misses_key = _check_next_block(content, 0, 0, count)
         else:
+            if count > RECORDS_AT_ONCE:
+                raise TooMuchAtOnceError
             position, misses_key = 0, False
             for first_of_block in range(0, count, RECORDS_PER_BLOCK):
                 block_count = min(RECORDS_PER_BLOCK, count - first_of_block)
@@ -134,6 +174,72 @@ def check_records(content: Buffer, count: int) -> bool:
     if position != len(content):
         raise DecodeError("the records do not end where the batch ends", position=position)
     return misses_key
+
+
+def checking_steps(content: Buffer, count: int) -> Generator[None, None, bool]:
+    """As `check_records`, of any number of records and headers, in steps of `RECORDS_PER_STEP` records or fewer."""
+    if count * _SMALLEST_RECORD_BYTES > len(content):
+        raise DecodeError(f"{count} records do not fit into {len(content)} bytes")
+    position, misses_key = 0, False
+    _headers_left[0] = HEADERS_AT_ONCE
+    try:
+        for first_of_block in range(0, count, RECORDS_PER_BLOCK):
+            if first_of_block and first_of_block % RECORDS_PER_STEP == 0:
+                yield
+                _headers_left[0] = HEADERS_AT_ONCE  # others have checked records meanwhile
+            block_count = min(RECORDS_PER_BLOCK, count - first_of_block)
+            try:
+                position, block_misses_key = _check_next_block(content, position, first_of_block, block_count)
+            except TooMuchAtOnceError:
+                offsets = _offset_varints(first_of_block, block_count)
+                position, block_misses_key = yield from _block_steps(content, position, *offsets)
+            misses_key |= block_misses_key
+    except IndexError:
+        raise DecodeError("the last record of the batch is cut short", position=len(content)) from None
+    if position != len(content):
+        raise DecodeError("the records do not end where the batch ends", position=position)
+    return misses_key
+
+
+def _block_steps(
+    content: Buffer, position: int, lowest_bytes: bytes, higher_bytes: bytes
+) -> Generator[None, None, tuple[int, bool]]:
+    """As `_check_block`, for records with very many headers, in steps. Raises IndexError and DecodeError."""
+    misses_key = False
+    for lowest_byte in lowest_bytes:
+        yield
+        _headers_left[0] = HEADERS_AT_ONCE
+        try:
+            position, record_misses_key = _check_block(content, position, bytes((lowest_byte,)), higher_bytes)
+        except TooMuchAtOnceError:
+            offset = bytes((lowest_byte,)) + higher_bytes
+            position, record_misses_key = yield from _record_steps(content, position, offset)
+        misses_key |= record_misses_key
+    _headers_left[0] = HEADERS_AT_ONCE
+    return position, misses_key
+
+
+def _record_steps(content: Buffer, position: int, offset: bytes) -> Generator[None, None, tuple[int, bool]]:
+    """Check one record whose headers alone are more than one step. Raises IndexError and DecodeError."""
+    length, body = read_varint(content, position)
+    end = body + length
+    _, cursor = read_varlong(content, body + 1)
+    if length < 0 or content[cursor : cursor + len(offset)] != offset:
+        raise DecodeError(_WRONG_OFFSET, position=cursor)
+    key = cursor + len(offset)
+    key_length, _ = read_varint(content, key)
+    headers = _skip_field(content, _skip_field(content, key))
+    count, cursor = read_varint(content, headers)
+    if count < 0 or count * 2 > end - cursor:
+        raise DecodeError("a record cannot have that many headers", position=headers)
+    while count > 0:
+        step_count = min(count, HEADERS_AT_ONCE)
+        cursor = _skip_record_headers(content, cursor, step_count)
+        count -= step_count
+        yield
+    if cursor != end:
+        raise DecodeError("a record is not as long as it says", position=end)
+    return end, key_length < 0
 
 
 def _check_next_block(content: Buffer, position: int, first_of_block: int, count: int) -> tuple[int, bool]:
@@ -276,13 +382,21 @@ def _check_record_headers(content: Buffer, position: int, end: int) -> None:
     count, position = read_varint(content, position)
     if count < 0 or count * 2 > end - position:
         raise DecodeError("a record cannot have that many headers", position=start)
+    _headers_left[0] -= count
+    if _headers_left[0] < 0:
+        raise TooMuchAtOnceError
+    if _skip_record_headers(content, position, count) != end:
+        raise DecodeError("a record is not as long as it says", position=end)
+
+
+def _skip_record_headers(content: Buffer, position: int, count: int) -> int:
+    """The position after `count` headers. Raises IndexError and DecodeError."""
     for _ in range(count):
         length, position = read_varint(content, position)
         if length < 0:
             raise DecodeError("a record header has no key", position=position)
         position = _skip_field(content, position + length)
-    if position != end:
-        raise DecodeError("a record is not as long as it says", position=end)
+    return position
 
 
 class UniformRecords:
@@ -444,37 +558,51 @@ def _table(first_row: bytes, body: int, lowest_bytes: bytes, higher_bytes: bytes
     return _Table(row_bytes, row_bytes * count, known, columns, expected, timestamp, offset, key_length < 0)
 
 
-def _examine_records(header: BatchHeader, content: Buffer, rules: RecordRules, now_ms: int) -> BatchRefusal | None:
-    """Read every record, and say of each what the topic does not take. Raises DecodeError."""
+def _examination_steps(
+    header: BatchHeader, content: Buffer, rules: RecordRules, now_ms: int
+) -> Generator[None, None, BatchRefusal | None]:
+    """Look at every record, all of which are right, and say of each what the topic does not take."""
     earliest_ms = now_ms - rules.timestamp_before_max_ms
     latest_ms = now_ms + rules.timestamp_after_max_ms
     error = ErrorCode.INVALID_RECORD
     refusals: list[RecordRefusal] = []
     append_time_ms = header.max_timestamp_ms if header.is_log_append_time else None
+    base_timestamp_ms = header.base_timestamp_ms
     position = 0
     for index in range(header.records_count):
-        record, position = read_record(
-            content,
-            position,
-            base_offset=header.base_offset,
-            base_timestamp_ms=header.base_timestamp_ms,
-            append_time_ms=append_time_ms,
-        )
         if len(refusals) == MAXIMUM_RECORD_ERRORS:
-            continue
-        if rules.requires_keys and record.key is None:
+            break
+        if index and index % EXAMINED_AT_ONCE == 0:
+            yield
+        length_bytes, body = read_varint(content, position)
+        position = body + length_bytes
+        timestamp_delta_ms, cursor = read_varlong(content, body + 1)
+        _, cursor = read_varint(content, cursor)
+        key_length, _ = read_varint(content, cursor)
+        timestamp_ms = base_timestamp_ms + timestamp_delta_ms if append_time_ms is None else append_time_ms
+        if rules.requires_keys and key_length < 0:
             refusals.append(RecordRefusal(index, "a compacted topic takes no record without a key"))
         elif (
             not rules.uses_log_append_time
-            and record.timestamp_ms != NO_TIMESTAMP_MS
-            and not earliest_ms <= record.timestamp_ms <= latest_ms
+            and timestamp_ms != NO_TIMESTAMP_MS
+            and not earliest_ms <= timestamp_ms <= latest_ms
         ):
             error = ErrorCode.INVALID_TIMESTAMP
-            message = f"timestamp {record.timestamp_ms} is not within [{earliest_ms}, {latest_ms}]"
+            message = f"timestamp {timestamp_ms} is not within [{earliest_ms}, {latest_ms}]"
             refusals.append(RecordRefusal(index, message))
     if not refusals:
         return None
     return BatchRefusal(error, refusals[0].message, tuple(refusals))
+
+
+def _result_of(steps: Generator[None, None, BatchRefusal | None]) -> BatchRefusal | None:
+    """Do all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: BatchRefusal | None = end.value
+            return result
 
 
 def _invalid(message: str) -> BatchRefusal:

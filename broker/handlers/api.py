@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from broker.handlers.served import SERVED
+from broker.log.large_batches import LargeBatches
 from broker.loggers import Loggers
 from broker.long_polls import LongPolls
 from protocol.errors import ErrorCode
@@ -66,6 +67,7 @@ class Services:
     # By producer id, resolved once the last Produce that waited for its verification has appended: what keeps their
     # order.
     produce_verifications: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    large_batches: LargeBatches = field(default_factory=LargeBatches)
 
     @property
     def shares(self) -> ShareService:
@@ -92,6 +94,7 @@ class RequestContext:
 
     needs_frame: whether `records` fields are used until the handler has answered; one that is done with them sooner
                  says so, and the memory they lie in is used again.
+    holds_connection: whether no other request of its connection may be started until this one is answered.
     """
 
     services: Services
@@ -104,6 +107,7 @@ class RequestContext:
     meter: RequestMeter | None = None  # while there are quotas
     connection: ClientConnection = field(default_factory=EndlessConnection)
     needs_frame: bool = True
+    holds_connection: bool = False
 
 
 @dataclass(frozen=True, slots=True)

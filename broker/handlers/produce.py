@@ -244,6 +244,7 @@ class _DecodedProduction(Production[ProduceResponse | None]):
 
     def append(self) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
         started = self.start(self._writes, self._transactional)
+        self._context.holds_connection = self.has_large_batches
         return started.result if isinstance(started, eager.Finished) else started
 
     def finish(self) -> eager.Begun[ProduceResponse | None]:

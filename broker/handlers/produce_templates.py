@@ -32,10 +32,12 @@ from broker.handlers.produce_verification import (
     begin_turn,
     verify,
 )
-from broker.handlers.production import error_of_lost_log, refused, tell_refusal
+from broker.handlers.production import HoldConnection, error_of_lost_log, hold_nothing, refused, tell_refusal
 from broker.handlers.request_heads import RequestHeads
+from broker.log.results import AppendResult
 from broker.log.verification import IN_THIS_STEP, VerificationGuard
 from broker.topic_partition import TopicPartition
+from protocol.compression import TooMuchAtOnceError
 from protocol.errors import NO_ERROR, ErrorCode
 from protocol.framing import LENGTH_BYTES, EqualFrames, response_frame
 from protocol.headers import REQUEST_START_BYTES, read_request_start
@@ -51,6 +53,7 @@ from protocol.schema import encode
 
 if TYPE_CHECKING:
     from broker.handlers.api import Services
+    from broker.log.large_batches import CheckedBatch
     from broker.log.partition_log import PartitionLog
     from broker.long_polls import Frame, Reply
 
@@ -133,11 +136,13 @@ class ProduceTemplates:
 
     __slots__ = ("_heads", "_loop", "_of_several_partitions", "_services")
 
-    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, services: Services, loop: asyncio.AbstractEventLoop, hold_connection: HoldConnection = hold_nothing
+    ) -> None:
         self._services = services
         self._loop = loop
         self._heads = RequestHeads[_Template]()  # each ends where the batch's length begins
-        self._of_several_partitions = ProduceTopicTemplates(services, loop)
+        self._of_several_partitions = ProduceTopicTemplates(services, loop, hold_connection)
 
     def __len__(self) -> int:
         return len(self._heads) + len(self._of_several_partitions)
@@ -268,17 +273,22 @@ class ProduceTemplates:
         header: BatchHeader,
         correlation_id: int,
         guard: VerificationGuard | None = None,
+        checked: CheckedBatch | None = None,
     ) -> Reply | asyncio.Future[Reply]:
-        """Append and answer, once the log is durable so far."""
+        """Append and answer, once the log is durable so far.
+
+        None, and nothing is done, where the batch is too large to be checked in this step: the request is then decoded.
+        """
         log = template.log
         try:
-            result = log.append(records, now_ms=self._services.clock.now_ms(), header=header, guard=guard)
+            now_ms = self._services.clock.now_ms()
+            result = log.append(records, now_ms=now_ms, header=header, guard=guard, checked=checked)
         except StorageError as error:
             return self._lost(template, correlation_id, error)
+        except TooMuchAtOnceError:
+            return None
         if result.error is not NO_ERROR:
-            answer = PartitionProduceResponse(template.topic_partition.partition, result.error)
-            tell_refusal(answer, result, log)
-            return template.reply(correlation_id, answer)
+            return self._refused(template, correlation_id, result)
         reply = (
             template.reply_struct.pack(
                 template.reply_size_bytes,
@@ -350,6 +360,16 @@ class ProduceTemplates:
                 answer = refused(template.topic_partition.partition, error, NOT_CONFIRMED)
                 return template.reply(correlation_id, answer)
             reply = self._append(template, batch.records, batch.header, correlation_id, batch.guard)
+            while reply is None:
+                rules = template.log.append_rules()
+                now_ms = self._services.clock.now_ms()
+                checked = await self._services.large_batches.check(batch.records, batch.header, rules, now_ms)
+                if isinstance(checked, AppendResult):
+                    reply = self._refused(template, correlation_id, checked)
+                else:
+                    reply = self._append(template, batch.records, batch.header, correlation_id, batch.guard, checked)
+        except StorageError as error:
+            reply = self._lost(template, correlation_id, error)
         except Exception as error:  # noqa: BLE001  # of one request
             return self._failed(template, correlation_id, error)
         batch.is_appended = True
@@ -357,7 +377,12 @@ class ProduceTemplates:
             batch.end_turn()
         return await reply if isinstance(reply, asyncio.Future) else reply
 
-    def _failed(self, template: _Template, correlation_id: int, error: Exception) -> list[Buffer]:
+    def _refused(self, template: _Template, correlation_id: int, result: AppendResult) -> list[Buffer]:
+        answer = PartitionProduceResponse(template.topic_partition.partition, result.error)
+        tell_refusal(answer, result, template.log)
+        return template.reply(correlation_id, answer)
+
+        def _failed(self, template: _Template, correlation_id: int, error: Exception) -> list[Buffer]:
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         log.error("request_failed", api="Produce", version=template.version, error=code.name, exc_info=error)
         return template.reply(correlation_id, refused(template.topic_partition.partition, code))

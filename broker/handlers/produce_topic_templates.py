@@ -22,7 +22,7 @@ import structlog
 
 from broker import eager
 from broker.handlers.produce import are_of_one_producer, read_batch, resolve
-from broker.handlers.production import Production, Refusal, Started, Write, refused
+from broker.handlers.production import HoldConnection, Production, Refusal, Started, Write, hold_nothing, refused
 from broker.handlers.request_heads import RequestHeads
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
@@ -156,11 +156,14 @@ class _KnownProduction(Production["Reply"]):
 class ProduceTopicTemplates:
     """Those of one connection."""
 
-    __slots__ = ("_heads", "_loop", "_services")
+    __slots__ = ("_heads", "_hold_connection", "_loop", "_services")
 
-    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, services: Services, loop: asyncio.AbstractEventLoop, hold_connection: HoldConnection = hold_nothing
+    ) -> None:
         self._services = services
         self._loop = loop
+        self._hold_connection = hold_connection
         self._heads = RequestHeads[_Template]()  # each ends where the partitions begin
 
     def __len__(self) -> int:
@@ -217,7 +220,11 @@ class ProduceTopicTemplates:
         if not production.is_appended:
             production.keep_batches()
         answered = eager.start(_answer(production, started), self._loop)
-        return answered.result if isinstance(answered, eager.Finished) else answered
+        if isinstance(answered, eager.Finished):
+            return answered.result
+        if production.has_large_batches:
+            self._hold_connection(answered)
+        return answered
 
 
 async def _answer(production: _KnownProduction, started: eager.Begun[Reply] | asyncio.Future[Reply]) -> Reply:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from broker import eager
 from broker.disk import StorageError
@@ -22,6 +22,7 @@ from broker.handlers.produce_verification import (
 )
 from broker.log.results import AppendResult
 from broker.topic_partition import TopicPartition
+from protocol.compression import TooMuchAtOnceError
 from protocol.errors import ErrorCode
 from protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 
@@ -44,6 +45,14 @@ _ANSWERED_WITHOUT_LOG_START = frozenset(
     }
 )
 """Refusals of a log that say nothing about it. Source: Kafka's ReplicaManager.appendRecordsToLeader."""
+
+
+HoldConnection: TypeAlias = Callable[[asyncio.Future[Any]], None]
+"""Starts no other request of a connection until one is answered."""
+
+
+def hold_nothing(_: asyncio.Future[Any]) -> None:
+    """Where there is no connection."""
 
 
 class Refusal(NamedTuple):
@@ -123,16 +132,20 @@ class Production(ABC, Generic[Answer]):
 
     first_error:  that any of its batches was refused with.
     is_appended:  whether nothing is left to be appended, so that the memory that the batches came in is needed no more.
+    has_large_batches: whether some are too large to be checked in one step. They are appended later, and the requests
+                       that follow on the connection must wait for that, or they would overtake this one.
     """
 
     __slots__ = (
         "_appended",
         "_end_turn",
+        "_large",
         "_ready",
         "_services",
         "_transactional_id",
         "_version",
         "first_error",
+        "has_large_batches",
         "is_appended",
     )
 
@@ -144,6 +157,8 @@ class Production(ABC, Generic[Answer]):
         self._appended: list[Write] = []
         self.first_error = ErrorCode.NONE
         self.is_appended = False
+        self.has_large_batches = False
+        self._large: list[Write] = []  # to be appended when they have been checked in steps
         self._end_turn: Callable[[], None] | None = None  # lets the producer's next request be verified
 
     @abstractmethod
@@ -165,6 +180,8 @@ class Production(ABC, Generic[Answer]):
                 # One that need not be verified any more would overtake those in between.
                 unverified = transactional
         self._append()
+        if self.has_large_batches:
+            return eager.start(self._go_on_with_large(unverified), asyncio.get_running_loop())
         if unverified:
             return self._verify_in_order(unverified)
         self.is_appended = True
@@ -260,10 +277,57 @@ class Production(ABC, Generic[Answer]):
     def _append_verified(self, confirmed: Sequence[Write]) -> eager.Begun[Answer]:
         self._ready = [*self._ready, *confirmed] if self._ready else confirmed
         self._append()
+        if self._large:
+            return self._finish_large()
         self.is_appended = True
         if self._end_turn is not None:
             self._end_turn()
         return self.finish()
+
+    # Batches that are too large to be checked in one step
+
+    async def _go_on_with_large(self, unverified: Sequence[Write]) -> Answer:
+        await self._append_large()
+        if unverified:
+            return await self._verify_in_order(unverified)
+        self.is_appended = True
+        return await self.finish()
+
+    async def _finish_large(self) -> Answer:
+        await self._append_large()
+        self.is_appended = True
+        if self._end_turn is not None:
+            self._end_turn()
+        return await self.finish()
+
+    async def _append_large(self) -> None:
+        """Check one batch after the other, which takes many steps, and append each in the step after its check."""
+        await asyncio.sleep(0)  # whoever has the memory of the batches can have it kept, or copy them
+        while self._large:
+            write = self._large.pop(0)
+            try:
+                result = await self._check_and_append(write)
+            except StorageError as error:
+                self._lose(write, error)
+            else:
+                self._take_result(write, result)
+
+    async def _check_and_append(self, write: Write) -> AppendResult:
+        """Raises StorageError."""
+        services = self._services
+        while True:
+            rules = write.log.append_rules()
+            now_ms = services.clock.now_ms()
+            checked = await services.large_batches.check(write.records, write.header, rules, now_ms)
+            if isinstance(checked, AppendResult):
+                return checked
+            now_ms = services.clock.now_ms()
+            try:
+                return write.log.append(
+                    write.records, now_ms=now_ms, header=write.header, guard=write.guard, checked=checked
+                )
+            except TooMuchAtOnceError:
+                continue  # the topic's settings have changed meanwhile
 
     # Appending and answering
 
@@ -278,13 +342,20 @@ class Production(ABC, Generic[Answer]):
             except StorageError as error:
                 self._lose(write, error)
                 continue
-            write.outcome = result
-            if result.error is ErrorCode.NONE:
-                write.durable_offset = result.last_offset + 1
-                self._appended.append(write)
-            elif self.first_error is ErrorCode.NONE:
-                self.first_error = result.error
+            except TooMuchAtOnceError:
+                self._large.append(write)
+                self.has_large_batches = True
+                continue
+            self._take_result(write, result)
         self._ready = ()
+
+    def _take_result(self, write: Write, result: AppendResult) -> None:
+        write.outcome = result
+        if result.error is ErrorCode.NONE:
+            write.durable_offset = result.last_offset + 1
+            self._appended.append(write)
+        elif self.first_error is ErrorCode.NONE:
+            self.first_error = result.error
 
     def finish(self) -> eager.Begun[Answer]:
         """Answer when all that is in the logs is durable.

@@ -7,6 +7,7 @@ handler, and what it answers is what that handler would have answered, byte by b
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
@@ -45,7 +46,18 @@ TEMPLATES: Final = {
 }
 
 
-def new_templates(api_key: int, services: Services, loop: asyncio.AbstractEventLoop) -> RequestTemplates:
-    """For a connection. Raises ImportError and OSError where they cannot be loaded: there may be no descriptor."""
+def new_templates(
+    api_key: int,
+    services: Services,
+    loop: asyncio.AbstractEventLoop,
+    hold_connection: Callable[[asyncio.Future[Any]], None],
+) -> RequestTemplates:
+    """For a connection. Raises ImportError and OSError where they cannot be loaded: there may be no descriptor.
+
+    hold_connection: starts no other request of the connection until one is answered.
+    """
     module, name = TEMPLATES[ApiKey(api_key)]
-    return cast("RequestTemplates", getattr(import_module(f"{__package__}.{module}"), name)(services, loop))
+    make = getattr(import_module(f"{__package__}.{module}"), name)
+    if api_key == ApiKey.PRODUCE:
+        return cast("RequestTemplates", make(services, loop, hold_connection))
+    return cast("RequestTemplates", make(services, loop))

@@ -7,7 +7,7 @@ from broker.log.log_config import LogConfig
 from broker.log.offset_index import ENTRY_BYTES
 from broker.log.segment import MAX_POSITION, SegmentLimits
 from broker.topic_partition import TopicPartition
-from protocol.compression import Codec
+from protocol.compression import DEFAULT_LEVELS, Codec
 from protocol.record_validation import RecordRules
 
 
@@ -16,10 +16,12 @@ class AppendRules:
 
     maximum_bytes, segment_bytes: a batch may not be above either, that is, not above `largest_batch_bytes`.
     codec, level: what batches are compressed with; without a codec they stay as the producer sent them.
+    compressed_at_once_bytes: of decompressed records, that are compressed in one step of the event loop.
     """
 
     __slots__ = (
         "codec",
+        "compressed_at_once_bytes",
         "config",
         "flush_interval_messages",
         "is_durable",
@@ -41,6 +43,7 @@ class AppendRules:
         self.uses_log_append_time = config.uses_log_append_time
         self.codec = _CODECS[config.compression_type]
         self.level = _level(config, self.codec)
+        self.compressed_at_once_bytes = _compressed_at_once_bytes(self.codec, self.level)
         self.record_rules = RecordRules(
             requires_keys=config.is_compacted,
             uses_log_append_time=config.uses_log_append_time,
@@ -76,3 +79,21 @@ def _level(config: LogConfig, codec: Codec | None) -> int | None:
         case Codec.ZSTD:
             return config.compression_zstd_level
     return None
+
+
+_COMPRESSED_AT_ONCE_BYTES = {
+    Codec.NONE: 1024 * 1024,
+    Codec.SNAPPY: 1024 * 1024,
+    Codec.LZ4: 512 * 1024,
+    Codec.ZSTD: 256 * 1024,
+    Codec.GZIP: 64 * 1024,
+}
+"""At the default levels, which take 4 ms at most for so much."""
+_THOROUGHLY_COMPRESSED_AT_ONCE_BYTES = 16 * 1024
+
+
+def _compressed_at_once_bytes(codec: Codec | None, level: int | None) -> int:
+    if codec is None:
+        return 0
+    is_default = level is None or level == DEFAULT_LEVELS.get(codec)
+    return _COMPRESSED_AT_ONCE_BYTES[codec] if is_default else _THOROUGHLY_COMPRESSED_AT_ONCE_BYTES

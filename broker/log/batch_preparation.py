@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from broker.log.append_rules import AppendRules
 from broker.log.results import AppendResult, RecordError
+from protocol.compression import TooMuchAtOnceError, decompress
 from protocol.errors import ErrorCode
 from protocol.primitives import DecodeError
 from protocol.record_batch import (
@@ -19,13 +20,12 @@ from protocol.record_batch import (
     NO_PRODUCER_ID,
     PREFIX_BYTES,
     BatchHeader,
-    RecordBatch,
+    compressed_anew,
     computed_crc,
     read_header,
-    recompress,
     rewritten_header,
 )
-from protocol.record_validation import validate_batch
+from protocol.record_validation import BatchRefusal, validate_batch
 
 PreparedBatch: TypeAlias = tuple[BatchHeader, tuple[bytes | bytearray | memoryview, ...]]
 """A batch that may be written as soon as it has its offset: its header as it will be stored, but for base offset and
@@ -54,6 +54,7 @@ def prepare_client_batch(
     header: of the batch, which is one of the current format.
     Refuses: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
     RECORD_LIST_TOO_LARGE.
+    Raises TooMuchAtOnceError for what is for `LargeBatches.check`, and then for `finish_preparation`.
     """
     size_bytes = len(batch)
     if header.base_offset != 0:
@@ -65,13 +66,14 @@ def prepare_client_batch(
         return AppendResult(ErrorCode.CORRUPT_MESSAGE, message="the checksum of the batch does not match")
     refusal = validate_batch(batch, header, rules.record_rules, now_ms=now_ms)
     if refusal is not None:
-        record_errors = tuple(RecordError(index, message) for index, message in refusal.record_errors)
-        return AppendResult(refusal.error, record_errors=record_errors, message=refusal.message)
+        return refused_records(refusal)
     if rules.codec is not None and header.attributes & CODEC_MASK != rules.codec:
         if header.producer_id < NO_PRODUCER_ID:
-            # What is not compressed anew passes for a batch without producer; here Kafka says UNKNOWN_SERVER_ERROR.
-            return AppendResult(ErrorCode.INVALID_RECORD, message=f"{header.producer_id} is no producer id")
-        batch = memoryview(recompress(RecordBatch(header, batch), rules.codec, rules.level))
+            return no_producer_id(header)
+        content = decompress(header.codec, batch[HEADER_BYTES:], is_one_step=True)
+        if len(content) > rules.compressed_at_once_bytes:
+            raise TooMuchAtOnceError
+        batch = memoryview(compressed_anew(header, content, rules.codec, rules.level))
         header = read_header(batch)
         size_bytes = len(batch)
     if size_bytes > rules.largest_batch_bytes:
@@ -79,6 +81,31 @@ def prepare_client_batch(
     if rules.uses_log_append_time or header.attributes & LOG_APPEND_TIME_BIT:
         return _with_topic_time(batch, header, rules, now_ms)
     return header, (batch[PREFIX_BYTES:],)
+
+
+def finish_preparation(
+    batch: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int
+) -> PreparedBatch | AppendResult:
+    """What is left to do with a batch that was checked before, by the same rules; as `prepare_client_batch`."""
+    if len(batch) > rules.largest_batch_bytes:
+        return too_large(len(batch), rules)
+    if rules.uses_log_append_time or header.attributes & LOG_APPEND_TIME_BIT:
+        return _with_topic_time(batch, header, rules, now_ms)
+    return header, (batch[PREFIX_BYTES:],)
+
+
+def refused_records(refusal: BatchRefusal) -> AppendResult:
+    """The refusal of a batch for what is in it."""
+    record_errors = tuple(RecordError(index, message) for index, message in refusal.record_errors)
+    return AppendResult(refusal.error, record_errors=record_errors, message=refusal.message)
+
+
+def no_producer_id(header: BatchHeader) -> AppendResult:
+    """The refusal of a batch that is to be compressed anew but has a producer id below -1.
+
+    What is not compressed anew passes for a batch without producer; here Kafka says UNKNOWN_SERVER_ERROR.
+    """
+    return AppendResult(ErrorCode.INVALID_RECORD, message=f"{header.producer_id} is no producer id")
 
 
 def too_large(size_bytes: int, rules: AppendRules) -> AppendResult:

@@ -13,8 +13,9 @@ import structlog
 
 from broker.disk import StorageError
 from broker.log.append_rules import AppendRules
-from broker.log.batch_preparation import prepare_client_batch, read_client_batch, too_large
+from broker.log.batch_preparation import finish_preparation, prepare_client_batch, read_client_batch, too_large
 from broker.log.batch_scan import DamagedLogError
+from broker.log.large_batches import CheckedBatch
 from broker.log.producer_replay import usable_transaction_index
 from broker.log.producer_snapshot import ProducerSnapshot
 from broker.log.producer_state import Duplicate
@@ -87,27 +88,34 @@ class PartitionLog(SweptLog):
         now_ms: int,
         header: BatchHeader | None = None,
         guard: VerificationGuard | None = None,
+        checked: CheckedBatch | None = None,
     ) -> AppendResult:
         """Append a client's record batch at the end of the log and give its records their offsets.
 
         batch:  exactly one v2 batch, as sent; offset and leader epoch are overwritten, the rest is written as it is.
         header: of the batch, where it has been read already, and the batch is one of that size and of the v2 format.
         guard:  from `begin_verification`, where the batch had to be verified. What is not appended stays pending.
+        checked: the batch, where `LargeBatches.check` has checked it by `append_rules` as they were.
         Returns the offsets given; for a retry among the producer's last five batches, those given before. Durable only
         after `flushed`.
         Refuses, as a value: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
         INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. A refused batch
         leaves nothing behind, but for a new segment where it would not have fitted into the last one.
-        Raises StorageError if the file cannot be written; the partition is then offline.
+        Raises StorageError if the file cannot be written; the partition is then offline. Raises TooMuchAtOnceError,
+        and has done nothing, where it takes too long to check the batch in this step, or the rules are not any more
+        what it was checked by.
         Source: KIP-98; Kafka's UnifiedLog.append and LogValidator.
         """
-        rules = self._append_rules()
+        rules = self.append_rules()
         if header is None:
             read = read_client_batch(batch)
             if isinstance(read, AppendResult):
                 return read
             header = read
-        prepared = prepare_client_batch(batch, header, rules, now_ms)
+        if checked is None or checked.rules is not rules:
+            prepared = prepare_client_batch(batch, header, rules, now_ms)
+        else:
+            prepared = finish_preparation(checked.batch, checked.header, rules, now_ms)
         if isinstance(prepared, AppendResult):
             if guard is IN_THIS_STEP:
                 self.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
@@ -151,7 +159,7 @@ class PartitionLog(SweptLog):
         they are for `append`, which also tells what is wrong with one. Durable only after `flushed`.
         Raises StorageError; none of them is then in the log.
         """
-        rules = self._append_rules()
+        rules = self.append_rules()
         is_of_producer = header.producer_id >= 0
         if is_of_producer and not self._producers.may_append_run(header):
             return None
@@ -209,7 +217,7 @@ class PartitionLog(SweptLog):
         Refuses, as a value: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. Raises
         StorageError.
         """
-        rules = self._append_rules()
+        rules = self.append_rules()
         base_offset = self.log_end_offset
         batch = build_plain_batch(
             records,
@@ -262,7 +270,7 @@ class PartitionLog(SweptLog):
         segment may remain, as of a refused batch. Raises StorageError.
         Source: Kafka's ProducerAppendInfo.appendEndTxnMarker; KIP-98, KIP-890.
         """
-        rules = self._append_rules()
+        rules = self.append_rules()
         producers = self._producers
         error = producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
         if error is not NO_ERROR:
@@ -317,7 +325,7 @@ class PartitionLog(SweptLog):
             self.give_up(error)
             raise
 
-    def _append_rules(self) -> AppendRules:
+    def append_rules(self) -> AppendRules:
         """What an append goes by; made anew when the config was replaced. Raises StorageError when offline."""
         if self.offline_reason is not None:
             self._insist_on_online()

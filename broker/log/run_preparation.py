@@ -13,6 +13,7 @@ from broker.log.append_rules import AppendRules
 from broker.log.batch_preparation import prepare_client_batch
 from broker.log.results import AppendResult
 from protocol.batch_run import BatchForm, BatchRun, form_of
+from protocol.compression import TooMuchAtOnceError
 from protocol.record_batch import BatchHeader
 from protocol.record_validation import NO_LIMIT_MS
 
@@ -31,7 +32,10 @@ def form_for(
     first = run.first_batch
     if known is not None and known.is_of(first):
         return known
-    if isinstance(prepare_client_batch(first, header, rules, now_ms), AppendResult):
+    try:
+        if isinstance(prepare_client_batch(first, header, rules, now_ms), AppendResult):
+            return None
+    except TooMuchAtOnceError:
         return None
     return form_of(first, header)
 

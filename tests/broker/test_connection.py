@@ -705,3 +705,43 @@ async def test_a_muted_client_may_leave() -> None:
     client.connection.connection_lost(None)
     assert client.is_gone
     client.connection.mute(60)
+
+
+async def test_what_follows_a_request_that_must_not_be_overtaken_is_started_when_that_is_answered() -> None:
+    client = Client()
+    held = asyncio.get_running_loop().create_future()
+
+    def answer(frame: memoryview) -> asyncio.Future[Reply] | Reply:
+        if bytes(frame) == b"first---":
+            client.connection.hold_until(held)
+            return held
+        return [bytes(frame)]
+
+    client.answer = answer
+    client.send(b"first---", b"second--")
+    client.send(b"third---")
+    await asyncio.sleep(0)
+    assert client.started == [b"first---"]
+    assert not client.transport.accepts_input
+    held.set_result([b"1st"])
+    await asyncio.sleep(0)
+    assert client.started == [b"first---", b"second--", b"third---"]
+    assert client.received == b"1stsecond--third---"
+    assert client.transport.accepts_input
+
+
+async def test_a_connection_that_is_lost_while_a_request_holds_it_is_gone() -> None:
+    client = Client()
+    held = asyncio.get_running_loop().create_future()
+
+    def answer(frame: memoryview) -> asyncio.Future[Reply]:
+        client.connection.hold_until(held)
+        return held
+
+    client.answer = answer
+    client.send(b"first---", b"second--")
+    client.connection.connection_lost(None)
+    held.set_result(None)
+    await asyncio.sleep(0)
+    assert client.started == [b"first---"]
+    assert client.is_gone

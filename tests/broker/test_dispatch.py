@@ -43,6 +43,9 @@ class Peer:
     def mute(self, duration_s: float) -> None:
         self.muted_s.append(duration_s)
 
+    def hold_until(self, _: asyncio.Future[Any]) -> None:
+        pass
+
     def keep_frame_until(self, task: asyncio.Future[Any]) -> None:
         self.kept_until.append(task)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import gzip
 import struct
-import weakref
 
 import cramjam
 import lz4.frame
@@ -14,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import codec as kafka_python
 
-from protocol.compression import Codec, compress, decompress
+from protocol.compression import (
+    AT_ONCE_BYTES,
+    COMPRESSED_AT_ONCE_BYTES,
+    Codec,
+    TooMuchAtOnceError,
+    compress,
+    decompress,
+)
 from protocol.primitives import DecodeError
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
@@ -134,38 +139,46 @@ def test_content_with_changed_bytes_is_refused_or_is_other_content(codec: Codec,
 
 
 @pytest.mark.parametrize("codec", STREAMS)
-def test_memory_that_is_given_is_used_again_and_again(codec: Codec) -> None:
-    memory = memoryview(bytearray(1_000_000))
-    for content in (b"a" * 900_000, b"words and words " * 1_000, b""):
-        decompressed = decompress(codec, compress(codec, content), into=memory)
-        assert decompressed == content
-        assert memory[: len(content)] == content
+def test_what_is_decompressed_in_one_step_uses_the_same_memory_again_and_again(codec: Codec) -> None:
+    first = decompress(codec, compress(codec, b"a" * 900_000), is_one_step=True)
+    assert first == b"a" * 900_000
+    assert decompress(codec, compress(codec, b"b" * 900_000), is_one_step=True) == b"b" * 900_000
+    assert first == b"b" * 900_000
+
+
+@pytest.mark.parametrize("codec", [*STREAMS, Codec.SNAPPY])
+def test_one_step_decompresses_so_much_and_no_more(codec: Codec) -> None:
+    content = bytes(AT_ONCE_BYTES)
+    assert decompress(codec, compress(codec, content), is_one_step=True) == content
+    compressed = compress(codec, content + b"a")
+    with pytest.raises(TooMuchAtOnceError):
+        decompress(codec, compressed, is_one_step=True)
+    assert decompress(codec, compressed) == content + b"a"
+
+
+@pytest.mark.parametrize("codec", [*STREAMS, Codec.SNAPPY])
+def test_one_step_does_not_try_what_is_long_already(codec: Codec) -> None:
+    with pytest.raises(TooMuchAtOnceError):
+        decompress(codec, bytes(COMPRESSED_AT_ONCE_BYTES + 1), is_one_step=True)
 
 
 @pytest.mark.parametrize("codec", STREAMS)
-def test_what_does_not_fit_into_the_memory_that_is_given_is_decompressed_all_the_same(codec: Codec) -> None:
-    memory = memoryview(bytearray(100_000))
-    for content in (b"a" * 100_001, bytes(range(256)) * 4_000):
-        assert decompress(codec, compress(codec, content), into=memory) == content
-
-
-@pytest.mark.parametrize("codec", STREAMS)
-def test_the_bound_holds_in_memory_that_is_larger(codec: Codec) -> None:
-    memory = memoryview(bytearray(1_000_000))
+def test_the_bound_holds_in_one_step(codec: Codec) -> None:
     compressed = compress(codec, b"a" * 60_000)
-    assert decompress(codec, compressed, maximum_bytes=60_000, into=memory) == b"a" * 60_000
+    assert decompress(codec, compressed, maximum_bytes=60_000, is_one_step=True) == b"a" * 60_000
     with pytest.raises(DecodeError, match="larger than 59999 bytes"):
-        decompress(codec, compressed, maximum_bytes=59_999, into=memory)
+        decompress(codec, compressed, maximum_bytes=59_999)
 
 
-@pytest.mark.parametrize("codec", STREAMS)
-def test_memory_is_given_back_with_the_content_and_not_when_garbage_is_collected(codec: Codec) -> None:
-    gc.disable()
-    try:
-        content = decompress(codec, compress(codec, b"a" * 3_000_000))
-        assert isinstance(content, memoryview)
-        memory = weakref.ref(content.obj)
-        del content
-        assert memory() is None
-    finally:
-        gc.enable()
+def test_snappy_that_claims_more_than_one_step_is_not_tried() -> None:
+    claimed = b"\xff\xff\xff\x07" + bytes(10)  # 16 MiB, as a raw block
+    with pytest.raises(TooMuchAtOnceError):
+        decompress(Codec.SNAPPY, claimed, is_one_step=True)
+    with pytest.raises(DecodeError, match="corrupt"):
+        decompress(Codec.SNAPPY, claimed)
+
+
+def test_corrupt_content_that_cannot_hold_much_is_told_in_one_step() -> None:
+    for codec in (Codec.GZIP, Codec.LZ4):
+        with pytest.raises(DecodeError, match="corrupt"):
+            decompress(codec, b"garbage" * 100, is_one_step=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import record_validation
-from protocol.compression import Codec, compress
+from protocol.compression import Codec, TooMuchAtOnceError, compress, decompress
 from protocol.errors import ErrorCode
 from protocol.primitives import DecodeError
 from protocol.record_batch import (
@@ -25,11 +25,17 @@ from protocol.record_batch import (
     sealed_header,
 )
 from protocol.record_validation import (
+    HEADERS_AT_ONCE,
     MAXIMUM_RECORD_ERRORS,
+    RECORDS_AT_ONCE,
+    RECORDS_PER_STEP,
     BatchRefusal,
     RecordRules,
     check_records,
+    checking_steps,
+    invalid_records,
     validate_batch,
+    validation_steps,
 )
 from protocol.varints import write_varint
 
@@ -53,7 +59,35 @@ def verdict(
     """Validate a batch whose header says something else, with the checksum that belongs to it."""
     header = read_header(batch)._replace(**changed_header_fields)
     changed = sealed_header(header, batch[HEADER_BYTES:]) + batch[HEADER_BYTES:]
-    return validate_batch(memoryview(changed), read_header(changed), rules or RecordRules(), now_ms=NOW_MS)
+    return validated(changed, rules or RecordRules())
+
+
+def done(steps: Generator[None, None, Any], count: int | None = None) -> Any:
+    """The result of all steps; there must be `count` of them, where that is given."""
+    done_count = 1
+    while True:
+        try:
+            next(steps)
+            done_count += 1
+        except StopIteration as end:
+            assert count is None or done_count == count
+            return end.value
+
+
+def validated(batch: bytes | bytearray, rules: RecordRules) -> BatchRefusal | None:
+    """Validate a batch of any size: in one step if that is enough, else in as many as it takes."""
+    header = read_header(batch)
+    try:
+        return validate_batch(memoryview(batch), header, rules, now_ms=NOW_MS)
+    except TooMuchAtOnceError:
+        pass
+    limit_bytes = rules.maximum_decompressed_bytes
+    try:
+        content = decompress(header.codec, memoryview(batch)[HEADER_BYTES:], maximum_bytes=limit_bytes)
+    except DecodeError as error:
+        return invalid_records(error)
+    refusal: BatchRefusal | None = done(validation_steps(content, header, rules, now_ms=NOW_MS))
+    return refusal
 
 
 def error_of(refusal: BatchRefusal | None) -> ErrorCode:
@@ -345,7 +379,7 @@ def test_garbage_is_refused_as_an_invalid_record(garbage: bytes, count: int, cod
     )
     for content in (garbage, compress(codec, garbage)):
         batch = sealed_header(header, content) + content
-        refusal = validate_batch(memoryview(batch), read_header(batch), RecordRules(), now_ms=NOW_MS)
+        refusal = validated(batch, RecordRules())
         assert error_of(refusal) in (ErrorCode.INVALID_RECORD, ErrorCode.NONE)
 
 
@@ -430,6 +464,60 @@ def test_times_do_not_matter_where_the_topic_sets_them() -> None:
 def test_clients_may_not_claim_log_append_time(uses_log_append_time: bool, timestamp_ms: int, error: ErrorCode) -> None:
     batch = build_batch([Record(0, timestamp_ms, None, None)], is_log_append_time=True)
     assert error_of(verdict(batch, RecordRules(uses_log_append_time=uses_log_append_time))) is error
+
+
+def test_many_records_are_too_much_at_once_and_are_checked_in_steps() -> None:
+    content = build_batch(records(RECORDS_AT_ONCE))[HEADER_BYTES:]
+    assert not check_records(content, RECORDS_AT_ONCE)
+    for make in (records, uneven_records):
+        count = RECORDS_AT_ONCE + 1
+        content = build_batch(make(count))[HEADER_BYTES:]
+        with pytest.raises(TooMuchAtOnceError):
+            check_records(content, count)
+        step_count = -(-count // RECORDS_PER_STEP)
+        assert done(checking_steps(content, count), step_count) is (make is uneven_records)
+        for liar in (content + b"\0", content[:-1]):
+            with pytest.raises(DecodeError):
+                done(checking_steps(liar, count))
+
+
+def with_headers(*counts: int) -> bytearray:
+    headers = [(f"{number}", None) for number in range(max(counts))]
+    return build_batch([Record(offset, NOW_MS, b"k", None, tuple(headers[:n])) for offset, n in enumerate(counts)])
+
+
+@pytest.mark.parametrize("counts", [(HEADERS_AT_ONCE + 1,), (5_000, 4_000, 1), (1, 20_000, 3), (9_000,) * 70])
+def test_many_headers_are_too_much_at_once_and_are_checked_in_steps(counts: tuple[int, ...]) -> None:
+    content = with_headers(*counts)[HEADER_BYTES:]
+    with pytest.raises(TooMuchAtOnceError):
+        check_records(content, len(counts))
+    steps = checking_steps(content, len(counts))
+    assert next(steps) is None
+    assert not check_records(build_batch(records(3))[HEADER_BYTES:], 3)  # others come in between
+    assert done(steps) is False
+    for position in (len(content) // 2, len(content) - 2):
+        liar = bytearray(content)
+        liar[position] ^= 0xFF
+        assert done_or_refused(liar, len(counts)) in (False, None)
+    for liar in (content + b"\0", content[:-1]):
+        assert done_or_refused(liar, len(counts)) is None
+
+
+def done_or_refused(content: bytes | bytearray, count: int) -> Any:
+    try:
+        return done(checking_steps(content, count))
+    except DecodeError:
+        return None
+
+
+def test_what_is_refused_of_a_large_batch_is_what_would_be_of_a_small_one() -> None:
+    old = [Record(index, NOW_MS - 100 * (index == 20_000), None, b"v") for index in range(30_000)]
+    refusal = validated(build_batch(old), RecordRules(timestamp_before_max_ms=10))
+    assert refusal is not None
+    assert (refusal.error, [index for index, _ in refusal.record_errors]) == (ErrorCode.INVALID_TIMESTAMP, [20_000])
+    refusal = validated(build_batch(old), RecordRules(requires_keys=True))
+    assert refusal is not None
+    assert len(refusal.record_errors) == MAXIMUM_RECORD_ERRORS
 
 
 def test_record_counts_are_bounded_by_the_bytes_before_anything_is_walked() -> None:

@@ -42,9 +42,13 @@ class ClientConnection:
         self.templates: dict[int, RequestTemplates] = {}
         self.muted_s: list[float] = []
         self.kept_count = 0
+        self.held_for: list[asyncio.Future[Any]] = []
 
     def mute(self, duration_s: float) -> None:
         self.muted_s.append(duration_s)
+
+    def hold_until(self, task: asyncio.Future[Any]) -> None:
+        self.held_for.append(task)
 
     def keep_frame_until(self, _: asyncio.Future[Any]) -> None:
         self.kept_count += 1
