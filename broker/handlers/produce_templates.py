@@ -382,7 +382,7 @@ class ProduceTemplates:
         tell_refusal(answer, result, template.log)
         return template.reply(correlation_id, answer)
 
-        def _failed(self, template: _Template, correlation_id: int, error: Exception) -> list[Buffer]:
+    def _failed(self, template: _Template, correlation_id: int, error: Exception) -> list[Buffer]:
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         log.error("request_failed", api="Produce", version=template.version, error=code.name, exc_info=error)
         return template.reply(correlation_id, refused(template.topic_partition.partition, code))
