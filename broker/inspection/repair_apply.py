@@ -46,7 +46,7 @@ async def apply_plan(
     files = PartitionFiles(disk, directory)
     for leftover in [one for one in disk.list(directory) if one.endswith(UNFINISHED_SUFFIX)]:
         disk.delete(files.path(leftover))
-    finish_swaps(files, files.numbered())
+    done(finish_swaps(files, files.numbered()))
     kept = [await _set_aside_whole(disk, directory, path) for path in plan.set_aside]
     for path, edits in sorted(plan.edits.items()):
         kept += await _rewrite(disk, directory, path, edits)

@@ -196,7 +196,7 @@ class Verification:
         disk = OverlayDisk()
         try:
             files = PartitionFiles(disk, f"{self._path}/{name}")
-            finish_swaps(files, files.numbered())
+            done(finish_swaps(files, files.numbered()))
             outcome = tried.partitions.get(name)
             topic_id = None if outcome is None else outcome.topic_id
             points = self._recovery_points

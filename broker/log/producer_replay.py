@@ -20,6 +20,7 @@ from protocol.record_batch import BatchHeader, RecordBatch, check_crc, read_end_
 
 log = structlog.get_logger(__name__)
 
+STEP_BATCHES = 256
 NEVER_EXPIRE_MS = 2**63 - 1
 
 
@@ -49,11 +50,12 @@ def replay_batch(
 
 def replay(
     segments: Sequence[Segment], producers: ProducerState, start_offset: int, end_offset: int, *, now_ms: int
-) -> Iterator[TransactionIndexEntry]:
-    """Take in the batches between two offsets; yields the transactions aborted there.
+) -> Iterator[TransactionIndexEntry | None]:
+    """Take in the batches between two offsets; yields the transactions aborted there, and None every now and then.
 
     Raises DamagedLogError: without what is behind a damage, transactions would seem open, or committed.
     """
+    count = 0
     for segment in segments:
         if segment.next_offset <= start_offset or segment.base_offset >= end_offset:
             continue
@@ -63,7 +65,8 @@ def replay(
             if header.base_offset >= end_offset:
                 return
             entry = replay_batch(producers, header, _reader(segment, batch_position, header), now_ms=now_ms)
-            if entry is not None:
+            count += 1
+            if entry is not None or count % STEP_BATCHES == 0:
                 yield entry
 
 
@@ -101,6 +104,6 @@ def rebuild_transaction_index(files: PartitionFiles, segments: Sequence[Segment]
         start_offset = max(start_offset, snapshot.offset)
     rebuilt = TransactionIndex()
     for entry in replay(segments, producers, start_offset, segment.next_offset, now_ms=0):
-        if entry.last_offset >= segment.base_offset:
+        if entry is not None and entry.last_offset >= segment.base_offset:
             rebuilt.append(entry)
     segment.replace_transaction_index(rebuilt)

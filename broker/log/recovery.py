@@ -144,14 +144,18 @@ class LogLoader:
 
     def load(self) -> Steps[LoadedLog]:
         """In steps of a millisecond or less, whatever there is to be read. Raises StorageError."""
-        segments = self._open_segments(self._finish_swaps())
+        numbered = yield from self._finish_swaps()
+        segments = self._open_segments(numbered)
         if self._refusal is None:
             self._refuse_if_one_is_missing(segments)
         self._log_start_offset = max(self._log_start_offset, segments[0].base_offset)
         self._epochs = self._files.read_epochs()
         self._known_epochs = LeaderEpochs(self._epochs.starts)
         try:
-            if self._refusal is None and not (self._is_clean and self._resume(segments)):
+            is_resumed = self._refusal is not None
+            if self._is_clean and not is_resumed:
+                is_resumed = yield from self._resume(segments)
+            if not is_resumed:
                 self._was_recovered = True
                 segments = yield from self._recover(segments)
         except DamagedLogError as error:
@@ -199,11 +203,12 @@ class LogLoader:
         if self._was_cut:
             self._epochs.assign(max(latest, 0) + 1, end_offset)
 
-    def _finish_swaps(self) -> dict[str, list[int]]:
+    def _finish_swaps(self) -> Steps[dict[str, list[int]]]:
         """Finish what the cleaner was about to do. Returns the files that there are then."""
         numbered = self._files.numbered()
         try:
-            return self._files.numbered() if finish_swaps(self._files, numbered) else numbered
+            have_changed = yield from finish_swaps(self._files, numbered)
+            return self._files.numbered() if have_changed else numbered
         except DamagedLogError as error:
             self._refuse(self._of_directory(str(error), ()))
             return self._files.numbered()
@@ -279,7 +284,7 @@ class LogLoader:
 
     # After a clean stop
 
-    def _resume(self, segments: Sequence[Segment]) -> bool:
+    def _resume(self, segments: Sequence[Segment]) -> Steps[bool]:
         """Whether the log ends as the clean stop left it; then everything else is as it was left, too."""
         active = segments[-1]
         order = active.resume(self._epochs)
@@ -294,7 +299,7 @@ class LogLoader:
             return True
         if active.size_bytes:
             self._correct_epochs(order.leader_epoch, active.next_offset)
-        self._load_producers(segments, active.next_offset)
+        yield from self._load_producers(segments, active.next_offset)
         if active.has_transaction_index:
             usable_transaction_index(self._files, segments, active)  # before markers are to be added to it
         return True
@@ -334,7 +339,7 @@ class LogLoader:
             return False
         return True
 
-    def _load_producers(self, segments: Sequence[Segment], end_offset: int) -> None:
+    def _load_producers(self, segments: Sequence[Segment], end_offset: int) -> Steps[None]:
         """The producers' state before `end_offset`: from the newest snapshot, and what the log holds after it."""
         snapshot = self._files.latest_snapshot(end_offset)
         start_offset = self._log_start_offset
@@ -344,7 +349,7 @@ class LogLoader:
             )
             start_offset = max(start_offset, snapshot.offset)
         for _ in replay(segments, self._producers, start_offset, end_offset, now_ms=self._now_ms):
-            pass  # aborted transactions of these segments stand in their indexes already
+            yield  # aborted transactions of these segments stand in their indexes already
 
     # After an unclean stop
 
@@ -358,7 +363,7 @@ class LogLoader:
             return list(segments)
         for offset in [offset for offset in self._files.snapshot_offsets if offset > segments[first].base_offset]:
             self._files.delete_snapshot(offset)
-        self._load_producers(segments[:first], segments[first].base_offset)
+        yield from self._load_producers(segments[:first], segments[first].base_offset)
         self._epochs.truncate_from_end(segments[first].base_offset)
         for slot in range(first, len(segments)):
             segment, later = segments[slot], segments[slot + 1 :]

@@ -225,9 +225,27 @@ class SegmentFiles:
             self._time_index = TimeIndex.from_bytes(times, offsets_count)
             # What a checksum covers is not to blame for damage.
             self._indexes_were_read = self._checksums.get(file_name(self.base_offset, ".index")) is None
+            if self._checksums.get(file_name(self.base_offset, ".timeindex")) is None:
+                self._insist_on_greatest_time(self._time_index)
         except CorruptIndexError as error:
             log.warning("index_rebuilt", path=self.path(".index"), reason=str(error))
             self.rebuild_indexes()
+
+    def _insist_on_greatest_time(self, times: TimeIndex) -> None:
+        """By the last entry retention decides, so it must be that of the batch it names. Raises CorruptIndexError."""
+        if not len(times):
+            return
+        last_offset = times.last_offsets[-1]
+        position = self.offset_index.position_before(last_offset)
+        order = self.order_from(position)
+        for _, header in scan_batches(self.log, position, self.log.size_bytes, order):
+            if header.last_offset - self.base_offset >= last_offset:
+                if header.max_timestamp_ms == times.timestamps_ms[-1]:
+                    return
+                break
+        if order.fault is not None:
+            return  # the log is damaged there, which is for its readers to find
+        raise CorruptIndexError("its last entry is not what the batch has that it names")
 
     def _insist_on_recorded(self, suffix: str, content: bytes | None) -> None:
         if not self._checksums.matches(file_name(self.base_offset, suffix), content):

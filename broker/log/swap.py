@@ -18,6 +18,7 @@ from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder
 from broker.log.batch_scan import DamagedLogError, damaged
 from broker.log.partition_files import INDEX_SUFFIXES, PartitionFiles
 from broker.log.segment_files import file_name
+from broker.log.steps import Steps
 from broker.log.tail_check import checked_batches
 
 log = structlog.get_logger(__name__)
@@ -26,9 +27,10 @@ CLEANED_SUFFIX = ".log.cleaned"
 SWAP_SUFFIX = ".log.swap"
 TRANSACTIONS_CLEANED_SUFFIX = ".txnindex.cleaned"
 DELETED_SUFFIX = ".log.deleted"
+STEP_BATCHES = 16
 
 
-def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -> bool:
+def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -> Steps[bool]:
     """At a start: drop what was not decided, finish what was. Returns whether files have changed.
 
     Raises StorageError, and DamagedLogError where a swap file cannot be believed: nothing that it may stand for is
@@ -46,8 +48,9 @@ def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -
         swap = files.disk.open(files.path(file_name(base_offset, SWAP_SUFFIX)))
         # Segments are deleted by what it says, so it is read with its checksums.
         order = BatchOrder(base_offset, base_offset + MAX_RELATIVE_OFFSET + 1, may_skip=True)
-        for _ in checked_batches(swap, order):
-            pass
+        for count, _ in enumerate(checked_batches(swap, order)):
+            if count % STEP_BATCHES == 0:
+                yield
         swap.close()
         if order.fault is not None:
             raise damaged(swap.path, order.fault)

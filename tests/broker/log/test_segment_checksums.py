@@ -268,3 +268,17 @@ def test_the_last_line_about_a_file_counts_and_the_list_stays_short(disk: LocalD
     again.tidy({"a"})
     assert len(content_of(f"{directory}/{CHECKSUMS_FILE}").splitlines()) == 2
     assert SegmentChecksums(disk, directory).get("a") == FileRecord(299, 7)
+
+
+@pytest.mark.parametrize("age_ms", [-86_400_000, 86_400_000])
+async def test_a_false_greatest_time_is_noticed_without_the_list_too(world: LogWorld, age_ms: int) -> None:
+    bases = await with_three_segments(world)
+    await world.stop()
+    os.unlink(f"{world.path}/{ORDERS}/{CHECKSUMS_FILE}")
+    path = path_of(world, bases[1], ".timeindex")
+    time_ms, offset = struct.unpack(">qi", content_of(path)[-12:])
+    replace(path, struct.pack(">qi", time_ms - age_ms, offset))
+    with structlog.testing.capture_logs() as logs:
+        log = await world.restart(crash=True)
+        assert [segment.max_timestamp_ms for segment in log.segments][1] == time_ms
+    assert "index_rebuilt" in events(logs)
