@@ -172,6 +172,7 @@ class SimulatedBroker:
                 randomness=self.world.chance_of(f"{process.name} ids"),
                 **self._cluster_options(),
             )
+            node.on_failed = process.kill
             starting = self.world.loop.create_task(node.start(), name=f"start-{process.name}")
         if not await self._ends(starting):
             return False

@@ -32,6 +32,7 @@ from tests.simulation.situations import (
     AN_EPOCH_IS_EXHAUSTED,
     AN_ID_EXPIRES,
     CLIENTS_COME_BEFORE_LOGS_ARE_OPEN,
+    SOMETHING_UNFORESEEN_IS_RAISED,
 )
 from tests.simulation.trace import Exchange
 
@@ -77,6 +78,7 @@ SITUATIONS: Final = (
     *_ANSWERS.values(),
     *_LOGGED.values(),
     A_DUPLICATE_IS_ACKNOWLEDGED,
+    SOMETHING_UNFORESEEN_IS_RAISED,
     A_GROUP_MOVES_ON_IN_A_TRANSACTION,
     A_ZOMBIE_IS_FENCED,
     A_COMMIT_IS_IN_DOUBT,

@@ -14,7 +14,8 @@ from tests.simulation.broker import SimulatedBroker
 from tests.simulation.clients.actor import Actor
 from tests.simulation.cluster_faults import REPEAT_PROBABILITY, ClusterFaults
 from tests.simulation.disk import Operation, die
-from tests.simulation.situations import OTHERS_TAKE_OVER
+from tests.simulation.situations import OTHERS_TAKE_OVER, SOMETHING_UNFORESEEN_IS_RAISED
+from tests.simulation.unforeseen import PENDING, Moment, Strike, Unforeseen, strike_disk
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -39,6 +40,7 @@ class Fault(Enum):
     KILL_CLIENT = "kill -9 of a client"
     ZOMBIE = "a client is stopped, replaced, and goes on"
     LATE_REQUESTS = "what a client has sent arrives once more, later"
+    UNFORESEEN = "an exception that nobody foresaw is to be raised in a broker"
     MOVE = "a partition moves to another broker"
     DEPOSITION = "nobody leads a partition for a while"
     DARKNESS = "a broker does not hear who leads what for a while"
@@ -114,6 +116,7 @@ class Nemesis:
             Fault.KILL_CLIENT: self._kill_client,
             Fault.ZOMBIE: self._make_zombie,
             Fault.LATE_REQUESTS: self._repeat_requests,
+            Fault.UNFORESEEN: self._raise_something_unforeseen,
         }
         if cluster is not None:
             self._acts |= {
@@ -166,7 +169,7 @@ class Nemesis:
     async def _start(self, broker: SimulatedBroker, *, power_loss: bool) -> None:
         try:
             await broker.start(power_loss=power_loss)
-        except StorageError as error:
+        except (StorageError, Unforeseen) as error:
             # As on a disk that is full: a supervisor tries again.
             self._happened(f"{broker.host} could not start: {error}")
             broker.crash()
@@ -203,7 +206,7 @@ class Nemesis:
         self._happened(f"{broker.host} is stopped")
         try:
             await broker.stop()
-        except StorageError as error:
+        except (StorageError, Unforeseen) as error:
             self._happened(f"{broker.host} could not stop cleanly: {error}")
             broker.crash()
 
@@ -235,6 +238,32 @@ class Nemesis:
         self._happened(f"{broker.host}: no longer {reason}")
         await asyncio.sleep(self._chance.uniform(0.0, 2.0))
         broker.crash()
+
+    async def _raise_something_unforeseen(self) -> None:
+        """Somewhere in a broker, once. It goes on as it can, long enough to show whether it does; then its operator
+        starts it again: partitions may be offline."""
+        broker, moment = self._broker(), self._chance.choice(list(Moment))
+        left_count, patience_s = self._chance.randint(1, 30), self._chance.uniform(1.0, 25.0)
+        process = broker.process
+        if broker.before is not None or broker.after is not None or process in PENDING:
+            return
+
+        def struck(where: str) -> None:
+            self._world.reached[SOMETHING_UNFORESEEN_IS_RAISED] += 1
+            self._happened(f"{broker.host}: something unforeseen {where}")
+
+        strike = Strike(process, moment, left_count, struck)
+        if moment in (Moment.BEFORE_OPERATION, Moment.AFTER_OPERATION):
+            strike_disk(broker, strike)
+        else:
+            PENDING[process] = strike
+        await asyncio.sleep(patience_s)
+        PENDING.pop(process, None)
+        if moment in (Moment.BEFORE_OPERATION, Moment.AFTER_OPERATION):
+            broker.before = broker.after = None
+        if strike.has_struck and not process.is_dead:
+            self._happened(f"{broker.host} is started again, as something unforeseen was raised in it")
+            process.kill()
 
     async def _slow_disk(self) -> None:
         broker = self._broker()

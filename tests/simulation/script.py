@@ -97,7 +97,7 @@ def write_script(chance: random.Random) -> Script:
         impossible |= OF_CLUSTERS
     if versions != (2,):
         impossible |= OF_VERSION_2
-    return Script(
+    script = Script(
         settings=settings,
         topics=topics,
         roles=roles,
@@ -114,6 +114,10 @@ def write_script(chance: random.Random) -> Script:
         has_version_1=1 in versions,
         repeatable=[name for name in roles if name.startswith(TRANSACTIONAL_WRITERS)],
     )
+    # Drawn last, so that all else of a seed is as it was before there was this fault.
+    if chance.random() < 0.4:
+        script.faults.append(Fault.UNFORESEEN)
+    return script
 
 
 def _epochs(chance: random.Random) -> dict[str, int]:
@@ -235,9 +239,11 @@ def _roles(
 
 
 def _faults(chance: random.Random, impossible: Collection[Fault]) -> list[Fault]:
-    chosen = [
+    chosen: list[Fault] = [
         fault
         for fault in Fault
-        if fault not in impossible and chance.random() < (0.7 if fault in OF_CLUSTERS or fault in OF_VERSION_2 else 0.4)
+        if fault not in impossible
+        and fault is not Fault.UNFORESEEN
+        and chance.random() < (0.7 if fault in OF_CLUSTERS or fault in OF_VERSION_2 else 0.4)
     ]
     return chosen or [Fault.CRASH]

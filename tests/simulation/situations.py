@@ -19,6 +19,8 @@ CLIENTS_COME_BEFORE_LOGS_ARE_OPEN: Final = "a broker serves clients before all i
 A_LOG_IS_WANTED_BEFORE_IT_IS_OPEN: Final = "a client asks for a log that a start has left for later"
 A_PREPARED_TRANSACTION_IS_LOADED: Final = "a broker dies between Prepare and Complete"
 
+SOMETHING_UNFORESEEN_IS_RAISED: Final = "an exception that nobody foresaw is raised in a broker"
+
 OTHERS_TAKE_OVER: Final = "other brokers take over from a dead one"
 A_DEPOSED_BROKER_CANNOT_WRITE: Final = "a broker that does not know that it was deposed cannot write any more"
 A_MARKER_CROSSES: Final = "a marker crosses the network"

@@ -40,6 +40,7 @@ from tests.simulation.lookout import Lookout
 from tests.simulation.loop import Stuck, run
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.script import Script, write_script
+from tests.simulation.unforeseen import may_happen
 from tests.simulation.world import World
 
 PIECE_BYTES: Final = 500
@@ -90,6 +91,7 @@ def tell(seed: int, *, keeps_trace: bool = False) -> Outcome:
     # No time passes while a log is opened: else many would be at a stretch, and few clients come in between.
     with (
         BrokerEvents(teller.note_event),
+        may_happen(),
         mock.patch.object(log_opening, "SLICE_S", 0.0),
         # Worlds are small: what is much in them is sent as large replies are.
         mock.patch.object(segment, "SMALL_READ_BYTES", COPIED_RECORDS_BYTES),

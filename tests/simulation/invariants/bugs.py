@@ -17,6 +17,7 @@ from broker.handlers.production import Production
 from broker.log import partition_files, producer_replay, producer_snapshot
 from broker.log.compaction import CleanedTransactions, RetentionRules
 from broker.log.durable_log import DurableLog
+from broker.log.flusher import Flusher
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerEntry, ProducerState
 from broker.log.segment import Segment
@@ -290,3 +291,22 @@ def _together(*patches: AbstractContextManager[Any]) -> Iterator[None]:
                 yield
         else:
             yield
+
+
+# What nobody foresaw
+
+
+def a_load_ends_in_silence() -> AbstractContextManager[Any]:
+    """Of a partition in which there is something to load; nobody is told."""
+    original = CoordinatorRuntime._load
+
+    async def load(runtime: Any, partition: Any, pause_s: float) -> None:
+        if not partition.log.log_end_offset:
+            await original(runtime, partition, pause_s)
+
+    return patch.object(CoordinatorRuntime, "_load", load)
+
+
+def syncs_end_in_silence() -> AbstractContextManager[Any]:
+    """Those of what nobody waits for; it is never durable."""
+    return patch.object(Flusher, "_end_pause", lambda self: None)

@@ -19,6 +19,7 @@ from tests.simulation.invariants.reads import AbortedLists, CommittedReads
 from tests.simulation.invariants.records import AcknowledgedRecords, ContiguousSequences, RisingEpochs
 from tests.simulation.invariants.recovery import CompactionChangesNothing, ReplayedProducers, TransactionIndexes
 from tests.simulation.invariants.replies import AllowedReplies
+from tests.simulation.invariants.silence import NothingStopsInSilence
 from tests.simulation.invariants.watermarks import OrderedWatermarks, ReckonedStableOffset
 
 INVARIANTS: Final[tuple[type[Invariant], ...]] = (
@@ -45,4 +46,5 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     AbortedLists,
     CompactionChangesNothing,
     AllowedReplies,
+    NothingStopsInSilence,
 )

@@ -108,6 +108,25 @@ async def power_fails_after_the_commit(stage: Stage) -> None:
     await stage.restart(power_loss=True)
 
 
+async def a_broker_is_left_alone_after_a_commit(stage: Stage) -> None:
+    producer = stage.producer()
+    await producer.initialize()
+    await producer.transact(OUT_0, OUT_1)
+    for _ in range(80):
+        await stage.world.wait(0.5)
+        stage.invariants.observe()
+
+
+async def a_broker_is_left_alone_after_a_restart(stage: Stage) -> None:
+    producer = stage.producer()
+    await producer.initialize()
+    await producer.transact(OUT_0, OUT_1)
+    await stage.restart()
+    for _ in range(80):
+        await stage.world.wait(0.5)
+        stage.invariants.observe()
+
+
 async def a_zombie_comes_back(stage: Stage) -> None:
     """The first session's producer writes on while the second's transaction is open."""
     zombie, successor = stage.producer(version=1, name="zombie"), stage.producer(version=1, name="successor")
@@ -373,3 +392,11 @@ def test_22_the_cleaner_keeps_the_wrong_record_of_a_key() -> None:
 
 def test_23_a_produce_is_answered_with_what_only_coordinators_say() -> None:
     assert_caught(23, bugs.produce_says_what_the_coordinator_said, a_zombie_writes_where_nobody_has)
+
+
+def test_24_a_coordinator_loads_for_ever() -> None:
+    assert_caught(24, bugs.a_load_ends_in_silence, a_broker_is_left_alone_after_a_restart)
+
+
+def test_24_records_never_become_durable() -> None:
+    assert_caught(24, bugs.syncs_end_in_silence, a_broker_is_left_alone_after_a_commit)
