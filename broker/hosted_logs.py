@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 
 import structlog
 
@@ -18,6 +19,9 @@ from broker.topic_partition import TopicPartition
 from broker.topic_rules import log_config
 
 log = structlog.get_logger(__name__)
+
+CHANGED_PER_TURN = 4
+"""Logs that are made or deleted at a stretch, while others are served; one takes up to 1 ms."""
 
 
 class HostedLogs:
@@ -63,27 +67,43 @@ class HostedLogs:
     async def host(self, topic: TopicMetadata) -> None:
         """Have a log for each partition of a topic that is led here, but for those that are opened later.
 
-        Raises StorageError.
+        Others are served meanwhile. Raises StorageError.
         """
         config: LogConfig | None = None
         unopened = self._logs.unopened
+        made_count = 0
         for topic_partition in topic.partitions():
             if topic_partition in self.by_partition or topic_partition in unopened:
                 continue
             if self._placement.is_local(topic_partition):
                 config = config or self.config(topic.name, topic.configs)
                 await self.lead(topic_partition, topic, config)
+                made_count += 1
+                if made_count % CHANGED_PER_TURN == 0:
+                    await asyncio.sleep(0)
 
-    def host_new(self, topic: TopicMetadata) -> None:
-        """Make a log for each partition of a topic, or of the part that it grew by, that is led here.
+    async def make(self, topic: TopicMetadata) -> list[PartitionLog]:
+        """Make a log for each partition of a new topic that is led here; they are served from `serve_made` on.
 
-        Raises StorageError, also when there is a directory of that name already.
+        Others are served meanwhile. Raises StorageError, also when there is a directory of that name already.
         """
         config: LogConfig | None = None
+        made = []
         for topic_partition in topic.partitions():
-            if topic_partition not in self.by_partition and self._placement.is_local(topic_partition):
+            if self._placement.is_local(topic_partition):
                 config = config or self.config(topic.name, topic.configs)
-                self._serve(self._create(topic_partition, topic, config))
+                made.append(self._create(topic_partition, topic, config))
+                if len(made) % CHANGED_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        return made
+
+    def serve_made(self, made: Sequence[PartitionLog], topic: TopicMetadata) -> None:
+        """Serve all logs of a new topic, in one step; but not those that were placed elsewhere meanwhile."""
+        config = self.config(topic.name, topic.configs)
+        for partition_log in made:
+            if not partition_log.is_deleted:
+                partition_log.config = config  # the broker's defaults may have changed while they were made
+                self._serve(partition_log)
 
     async def lead(
         self, topic_partition: TopicPartition, topic: TopicMetadata, config: LogConfig
@@ -161,16 +181,21 @@ class HostedLogs:
         for topic_partition in topic.partitions():
             self.by_partition.pop(topic_partition, None)
 
-    def delete(self, topic: TopicMetadata) -> bool:
-        """Delete the logs of a topic that is gone; whether there were any. Raises StorageError."""
+    async def delete(self, topic: TopicMetadata) -> bool:
+        """Delete the logs of a topic that is gone; whether there were any. Others are served meanwhile.
+
+        Raises StorageError.
+        """
         had_logs = False
-        for topic_partition in topic.partitions():
+        for count, topic_partition in enumerate(topic.partitions(), 1):
             partition_log = self._logs.get(topic_partition)
             if partition_log is None:
                 had_logs |= self._logs.delete_left_behind(topic_partition, topic.topic_id)
             elif partition_log.topic_id == topic.topic_id:
                 had_logs = True
                 self._logs.delete(topic_partition)
+            if count % CHANGED_PER_TURN == 0:
+                await asyncio.sleep(0)
         return had_logs
 
     # What a start finds
@@ -182,10 +207,10 @@ class HostedLogs:
     def _has_directory(self, topic_partition: TopicPartition) -> bool:
         return topic_partition in self._logs.unopened or self._logs.get(topic_partition) is not None
 
-    def make_way(self, topic: TopicMetadata, first_partition: int = 0) -> None:
+    async def make_way(self, topic: TopicMetadata, first_partition: int = 0) -> None:
         """Before new partitions are made, from `first_partition` on: nothing of earlier ones may be left in the
         checkpoints. Raises StorageError."""
-        self._logs.make_way(topic.partitions()[first_partition:])
+        await self._logs.make_way(topic.partitions()[first_partition:])
 
     def report_missing(self, topic: TopicMetadata) -> None:
         """Say which partitions this start makes; after a crash in the middle of a creation that is as it should be."""

@@ -9,9 +9,10 @@ import asyncio
 import contextvars
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 import structlog
 
@@ -35,9 +36,12 @@ log = structlog.get_logger(__name__)
 
 REFRESH = Place("refresh of the metadata", Policy.RETRY)
 ADMISSION = Place("admission of a partition", Policy.RETRY)
+CHANGE = Place("change of a topic", Policy.REPORT)
 
 DEFAULT_PARTITION_COUNT = -1
 """In place of a number of partitions: as many as `num.partitions` says."""
+
+T = TypeVar("T")
 
 Outcome = tuple[ErrorCode, str | None]
 _DONE: Outcome = (ErrorCode.NONE, None)
@@ -85,6 +89,7 @@ class Topics:
         self._is_outdated = False
         self._refreshing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._changes: set[asyncio.Task[Any]] = set()
         self._context = contextvars.copy_context()
 
     async def open(self) -> None:
@@ -99,7 +104,7 @@ class Topics:
             for topic in await self._store.load_deletions():
                 # Only what a start finds is on the disk for sure: the record goes when nothing is found any more. What
                 # the other nodes of a cluster have on theirs cannot be told from here.
-                if not self._hosted.delete(topic) and isinstance(self.placement, SingleNodePlacement):
+                if not await self._hosted.delete(topic) and isinstance(self.placement, SingleNodePlacement):
                     await self._store.finish_deletion(topic.topic_id)
             for topic in topics:
                 self._hosted.report_missing(topic)
@@ -117,6 +122,7 @@ class Topics:
     async def close(self) -> None:
         """Follow neither the store nor the placement any more. The logs stay open."""
         await self._later.close()
+        await asyncio.gather(*self._changes, return_exceptions=True)
         if self._placement_changed in self.placement.on_changed:
             self.placement.on_changed.remove(self._placement_changed)
             self._store.on_topics_changed.remove(self._topics_changed)
@@ -167,10 +173,10 @@ class Topics:
         """Where all that is hosted here lies."""
         return self._logs
 
-    def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
+    async def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
         """Let nothing below an offset be read any more, in partitions hosted here; see `LogDirectory`. Raises
         StorageError."""
-        return self._logs.delete_records(before_offsets)
+        return await self._logs.delete_records(before_offsets)
 
     # Creating
 
@@ -220,7 +226,13 @@ class Topics:
 
     async def create(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> Outcome:
         """Create a topic. partition_count: DEFAULT_PARTITION_COUNT for `num.partitions`. Errors: see `check_create`;
-        StorageError."""
+        StorageError.
+
+        Others are served while its logs are made. It is there for them, with all its partitions, when this returns.
+        """
+        return await self._to_its_end(self._check_and_create(name, partition_count, configs))
+
+    async def _check_and_create(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> Outcome:
         async with self._changing:
             outcome = self.check_create(name, partition_count, configs)
             if outcome[0] is not ErrorCode.NONE:
@@ -234,15 +246,26 @@ class Topics:
         topic = self.metadata.get(name)
         if topic is not None:
             return topic
+        await self._to_its_end(self._create_internal(name))
+        created = self.metadata.get(name)
+        assert created is not None
+        return created
+
+    async def _create_internal(self, name: str) -> None:
         async with self._changing:
             if self.metadata.get(name) is None:
                 wanted = internal_topic(name, self._settings)
                 error, message = await self._create(name, wanted.partition_count, wanted.configs)
                 if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                     raise StorageError(f"{name} could not be created: {message}")
-        created = self.metadata.get(name)
-        assert created is not None
-        return created
+
+    async def _to_its_end(self, change: Coroutine[Any, Any, T]) -> T:
+        """Make a change as a whole, though whoever asked for it may stop waiting: the store and the logs are to stay in
+        step."""
+        task = CHANGE.start(change, expected=(StorageError,))
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
 
     async def _create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Outcome:
         topic = TopicMetadata(name, self._new_topic_id(), partition_count, MappingProxyType(dict(configs)))
@@ -252,18 +275,19 @@ class Topics:
             message = f"The data directory has a directory {stray} that belongs to no known topic; move it away first"
             log.error("topic_creation_refused", topic=name, reason=message)
             return ErrorCode.KAFKA_STORAGE_ERROR, message
-        self._hosted.make_way(topic)
+        await self._hosted.make_way(topic)
         if not await self._store.create_topic(topic):
             await self._refresh()  # another node has been faster
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
         try:
-            self._hosted.host_new(topic)
+            made = await self._hosted.make(topic)
         except StorageError:
-            self._hosted.forget(topic)
             # Recorded as a deletion, so that the next start clears away what cannot be cleared away now.
             await self._store.delete_topic(name)
-            self._hosted.delete(topic)
+            await self._hosted.delete(topic)
             raise
+        # From here on in one step: nobody meets a part of it.
+        self._hosted.serve_made(made, topic)
         self._collisions[collision_key(name)] = name
         self.metadata.put(topic)
         for hook in self.on_created:
@@ -275,7 +299,10 @@ class Topics:
 
     async def delete(self, name: str) -> ErrorCode:
         """Delete a topic and its logs: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED, INVALID_TOPIC_EXCEPTION
-        (internal)."""
+        (internal). It is gone for everybody before its files are; this returns when they are."""
+        return await self._to_its_end(self._delete(name))
+
+    async def _delete(self, name: str) -> ErrorCode:
         async with self._changing:
             topic = self.metadata.get(name)
             if topic is None:
@@ -285,18 +312,18 @@ class Topics:
             if topic.is_internal:
                 return ErrorCode.INVALID_TOPIC_EXCEPTION
             await self._store.delete_topic(name)
-            self._drop(topic)
+            await self._drop(topic)
             log.info("topic_deleted", topic=name, partitions=topic.partition_count)
             return ErrorCode.NONE
 
-    def _drop(self, topic: TopicMetadata) -> None:
+    async def _drop(self, topic: TopicMetadata) -> None:
         """Have a topic no more that the store has deleted."""
         self.metadata.remove(topic.name)
         for hook in self.on_deleted:
             hook(topic)
         self._collisions.pop(collision_key(topic.name), None)
         self._hosted.forget(topic)
-        self._hosted.delete(topic)
+        await self._hosted.delete(topic)
 
     def check_add_partitions(self, name: str, new_count: int) -> Outcome:
         """Whether `add_partitions` would accept this; what validate_only asks."""
@@ -319,14 +346,17 @@ class Topics:
 
     async def add_partitions(self, name: str, new_count: int) -> Outcome:
         """Grow a topic to `new_count` partitions. UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, POLICY_VIOLATION;
-        StorageError."""
+        StorageError. Others are served while the logs are made."""
+        return await self._to_its_end(self._add_partitions(name, new_count))
+
+    async def _add_partitions(self, name: str, new_count: int) -> Outcome:
         async with self._changing:
             outcome = self.check_add_partitions(name, new_count)
             topic = self.metadata.get(name)
             if outcome[0] is not ErrorCode.NONE or topic is None:
                 return outcome
             grown = dataclasses.replace(topic, partition_count=new_count)
-            self._hosted.make_way(grown, topic.partition_count)
+            await self._hosted.make_way(grown, topic.partition_count)
             await self._store.set_partition_count(name, new_count)
             await self._hosted.host(grown)
             self.metadata.put(grown)
@@ -373,14 +403,14 @@ class Topics:
     def take_over_settings(self) -> None:
         """Give all logs the defaults that the broker has by now, where their topics set nothing."""
         self._hosted.take_over_settings()
-        for topic in self.metadata.all():
-            self._configure_logs(topic)
+        configs = {topic.name: self._hosted.config(topic.name, topic.configs) for topic in self.metadata.all()}
+        for topic_partition, partition_log in self._partition_logs.items():
+            config = configs.get(topic_partition.topic)
+            if config is not None:
+                partition_log.config = config
 
     def _set_configs(self, topic: TopicMetadata) -> None:
         self.metadata.put(topic)
-        self._configure_logs(topic)
-
-    def _configure_logs(self, topic: TopicMetadata) -> None:
         new_config = self.log_config(topic.name)
         for topic_partition in topic.partitions():
             partition_log = self._partition_logs.get(topic_partition)
@@ -425,7 +455,7 @@ class Topics:
         for known in list(self.metadata.all()):
             found = stored.get(known.name)
             if found is None or found.topic_id != known.topic_id:
-                self._drop(known)
+                await self._drop(known)
                 log.info("topic_deletion_noted", topic=known.name)
         for topic in stored.values():
             previous = self.metadata.get(topic.name)

@@ -5,6 +5,8 @@ Source: KIP-107; Kafka's ReplicaManager.deleteRecords and Partition.deleteRecord
 
 from __future__ import annotations
 
+import asyncio
+
 from broker.disk import StorageError
 from broker.handlers.api import RequestContext, Services, api
 from broker.handlers.partition_lookup import find_log
@@ -19,6 +21,8 @@ from protocol.messages.delete_records import (
 )
 
 NO_LOW_WATERMARK = -1
+FOUND_PER_TURN = 500
+"""Partitions that are looked up at a stretch, while others are served."""
 
 
 def delete_records_failed(request: DeleteRecordsRequest, error: ErrorCode, version: int) -> DeleteRecordsResponse:
@@ -39,7 +43,7 @@ def _failed(partition: int, error: ErrorCode) -> DeleteRecordsPartitionResult:
 
 
 @api(DeleteRecordsRequest, DeleteRecordsResponse, failed=delete_records_failed)
-def handle_delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def handle_delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Let nothing below an offset be read any more; -1 for all up to the high watermark. Kept over any crash.
 
     Refuses, per partition: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (compacted, and nothing else),
@@ -49,13 +53,15 @@ def handle_delete_records(context: RequestContext, request: DeleteRecordsRequest
     found: dict[TopicPartition, PartitionLog | ErrorCode] = {}
     before_offsets = {}
     for topic in request.topics:
-        for partition in topic.partitions:
+        for count, partition in enumerate(topic.partitions, 1):
+            if count % FOUND_PER_TURN == 0:
+                await asyncio.sleep(0)
             name = TopicPartition(topic.name, partition.partition_index)
             found[name] = log = _deletable(services, name)
             if isinstance(log, PartitionLog):
                 before_offsets[name] = partition.offset
     try:
-        errors = services.topics.delete_records(before_offsets)
+        errors = await services.topics.delete_records(before_offsets)
     except StorageError:
         errors = dict.fromkeys(before_offsets, ErrorCode.KAFKA_STORAGE_ERROR)
 

@@ -71,7 +71,6 @@ class DurableLog:
         self.is_deleted = False
         self.segments = segments
         self.files = files
-        self.log_start_moved: Callable[[], None] | None = None
         self._is_closing = False
         self._flusher = flusher
         self._producers = producers

@@ -19,6 +19,7 @@ import structlog
 from broker.clock import Clock
 from broker.disk import Disk, LogFile, StorageError, Volume
 from broker.log.cleaner import Cleaner
+from broker.log.durable_file import replace_durably
 from broker.log.flusher import Flusher
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_config import LogConfig
@@ -29,6 +30,7 @@ from broker.log.partition_files import PartitionFiles
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment
+from broker.log.steps import Steps
 from broker.log.unopened_logs import UnopenedLogs
 from broker.log.ways_out import ways_out
 from broker.supervision import Place, Policy
@@ -39,6 +41,7 @@ log = structlog.get_logger(__name__)
 
 SWEEP = Place("sweep of a log", Policy.RETRY)
 SWEEP_SHARE = Place("sweep of the logs", Policy.RETRY)
+CHECKPOINT = Place("checkpoint of recovery points", Policy.RETRY)
 HOUSEKEEPING = Place("housekeeping of the log directory", Policy.RETRY)
 
 LOCK_FILE = ".lock"
@@ -49,6 +52,10 @@ LOG_START_FILE = "log-start-offset-checkpoint"
 CLEANER_FILE = "cleaner-offset-checkpoint"
 CHECKPOINT_INTERVAL_MS = 60_000
 SWEPT_LOGS_PER_TURN = 100
+COLLECTED_PER_STEP = 1_000
+"""Logs whose offsets are put together at a stretch, for a checkpoint."""
+MOVED_PER_TURN = 100
+"""Logs of which DeleteRecords moves the start at a stretch."""
 FEWEST_SWEPT_LOGS = 1_000  # by one sweep, if there are as many
 LONGEST_NAME_BYTES = 255
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
@@ -109,6 +116,7 @@ class LogDirectory:
         self._share_count = 0  # of logs that this sweep still takes
         self._is_sweeping = False
         self._checkpointed_ms = 0
+        self._checkpointing: asyncio.Task[None] | None = None
         self._is_locked = False
         self._is_open = False
 
@@ -210,18 +218,22 @@ class LogDirectory:
 
     def _add(self, partition_log: PartitionLog) -> None:
         self._logs[partition_log.topic_partition] = partition_log
-        partition_log.log_start_moved = self._write_log_starts
 
     # Create and delete
 
-    def make_way(self, topic_partitions: Sequence[TopicPartition]) -> None:
+    async def make_way(self, topic_partitions: Sequence[TopicPartition]) -> None:
         """Before names are used that deleted partitions may have had: have the checkpoints say nothing of them.
 
         After a crash it would be taken for something about the new ones. Raises StorageError.
         """
-        if any(name in self._recovery_points.offsets or name in self._log_starts.offsets for name in topic_partitions):
-            self._write_recovery_points(durable=True)
-            self._write_log_starts()
+        for checkpoint, write in (
+            (self._recovery_points, self._write_recovery_points),
+            (self._log_starts, self._write_log_starts),
+        ):
+            async with checkpoint.changing:  # what is being written counts, too
+                is_named = any(name in checkpoint.offsets for name in topic_partitions)
+            if is_named:
+                await write(durable=True)
 
     def create(
         self,
@@ -310,14 +322,16 @@ class LogDirectory:
         self._disk.rename(self._join(str(topic_partition)), doomed)
         self._doomed.append(doomed)
 
-    def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
+    async def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
         """Let nothing below an offset be read any more, in many partitions at once; durable when this returns.
 
         Per partition: see `PartitionLog.move_log_start`; UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises
         StorageError where it could not be noted for any.
         """
         errors = {}
-        for name, before_offset in before_offsets.items():
+        for count, (name, before_offset) in enumerate(before_offsets.items(), 1):
+            if count % MOVED_PER_TURN == 0:
+                await asyncio.sleep(0)
             partition_log = self._logs.get(name)
             if partition_log is None:
                 errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -325,7 +339,7 @@ class LogDirectory:
                 errors[name] = ErrorCode.KAFKA_STORAGE_ERROR
             else:
                 errors[name] = partition_log.move_log_start(before_offset)
-        self._write_log_starts()
+        await self._write_log_starts(durable=True)
         return errors
 
     # Partitions that move between nodes
@@ -393,7 +407,8 @@ class LogDirectory:
             HOUSEKEEPING.attempt(self._cleaner.start, self._logs.values(), concerns="start of the cleaner")
         if now_ms - self._checkpointed_ms >= CHECKPOINT_INTERVAL_MS:
             self._checkpointed_ms = now_ms
-            self._write_recovery_points(durable=False)
+            if self._checkpointing is None or self._checkpointing.done():
+                self._checkpointing = CHECKPOINT.start(self._checkpoint())
 
     def _sweep_share(self, now_ms: int, retention_interval_ms: int) -> None:
         for _ in range(min(SWEPT_LOGS_PER_TURN, self._share_count, len(self._unswept))):
@@ -418,6 +433,12 @@ class LogDirectory:
             share = SWEEP_SHARE.callback(self._sweep_share, on_failure=lambda _: self._end_sweep())
             asyncio.get_running_loop().call_soon(share, now_ms, retention_interval_ms)
 
+    async def _checkpoint(self) -> None:
+        try:
+            await self._write_recovery_points(durable=False)
+        except StorageError as error:
+            log.error("checkpoint_failed", path=self._path, reason=str(error))  # noqa: TRY400  # the reason says it all
+
     def _end_sweep(self) -> None:
         """The rest of this sweep's logs have their turn in the next one."""
         self._is_sweeping = False
@@ -434,6 +455,8 @@ class LogDirectory:
             if not self._is_open:
                 return  # opening failed half-way: what the checkpoints say stays true
             await self._cleaner.close()
+            if self._checkpointing is not None:
+                await asyncio.wait([self._checkpointing])
             unsynced = []
             for count, partition_log in enumerate(self._logs.values()):
                 if count % LOADS_PER_TURN == 0:
@@ -445,11 +468,11 @@ class LogDirectory:
             for partition_log in unsynced:
                 self._flusher.request(partition_log)
             await self._flusher.drain()
-            self._write_recovery_points(durable=True)
-            self._write_log_starts()
+            await self._write_recovery_points(durable=True)
+            await self._write_log_starts(durable=True)
             is_known = self._opening.was_clean or not self.unopened
             if is_known and not any(partition_log.is_offline for partition_log in self._logs.values()):
-                self._disk.write_file(self._join(CLEAN_SHUTDOWN_FILE), CLEAN_SHUTDOWN_CONTENT, durable=True)
+                await replace_durably(self._disk, self._join(CLEAN_SHUTDOWN_FILE), CLEAN_SHUTDOWN_CONTENT)
         finally:
             for partition_log in self._logs.values():
                 partition_log.close()
@@ -458,29 +481,41 @@ class LogDirectory:
             self._is_open = self._is_locked = False
             self._disk.unlock(self._join(LOCK_FILE))
 
-    def _write_recovery_points(self, *, durable: bool) -> None:
-        points = {name: partition_log.recovery_point for name, partition_log in self._logs.items()}
-        self._keep_unopened(points, self._recovery_points)
-        if durable or points != self._recovery_points.offsets:
-            self._recovery_points.write(points, durable=durable)
+    async def _write_recovery_points(self, *, durable: bool) -> None:
+        await self._recovery_points.write(self._collect_recovery_points, durable=durable, only_changes=not durable)
 
-    def _write_log_starts(self) -> None:
-        """Only those that the files do not say by themselves. At once, or deleted records would come back."""
-        offsets = {
-            name: partition_log.log_start_offset
-            for name, partition_log in self._logs.items()
-            if partition_log.log_start_offset > partition_log.first_file_offset
-        }
-        self._keep_unopened(offsets, self._log_starts)
-        if offsets != self._log_starts.offsets:
-            self._log_starts.write(offsets, durable=True)
+    def _collect_recovery_points(self) -> Steps[dict[TopicPartition, int]]:
+        return (yield from self._collect(self._recovery_points, lambda partition_log: partition_log.recovery_point))
 
-    def _keep_unopened(self, offsets: dict[TopicPartition, int], checkpoint: OffsetCheckpoint) -> None:
-        """What is not open yet, or not synced, is as it was."""
-        for name in self.unopened:
-            offsets.pop(name, None)
-            if name in checkpoint.offsets:
-                offsets[name] = checkpoint.offsets[name]
+    async def _write_log_starts(self, *, durable: bool) -> None:
+        """At once, or deleted records would come back."""
+        await self._log_starts.write(self._collect_log_starts, durable=durable)
+
+    def _collect_log_starts(self) -> Steps[dict[TopicPartition, int]]:
+        """Only those that the files do not say by themselves."""
+        return (yield from self._collect(self._log_starts, _log_start_beyond_files))
+
+    def _collect(
+        self, checkpoint: OffsetCheckpoint, offset_of: Callable[[PartitionLog], int | None]
+    ) -> Steps[dict[TopicPartition, int]]:
+        """What a checkpoint is to say. Of what is not open yet, or not synced, as it was when this began."""
+        known = checkpoint.offsets
+        kept = {name: known.get(name) for name in self.unopened}
+        offsets = {name: offset for name, offset in kept.items() if offset is not None}
+        logs = list(self._logs.items())
+        for start in range(0, len(logs), COLLECTED_PER_STEP):
+            for name, partition_log in logs[start : start + COLLECTED_PER_STEP]:
+                if name not in kept and not partition_log.is_deleted:
+                    offset = offset_of(partition_log)
+                    if offset is not None:
+                        offsets[name] = offset
+            yield
+        return offsets
 
     def _join(self, name: str) -> str:
         return f"{self._path}/{name}"
+
+
+def _log_start_beyond_files(partition_log: PartitionLog) -> int | None:
+    offset = partition_log.log_start_offset
+    return offset if offset > partition_log.first_file_offset else None

@@ -5,25 +5,36 @@ Source: Kafka's OffsetCheckpointFile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable
 
 import structlog
 
 from broker.disk import Disk
-from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
+from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets_in_steps
+from broker.log.durable_file import replace_durably
+from broker.log.steps import Steps, done_in_slices
 from broker.topic_partition import TopicPartition
 
 log = structlog.get_logger(__name__)
 
 
-class OffsetCheckpoint:
-    """offsets: what the file says."""
+SLICE_S = 0.005
+"""How long the content of a file is put together at a stretch, while clients are served."""
 
-    __slots__ = ("_disk", "_path", "offsets")
+
+class OffsetCheckpoint:
+    """offsets: what the file says.
+
+    changing: held while the file is written, as one after another does: by then `offsets` is what it says.
+    """
+
+    __slots__ = ("_disk", "_path", "changing", "offsets")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
+        self.changing = asyncio.Lock()
         self.offsets: dict[TopicPartition, int] = {}
 
     def read(self) -> bool:
@@ -39,7 +50,21 @@ class OffsetCheckpoint:
             return False
         return True
 
-    def write(self, offsets: Mapping[TopicPartition, int], *, durable: bool) -> None:
-        """Replace the file. Raises StorageError."""
-        self._disk.write_file(self._path, encode_offsets(offsets), durable=durable)
-        self.offsets = dict(offsets)
+    async def write(
+        self, collect: Callable[[], Steps[dict[TopicPartition, int]]], *, durable: bool, only_changes: bool = True
+    ) -> None:
+        """Replace the file by what `collect` collects; others get their turn meanwhile.
+
+        durable:      on the disk when this returns. only_changes: nothing is written that the file says already.
+        Raises StorageError.
+        """
+        async with self.changing:
+            offsets = await done_in_slices(collect(), SLICE_S)
+            if only_changes and offsets == self.offsets:
+                return
+            content = await done_in_slices(encode_offsets_in_steps(offsets), SLICE_S)
+            if durable:
+                await replace_durably(self._disk, self._path, content)
+            else:
+                self._disk.write_file(self._path, content, durable=False)
+            self.offsets = offsets

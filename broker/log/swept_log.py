@@ -26,18 +26,11 @@ class SweptLog(DurableLog):
 
     # Housekeeping
 
-    def delete_records(self, before_offset: int) -> ErrorCode:
-        """Let nothing below `before_offset` be read any more, even after a crash; see `move_log_start`."""
-        start_offset = self.log_start_offset
-        error = self.move_log_start(before_offset)
-        if self.log_start_offset > start_offset and self.log_start_moved is not None:
-            self.log_start_moved()
-        return error
-
     def move_log_start(self, before_offset: int) -> ErrorCode:
         """Let nothing below `before_offset` be read any more; TO_HIGH_WATERMARK (-1) for all that is durable.
 
-        Whoever waits for the log is told. The files go with the next sweep; durable when `log_start_moved` has run.
+        Whoever waits for the log is told. The files go with the next sweep; durable when the log directory
+        has noted it.
         OFFSET_OUT_OF_RANGE above the high watermark. Raises StorageError.
         """
         self._insist_on_online()

@@ -246,4 +246,4 @@ class SharePersister:
         # All that was said is durable now, so what came before the snapshots may go.
         first_needed_offset = partition.shard.first_needed_offset(partition.log.high_watermark)
         if first_needed_offset > partition.log.log_start_offset:
-            self._topics.delete_records({partition.log.topic_partition: first_needed_offset})
+            await self._topics.delete_records({partition.log.topic_partition: first_needed_offset})

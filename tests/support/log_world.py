@@ -58,6 +58,11 @@ class LogWorld:
     async def stop(self) -> None:
         await self.logs.close()
 
+    async def checkpointed(self) -> None:
+        """Wait for the checkpoint that a sweep has begun."""
+        if self.logs._checkpointing is not None:
+            await self.logs._checkpointing
+
     async def restart(self, *, crash: bool = False) -> PartitionLog:
         """Stop cleanly, or forget everything in memory as a kill -9 does; then start. Returns the log of ORDERS."""
         if not crash:

@@ -57,7 +57,7 @@ class Served(FrameClient):
         elif step == 1 and topic in TOPICS:
             await topics.alter_configs(topic, config)
         elif step == 2:
-            topics.delete_records({TopicPartition(topic, 0): before_offset})
+            await topics.delete_records({TopicPartition(topic, 0): before_offset})
         elif step == 3:
             self.broker.clock.time_ms += before_offset
 

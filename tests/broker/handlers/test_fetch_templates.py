@@ -291,7 +291,7 @@ async def ready_to_wait(served: Served, **fields: Any) -> bytes:
     frame = fetch_frame(0, max_wait_ms=LONG_MS, **fields)
     await served.append(b"a" * 1_000)
     await served.fetched(frame)
-    served.broker.topics.delete_records({TopicPartition("orders", 0): 1})
+    await served.broker.topics.delete_records({TopicPartition("orders", 0): 1})
     return fetch_frame(1, max_wait_ms=LONG_MS, **fields)
 
 
@@ -473,7 +473,7 @@ async def test_what_is_known_is_answered_like_what_is_decoded(tmp_path: Path, se
                 await broker.create_topic("orders", 3)
             elif step == 1:
                 before_offset = choose.randrange(served.log().high_watermark + 1)
-                broker.topics.delete_records({TopicPartition("orders", 0): before_offset})
+                await broker.topics.delete_records({TopicPartition("orders", 0): before_offset})
             elif step == 2:
                 served.log().lead(served.log().leader_epoch + 1)
             elif step < 8:

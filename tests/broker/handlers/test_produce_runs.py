@@ -998,7 +998,7 @@ async def test_bursts_are_answered_and_stored_like_single_requests(
                 elif step in (3, 4, 5):
                     end_transaction(broker, producer=(6, 0), committed=step == 3)
                 elif step == 6:
-                    broker.topics.delete_records({TopicPartition(topic, 0): 3})
+                    await broker.topics.delete_records({TopicPartition(topic, 0): 3})
             frames = bursts.burst()
             await both.send(frames, cuts=bursts.cuts(frames))
         assert both.together.together_count >= BURSTS_COUNT // 4

@@ -196,7 +196,7 @@ async def test_what_is_not_read_again_is_answered_as_if_it_were(
                     await broker.topics.delete("orders")
                     await broker.create_topic("orders", PARTITIONS_COUNT)
                 elif step == 1:
-                    broker.topics.delete_records({TopicPartition("orders", partition): log.high_watermark})
+                    await broker.topics.delete_records({TopicPartition("orders", partition): log.high_watermark})
                 elif step == 2:
                     log.lead(log.leader_epoch + 1)
                 elif step == 3:

@@ -261,7 +261,7 @@ async def test_what_was_acknowledged_is_kept_over_a_restart(tmp_path: Path) -> N
 
 async def test_records_that_were_deleted_are_passed_over(broker: ShareBroker, member: str) -> None:
     await broker.produce("orders", 5)
-    broker.node.services.topics.delete_records({TopicPartition("orders", 0): 10})
+    await broker.node.services.topics.delete_records({TopicPartition("orders", 0): 10})
     assert lent(await broker.fetch(member, 0)) == [(10, 14, 1)]
 
 
@@ -269,7 +269,7 @@ async def test_what_was_lent_is_given_back_although_it_has_been_deleted_meanwhil
     broker: ShareBroker, member: str
 ) -> None:
     await broker.fetch(member, 0)
-    broker.node.services.topics.delete_records({TopicPartition("orders", 0): 10})
+    await broker.node.services.topics.delete_records({TopicPartition("orders", 0): 10})
     response = await broker.acknowledge(member, 1, (0, 9, [ACCEPT]))
     assert response.responses[0].partitions[0].error_code == ErrorCode.NONE
 

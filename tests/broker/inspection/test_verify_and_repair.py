@@ -46,7 +46,7 @@ async def stopped(world: LogWorld, *, is_clean: bool) -> str:
     if is_clean:
         await world.stop()
     else:
-        world.logs._write_recovery_points(durable=True)
+        await world.logs._write_recovery_points(durable=True)
         await crashed(world)
     return world.path
 
@@ -299,7 +299,7 @@ async def test_a_log_with_transactions_and_deleted_records_is_healthy(world: Log
             world.end_transaction(producer_id, round_number + 1, committed=producer_id == 1)
         world.end_transaction(3, round_number + 1, committed=round_number % 2 == 0)
     await log.flushed()
-    world.logs.delete_records({ORDERS: 9})
+    await world.logs.delete_records({ORDERS: 9})
     await world.stop()
     assert any(name.endswith(".txnindex") for name in os.listdir(f"{world.path}/{ORDERS}"))
     assert (await verify(world.path)).findings == []

@@ -195,6 +195,7 @@ async def test_recovery_points_are_written_now_and_then(world: LogWorld) -> None
     assert not world.disk.exists(f"{world.path}/recovery-point-offset-checkpoint")
     world.clock.time_ms += 60_000
     world.logs.sweep(world.clock.now_ms())
+    await world.checkpointed()
     assert world.disk.read_file(f"{world.path}/recovery-point-offset-checkpoint") == b"0\n1\norders 0 1\n"
 
 
@@ -250,10 +251,10 @@ async def test_the_next_partition_of_a_deleted_ones_name_is_not_judged_by_its_ch
     for _ in range(20):
         world.append(b"before")
     await log.flushed()
-    log.delete_records(15)
+    await world.logs.delete_records({ORDERS: 15})
     await world.restart()
     world.logs.delete(ORDERS)
-    world.logs.make_way([ORDERS])
+    await world.logs.make_way([ORDERS])
     world.create()
     world.append(b"after")
     await world.orders.flushed()

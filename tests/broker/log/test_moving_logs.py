@@ -82,7 +82,8 @@ async def test_a_directory_lost_while_its_partition_was_elsewhere_does_not_come_
     log = world.create()
     world.append(b"a")
     await log.flushed()
-    world.logs.sweep(world.clock.now_ms() + 100_000)  # writes the checkpoint
+    world.logs.sweep(world.clock.now_ms() + 100_000)
+    await world.checkpointed()
     world.logs.release(ORDERS)
     shutil.rmtree(log.files.directory)
     assert await world.logs.admit(ORDERS, world.config, leader_epoch=1) is None

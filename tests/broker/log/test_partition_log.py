@@ -237,9 +237,9 @@ async def test_offsets_outside_the_log_are_out_of_range(world: LogWorld) -> None
     world.append(b"a")
     assert log.read(2, 100, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.read(1, 100, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.NONE
-    assert log.delete_records(1) is ErrorCode.NONE
+    assert log.move_log_start(1) is ErrorCode.NONE
     assert log.read(0, 100, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert log.delete_records(2) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.move_log_start(2) is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 # Records of coordinators
@@ -750,12 +750,12 @@ async def test_deleted_records_stay_deleted_after_a_crash(world: LogWorld) -> No
     for _ in range(5):
         world.append(b"v" * 100)
     await log.flushed()
-    assert log.delete_records(3) is ErrorCode.NONE
+    assert await world.logs.delete_records({log.topic_partition: 3}) == {log.topic_partition: ErrorCode.NONE}
     log = await world.restart(crash=True)
     assert (log.log_start_offset, log.log_end_offset) == (3, 5)
     log.sweep(NOW_MS)
     assert log.segments.first.base_offset == 3
-    assert log.delete_records(-1) is ErrorCode.NONE
+    assert await world.logs.delete_records({log.topic_partition: -1}) == {log.topic_partition: ErrorCode.NONE}
     assert log.log_start_offset == 5
 
 
@@ -852,7 +852,7 @@ async def test_a_segment_that_is_gone_when_it_is_to_be_sent_leaves_the_log_well(
     world.append(bytes(90_000))
     await log.flushed()
     found = read_later(log)
-    log.delete_records(1)
+    log.move_log_start(1)
     log.sweep(NOW_MS)
     await world.logs._flusher.drain()
     with pytest.raises(StorageError, match="closed"):
