@@ -337,3 +337,30 @@ async def test_a_length_that_reaches_over_whole_batches_is_noticed(world: LogWor
     assert [found[offset] for offset in range(which)] == list(range(which))
     assert {found[offset] for offset in range(which, reached)} == {ErrorCode.CORRUPT_MESSAGE}
     assert all(found[offset] in (offset, ErrorCode.CORRUPT_MESSAGE) for offset in range(reached, BATCHES))
+
+
+@pytest.mark.parametrize("damage", ["its last batch reaches over a segment that it does not replace", "a flipped bit"])
+async def test_a_swap_file_that_cannot_be_believed_costs_no_segment(world: LogWorld, damage: str) -> None:
+    log = world.create(LogConfig(segment_bytes=400))
+    for _ in range(BATCHES):
+        world.append(b"v" * 100)
+    await log.flushed()
+    first, second = list(log.segments)[:2]
+    await world.stop()
+    content = content_of(first.path(".log"))
+    if damage == "a flipped bit":
+        content = flipped(content, len(content) - 1, 0)
+    else:
+        position = len(content) // 2
+        content = content[:position] + second.base_offset.to_bytes(8, "big") + content[position + 8 :]
+    replace(first.path(".log.swap"), content)
+    kept = sizes_bytes(log)
+    for _ in range(2):
+        with structlog.testing.capture_logs() as logs:
+            log = await world.restart(crash=True)
+        assert "log_damaged" in events(logs)
+        assert log.is_offline
+        assert sizes_bytes(log).items() >= kept.items()
+        await world.stop()
+    os.unlink(first.path(".log.swap"))
+    assert not (await world.restart(crash=True)).is_offline

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import os
 import struct
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from collections.abc import Callable
 import pytest
 import structlog
 
+from broker.disk import StorageError
 from broker.local_disk import LocalDisk
 from broker.log.log_config import LogConfig
 from broker.log.partition_log import Isolation, PartitionLog
@@ -282,3 +285,43 @@ async def test_a_false_greatest_time_is_noticed_without_the_list_too(world: LogW
         log = await world.restart(crash=True)
         assert [segment.max_timestamp_ms for segment in log.segments][1] == time_ms
     assert "index_rebuilt" in events(logs)
+
+
+async def test_a_list_of_an_earlier_version_does_not_miss_what_retention_deleted(world: LogWorld) -> None:
+    bases = await with_three_segments(world)
+    await world.stop()
+    path = f"{world.path}/{ORDERS}/{CHECKSUMS_FILE}"
+    content = content_of(path)
+    assert content.startswith(b"1\n")
+    replace(path, b"0" + content[1:])
+    for suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
+        if world.disk.exists(path_of(world, bases[0], suffix)):
+            os.unlink(path_of(world, bases[0], suffix))
+    log = await world.restart(crash=True)
+    assert (log.is_offline, log.log_start_offset) == (False, bases[1])
+    await world.stop()
+    content = content_of(path)
+    assert content.startswith(b"1\n")
+    assert f"{bases[0]:020d}.log".encode() not in content
+    assert f"{bases[1]:020d}.log".encode() in content
+
+
+async def test_without_room_for_the_list_segments_are_deleted_all_the_same_and_not_missed(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bases = await with_three_segments(world)
+    world.clock.time_ms += 10
+    log = world.orders
+    log.config = dataclasses.replace(CONFIG, retention_bytes=1)
+
+    def no_room(*_: object) -> None:
+        raise StorageError(errno.ENOSPC, "cannot write: No space left on device")
+
+    monkeypatch.setattr(SegmentChecksums, "add", no_room)
+    log.sweep(world.clock.now_ms())
+    assert not log.is_offline
+    assert log.log_start_offset == bases[-1]
+    assert not world.disk.exists(path_of(world, bases[0], ".log"))
+    monkeypatch.undo()
+    log = await world.restart(crash=True)
+    assert (log.is_offline, log.log_start_offset) == (False, bases[-1])
