@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,7 +38,7 @@ partitions_argument = click.argument("partitions", nargs=-1, metavar="[TOPIC-PAR
 
 @click.group()
 def log() -> None:
-    """Check and repair the data directory of a stopped broker.
+    """Check, show and repair a stopped broker's data directory.
 
     The directory is the one that `serve` uses: --data-dir, else log.dirs of --config or FENCEPOST_LOG_DIRS, else
     ./data.
@@ -144,6 +144,47 @@ def repair(
     is_right = _print_repairs(report, repaired, is_dry_run=dry_run)
     if not is_right:
         sys.exit(EXIT_NOT_RIGHT)
+
+
+@log.command()
+@data_dir_option
+@config_option
+@click.option("--records", is_flag=True, help="Also show the records; those of coordinators are decoded.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.argument("what", nargs=-1, required=True, metavar="TOPIC-PARTITION|FILE...")
+def dump(
+    data_dir: str | None, properties_path: str | None, records: bool, as_json: bool, what: tuple[str, ...]
+) -> None:
+    """Show what is in the files of partitions.
+
+    A partition's name stands for all of its files, in the data directory. Batches are shown with position, offsets,
+    checksum, producer and leader epoch, markers with their outcome; damage is shown and passed over. A broker may run
+    meanwhile: what it is writing may then look unfinished.
+    """
+    import json
+
+    from broker.inspection.dump import dump as rows_of
+    from broker.inspection.dump import files_of
+
+    paths: list[str] = []
+    for one in what:
+        if os.path.isfile(one):
+            paths.append(os.path.abspath(one))
+            continue
+        _, path = _settings(data_dir, properties_path)
+        directory = f"{path}/{_names([one])[0]}"
+        if not os.path.isdir(directory):
+            raise click.UsageError(f"there is neither a file {one} nor a partition {directory}")
+        paths += files_of(directory)
+    with _errors_for_people():
+        for path in paths:
+            if not as_json:
+                click.echo(path)
+            for row in rows_of(path, with_records=records):
+                if as_json:
+                    click.echo(json.dumps({"path": path, **row}))
+                else:
+                    click.echo(_dumped(row))
 
 
 def _settings(data_dir: str | None, properties_path: str | None) -> tuple[Settings, str]:
@@ -321,3 +362,21 @@ def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_
     if not repaired and is_right:
         click.echo("nothing is wrong: nothing was done")
     return is_right
+
+
+def _dumped(row: dict[str, Any]) -> str:
+    """One line: what it is, then names and values; what a terminal would take for a command is escaped."""
+    indent = "    " if row["kind"] == "record" else "  "
+    fields = " ".join(
+        f"{name}={_printable(value)}"
+        for name, value in row.items()
+        if name != "kind" and value is not False and value != {} and (value != -1 or name not in _HIDDEN_WHEN_ABSENT)
+    )
+    return f"{indent}{row['kind']}: {fields}"
+
+
+_HIDDEN_WHEN_ABSENT = frozenset({"producer_id", "producer_epoch", "base_sequence", "transaction_first_offset"})
+
+
+def _printable(value: Any) -> str:
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in str(value))

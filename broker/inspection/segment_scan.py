@@ -25,6 +25,8 @@ from protocol.record_batch import (
 )
 
 READ_BYTES = 1024 * 1024
+DOUBTFUL_LIMIT = 128
+"""Batches that are held back until it is known what is wrong."""
 
 # Offsets below 2^48, lengths below 2^27 and leader epochs below 2^24: where it may be worth computing a checksum.
 _CANDIDATE = re.compile(rb"(?=\x00\x00.{6}[\x00-\x07].{3}\x00.{3}\x02)", re.DOTALL)
@@ -116,7 +118,7 @@ class _OffsetJudge:
     def take(self, raw: _Raw | _Hole) -> Iterator[Found]:
         doubtful = self._doubtful
         if isinstance(raw, _Hole):
-            doubtful.append(raw)
+            self._doubt(raw)
             return
         if not doubtful:
             if raw.header.base_offset == self.expected:
@@ -138,12 +140,21 @@ class _OffsetJudge:
         )
         if is_continued or (len(doubtful) == 1 and self._jumps_on(last, raw)):
             assert isinstance(last, _Raw)
-            yield from self._give_up(doubtful[:-1], last.header.base_offset, is_tail=False)
-            doubtful.clear()
+            doubtful.pop()
+            yield from self._resolve(last.header.base_offset, is_tail=False)
             yield self._accept(last)
             yield from self.take(raw)
             return
+        self._doubt(raw)
+
+    def _doubt(self, raw: _Raw | _Hole) -> None:
+        """Put a decision off. Of a file that is full of doubt not all is kept in memory, and not all decided."""
+        doubtful = self._doubtful
         doubtful.append(raw)
+        if len(doubtful) > DOUBTFUL_LIMIT:
+            first, last = doubtful[0], doubtful[DOUBTFUL_LIMIT // 2]
+            reason = f"batches whose offsets do not follow offset {self.expected}"
+            doubtful[: DOUBTFUL_LIMIT // 2 + 1] = [_Hole(first.position, _end_position(last), reason)]
 
     def _jumps_on(self, last: _Raw | _Hole, raw: _Raw) -> bool:
         """Whether two batches in a row leave a gap before them, as in a log that was compacted."""
@@ -164,13 +175,16 @@ class _OffsetJudge:
             return
         last = doubtful[-1]
         if isinstance(last, _Raw) and self.may_be_next(last.header) and self._may_end_with(last):
-            yield from self._give_up(doubtful[:-1], last.header.base_offset, is_tail=False)
+            doubtful.pop()
+            yield from self._resolve(last.header.base_offset, is_tail=False)
             yield self._accept(last)
         elif contiguous_end is not None and self._end_offset is None:
             # Only the active segment ends where nothing is known: it is appended to without gaps.
             yield from self._mend_all("the batch before it ends there")
+        elif self._end_offset is not None:
+            yield from self._resolve(self._end_offset, is_tail=True)
         else:
-            yield from self._give_up(doubtful, self._end_offset, is_tail=True)
+            yield from self._give_up(doubtful, None, is_tail=True)
         doubtful.clear()
 
     def _may_end_with(self, last: _Raw) -> bool:
@@ -192,19 +206,57 @@ class _OffsetJudge:
             offset += raw.header.last_offset_delta + 1
         return offset
 
+    def _resolve(self, next_offset: int, *, is_tail: bool) -> Iterator[Found]:
+        """Decide about all in doubt, now that it is known which offset follows them."""
+        true = self._true_offsets(next_offset)
+        given_up: list[_Raw | _Hole] = []
+        for raw, offset in zip(self._doubtful, true, strict=True):
+            if offset is None or not isinstance(raw, _Raw):
+                given_up.append(raw)
+                continue
+            yield from self._give_up(given_up, offset, is_tail=False)
+            given_up = []
+            yield self._accept(raw, "the batches around it say so", offset)
+        yield from self._give_up(given_up, next_offset, is_tail=is_tail)
+        self._doubtful.clear()
+
+    def _true_offsets(self, next_offset: int) -> list[int | None]:
+        """The base offset of each in doubt; None where it cannot be told."""
+        doubtful = self._doubtful
+        true: list[int | None] = [None] * len(doubtful)
+        start = 0
+        while start < len(doubtful):
+            if isinstance(doubtful[start], _Hole):
+                start += 1
+                continue
+            end = start
+            while end < len(doubtful) and isinstance(doubtful[end], _Raw):
+                end += 1
+            run = [raw.header for raw in doubtful[start:end] if isinstance(raw, _Raw)]
+            after = next_offset if end == len(doubtful) else None
+            true[start:end] = _offsets_of_run(
+                run, self.expected if start == 0 else None, after, self._bounds(next_offset)
+            )
+            start = end
+        return true
+
+    def _bounds(self, next_offset: int) -> range:
+        return range(self.expected, min(self._ceiling, next_offset))
+
     def _mend_all(self, evidence: str) -> Iterator[Found]:
         for raw in self._doubtful:
             assert isinstance(raw, _Raw)
             yield self._accept(raw, evidence)
         self._doubtful.clear()
 
-    def _accept(self, raw: _Raw, evidence: str | None = None) -> Found:
-        """Take a batch for the next one: with the offset that it has, or (evidence) with the one that was expected."""
+    def _accept(self, raw: _Raw, evidence: str | None = None, true_offset: int | None = None) -> Found:
+        """Take a batch for the next one: with the offset that it has, or (evidence) with another, or that expected."""
         header = raw.header
         false_fields = raw.false_fields
-        if evidence is not None and header.base_offset != self.expected:
-            false_fields += (f"base offset {header.base_offset} instead of {self.expected}: {evidence}",)
-            header = header._replace(base_offset=self.expected)
+        true_offset = self.expected if true_offset is None else true_offset
+        if evidence is not None and header.base_offset != true_offset:
+            false_fields += (f"base offset {header.base_offset} instead of {true_offset}: {evidence}",)
+            header = header._replace(base_offset=true_offset)
         self.expected = header.last_offset + 1
         batch = RecordBatch(header, raw.buffer)
         if not false_fields:
@@ -215,7 +267,7 @@ class _OffsetJudge:
         if not items:
             return
         last = items[-1]
-        end_position = last.end_position if isinstance(last, _Hole) else last.position + len(last.buffer)
+        end_position = _end_position(last)
         reasons = [
             item.reason
             if isinstance(item, _Hole)
@@ -225,6 +277,64 @@ class _OffsetJudge:
         yield Damaged(items[0].position, end_position, self.expected, end_offset, "; ".join(reasons), is_tail)
         if end_offset is not None:
             self.expected = end_offset
+
+
+def _end_position(item: _Raw | _Hole) -> int:
+    return item.end_position if isinstance(item, _Hole) else item.position + len(item.buffer)
+
+
+def _offsets_of_run(run: list[BatchHeader], before: int | None, after: int | None, bounds: range) -> list[int | None]:
+    """The base offsets of batches that stand side by side; None where they cannot be told.
+
+    before, after: the offsets that the run begins and ends with; None where something unreadable is in between.
+    bounds:        in which all of them are.
+
+    Without false offsets and gaps, every batch has the same distance from the offset that it would have in a run that
+    begins at 0. Gaps of compaction make that distance rise. So the longest rising row of distances is true, where two
+    of it confirm each other; and what stands between two that are equal has their distance, too.
+    """
+    ideal, distances = 0, []
+    for header in run:
+        is_possible = header.base_offset in bounds and header.last_offset in bounds
+        distances.append(header.base_offset - ideal if is_possible else None)
+        ideal += header.last_offset_delta + 1
+    row: list[int | None] = [before, *distances, None if after is None else after - ideal]
+    members = _longest_rising_row(row, must_end=after is not None)
+    is_unanimous = len(members) == sum(1 for distance in row if distance is not None) and None not in distances
+    true: list[int | None] = []
+    ideal = 0
+    for slot, header in enumerate(run, 1):
+        lower = max((one for one in members if one < slot), default=None)
+        upper = min((one for one in members if one > slot), default=None)
+        neighbours = {row[one] for one in (lower, upper) if one is not None}
+        distance = None
+        if slot in members:
+            is_confirmed = is_unanimous or len(run) == 1 or row[slot] in neighbours
+            distance = row[slot] if is_confirmed else None
+        elif lower is not None and upper is not None and row[lower] == row[upper]:
+            distance = row[lower]
+        true.append(None if distance is None else distance + ideal)
+        ideal += header.last_offset_delta + 1
+    return true
+
+
+def _longest_rising_row(row: list[int | None], *, must_end: bool) -> list[int]:
+    """The slots of the longest subsequence that does not fall; of such that has the last slot, where it must.
+
+    Of equally long ones that with the most neighbours that are equal.
+    """
+    best: list[tuple[int, int, list[int]]] = []  # length, equal neighbours, slots
+    for slot, value in enumerate(row):
+        found: tuple[int, int, list[int]] = (0, 0, [])
+        if value is not None:
+            found = (1, 0, [slot])
+            for earlier in range(slot):
+                other = row[earlier]
+                if other is not None and other <= value:
+                    length, equal, slots = best[earlier]
+                    found = max(found, (length + 1, equal + (other == value), [*slots, slot]))
+        best.append(found)
+    return best[-1][2] if must_end else max(best)[2]
 
 
 def _raw_batches(file: LogFile, judge: _OffsetJudge) -> Iterator[_Raw | _Hole]:

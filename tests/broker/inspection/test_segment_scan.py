@@ -124,6 +124,27 @@ def test_two_false_offsets_in_a_row_are_put_right(disk: LocalDisk, tmp_path: Pat
     assert headers(found) == [read_header(one) for one in built]
 
 
+def test_a_readable_batch_between_two_damaged_ones_is_not_lost(disk: LocalDisk, tmp_path: Path) -> None:
+    """Nor is one with a false offset behind it."""
+    built = batches()
+    end = end_of(built)
+    starts = [sum(map(len, built[:number])) for number in range(len(built))]
+    for is_sealed in (True, False):
+        damaged = bytearray(b"".join(built))
+        damaged[starts[0] + 70] ^= 1
+        damaged[starts[2] + 7] ^= 1
+        damaged[starts[4] + 70] ^= 1
+        found = scanned(
+            disk,
+            tmp_path,
+            bytes(damaged),
+            next_base_offset=end if is_sealed else None,
+            end_offset=None if is_sealed else end,
+        )
+        assert [type(one) for one in found] == [Damaged, Whole, Mended, Whole, Damaged]
+        assert headers(found) == [read_header(one) for one in built[1:4]]
+
+
 def test_a_gap_of_compaction_is_no_damage_and_a_false_offset_beside_it_is_not_guessed(
     disk: LocalDisk, tmp_path: Path
 ) -> None:
