@@ -1,7 +1,8 @@
 """One client connection: bytes to frames, frames to the dispatcher in order, replies back in the same order.
 
-Requests are pipelined: the next one is started while earlier ones wait for the disk. Three bounds push back on the
-client by not reading from its socket: requests in flight, bytes of replies that wait to be sent, and the frame size.
+Requests are pipelined: the next one is started while earlier ones wait for the disk. Four bounds push back on the
+client by not reading from its socket: requests in flight, bytes of replies that wait to be sent, the frame size, and
+the memory that the large requests of all connections have together.
 What a reply holds of a file is read as it is sent.
 Nothing that a client sends raises into the event loop: what cannot be understood closes the connection, with a reason
 logged.
@@ -18,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from broker.begun_reply import BegunReply
 from broker.disk import StorageError
-from broker.file_slice import FileSlice
+from broker.file_slice import FileSlice, is_mapped
 from broker.handlers.api import CloseConnection
 from broker.long_polls import Frame, PendingReply, Reply
-from broker.receive_buffer import Receiver
+from broker.receive_buffer import SMALL_CAPACITY_BYTES, Receiver
 from broker.supervision import Place, Policy
 from protocol.primitives import Buffer, DecodeError
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from broker.dispatch import Dispatcher
     from broker.handlers.request_templates import RequestTemplates
     from broker.receive_buffer import BufferPool
+    from broker.reply_memory import ReplyMemory
+    from broker.request_memory import RequestMemory
 
 SERVING = Place("serving of a connection", Policy.REPORT)
 CLOSE = Place("close of a connection", Policy.REPORT)
@@ -97,6 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         limits: ConnectionLimits,
         pool: BufferPool,
         direct_sends: DirectSends,
+        reply_memory: ReplyMemory | None = None,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.connection_id = connection_id
@@ -110,6 +114,12 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = loop
         self._long_polls = dispatcher.long_polls
         self._receiver = Receiver(pool)
+        self._request_memory: RequestMemory | None = pool.memory
+        self._awaits_memory = False  # for the frame that is arriving; nothing is read until it is granted
+        self._has_memory = False  # for that frame
+        self._reply_memory = reply_memory
+        self._mapped_bytes = 0  # of files, in what the transport has to send: not this process's own memory
+        self._kept_bytes = 0  # of replies in `_in_flight` that are done
         self._transport: asyncio.Transport | None = None
         self._descriptor = -1
         self._direct_sends = direct_sends
@@ -218,6 +228,8 @@ class Connection(asyncio.BufferedProtocol):
         self._descriptor = _descriptor_of(transport)
         self._may_send_directly = self._descriptor >= 0 and _is_on_this_machine(transport)
         self.last_activity_s = self._loop.time()
+        if self._reply_memory is not None:
+            self._write_buffer_bytes = self._reply_memory.joined(self._write_buffer_bytes)
         transport.set_write_buffer_limits(high=self._write_buffer_bytes)
         if not self._owner.connection_opened(self):
             transport.abort()
@@ -257,6 +269,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_or_resume_reading()
             if self._transport is not None and self._stall_timer is None:
                 self._watch_for_stall(self._transport)
+            self._count_waiting_replies()
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(error)
 
@@ -264,7 +277,9 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         try:
             self._is_writing_paused = False
+            self._mapped_bytes = 0
             self._weigh_holds()
+            self._count_waiting_replies()
             if self._stall_timer is not None:
                 self._stall_timer.cancel()
                 self._stall_timer = None
@@ -286,9 +301,51 @@ class Connection(asyncio.BufferedProtocol):
         self._in_flight.clear()
         self.templates.clear()  # they know this connection
         callbacks, self._close_callbacks = self._close_callbacks, {}
-        for clean_up in (self._receiver.close, self._end_direct_send, *callbacks):
+        for clean_up in (self._receiver.close, self._end_direct_send, self._leave_memories, *callbacks):
             CLOSE.attempt(clean_up, concerns=self._client)
         self._owner.connection_closed(self)
+
+    def _leave_memories(self) -> None:
+        if self._request_memory is not None:
+            self._request_memory.leave(self)
+        if self._reply_memory is not None:
+            self._reply_memory.left(self)
+
+    # Memory for requests, which all connections share
+
+    @property
+    def arrived_bytes(self) -> int:
+        return self._receiver.arrived_bytes
+
+    @property
+    def is_kept_waiting(self) -> bool:
+        return self._unmute_timer is not None
+
+    def memory_granted(self, byte_count: int) -> None:
+        self._awaits_memory = False
+        self._has_memory = True
+        self._receiver.reserve(byte_count)
+        self._pause_or_resume_reading()
+
+    def give_up_request(self, reason: str) -> None:
+        self._owner.connection_refused(self, reason)
+        self.abort()
+
+    def _weigh_memory(self, memory: RequestMemory) -> None:
+        """After frames were started: see whether the one that is arriving has the memory that it needs."""
+        receiver = self._receiver
+        if self._has_memory and not receiver.wanted_bytes:
+            self._has_memory = False
+            memory.arrived(self)
+        if self._has_memory or self._awaits_memory or self._transport is None:
+            return
+        byte_count = receiver.unreserved_bytes()
+        if byte_count:
+            if memory.reserve(self, byte_count):
+                self._has_memory = True
+                receiver.reserve(byte_count)
+            else:
+                self._awaits_memory = True
 
     # What nobody foresaw
 
@@ -349,13 +406,16 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(str(reason))
         finally:
             self._is_consuming = False
-        self._receiver.rest()
+        receiver = self._receiver
+        receiver.rest()
+        if (receiver.wanted_bytes > SMALL_CAPACITY_BYTES or self._has_memory) and self._request_memory is not None:
+            self._weigh_memory(self._request_memory)
         self._send_ready()
         if has_more and self._may_start():
             # Others get their turn before the rest of a long pipeline.
             self._is_behind = True
             self._loop.call_soon(self._catch_up)
-        if self._in_flight or has_more or self._is_held or self._is_reading_paused:
+        if self._in_flight or has_more or self._is_held or self._is_reading_paused or self._awaits_memory:
             self._pause_or_resume_reading()
 
     @SERVING.handles
@@ -433,6 +493,7 @@ class Connection(asyncio.BufferedProtocol):
             or self._is_closing
             or self._unmute_timer is not None
             or self._holds_count > 0
+            or self._kept_bytes >= self._write_buffer_bytes
             or transport.is_closing()
         )
 
@@ -454,6 +515,7 @@ class Connection(asyncio.BufferedProtocol):
         """Keep a reply that was there at once until those of this reading are sent, or those before it are there."""
         if self._in_flight or self._ready_bytes >= self._write_buffer_bytes:
             self._in_flight.append(_InFlight(reply, is_done=True))
+            self._keep(reply)
         else:
             self._ready += reply
             self._ready_bytes += reply_bytes
@@ -503,12 +565,50 @@ class Connection(asyncio.BufferedProtocol):
 
     # Replies
 
+    def _keep(self, reply: Frame) -> None:
+        """Take note of a reply that has to wait, for those before it or for the client."""
+        self._kept_bytes += sum(len(chunk) for chunk in reply if not isinstance(chunk, FileSlice))
+        if self._kept_bytes >= self._write_buffer_bytes:
+            self._weigh_holds()
+            self._count_waiting_replies()
+
+    def _weigh_kept(self) -> None:
+        """Some of the replies that had to wait have left."""
+        self._kept_bytes = sum(
+            len(chunk)
+            for waiting in self._in_flight
+            if waiting.is_done and waiting.reply is not None
+            for chunk in waiting.reply
+            if not isinstance(chunk, FileSlice)
+        )
+        self._weigh_holds()
+        self._count_waiting_replies()
+
+    def _count_waiting_replies(self) -> None:
+        """Say how much of this client's replies waits in memory."""
+        transport, memory = self._transport, self._reply_memory
+        if transport is None or memory is None:
+            return
+        byte_count = self._kept_bytes if self._kept_bytes >= self._write_buffer_bytes else 0
+        if self._is_writing_paused:
+            byte_count = max(0, transport.get_write_buffer_size() - self._mapped_bytes) + self._kept_bytes
+        if byte_count:
+            memory.waits(self, byte_count)
+        else:
+            memory.sent(self)
+
+    def give_up_replies(self, reason: str) -> None:
+        self._owner.connection_refused(self, reason)
+        self.abort()
+
     def _advance(self) -> None:
         """Replies became ready or there is room again: send, and start what was held back."""
         if self._is_consuming:
             return
         self.last_activity_s = self._loop.time()
         self._send_ready()
+        if self._kept_bytes and not self._is_writing_paused:
+            self._weigh_kept()
         if self._is_closing or (self._is_draining and not self._in_flight):
             self.close()
         elif self._is_reading_paused and not self._is_behind and self._may_start():
@@ -621,6 +721,7 @@ class Connection(asyncio.BufferedProtocol):
                 if portion is None:
                     self._begun = None
                     return True
+                self._mapped_bytes = sum(len(chunk) for chunk in portion if is_mapped(chunk))
                 transport.writelines(portion)
         except StorageError as error:
             # What was sent of the frame cannot be taken back.
@@ -639,7 +740,7 @@ class Connection(asyncio.BufferedProtocol):
             self._failed(error)
 
     def _pause_or_resume_reading(self) -> None:
-        should_pause = self._is_behind or not self._may_start()
+        should_pause = self._is_behind or self._awaits_memory or not self._may_start()
         if should_pause is self._is_reading_paused:
             return
         transport = self._transport

@@ -87,6 +87,7 @@ class LogFile(Protocol):
 
     def read_to_send(self, position: int, length_bytes: int) -> memoryview:
         """As `read`, of bytes that are only handed to the system, to send: it may be the page cache's own memory.
+        May be shorter where they are copied instead, for each client would have such a copy.
 
         Nobody else may touch them. Where a disk fails later, the system fails to send them; this process would die.
         """

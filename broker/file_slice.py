@@ -4,6 +4,7 @@ client, or for hundreds of them, are never in memory as a whole.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 
 from broker.disk import LogFile, StorageError
@@ -11,6 +12,11 @@ from protocol.primitives import Buffer
 
 PIECE_BYTES = 4 * 1024 * 1024
 """Most replies are within it, and are read in one go."""
+
+
+def is_mapped(chunk: Buffer) -> bool:
+    """Whether a piece is the page cache's own memory, which the system takes back as it needs it."""
+    return isinstance(chunk, memoryview) and isinstance(chunk.obj, mmap.mmap)
 
 
 class FileSlice:
@@ -50,6 +56,7 @@ class FileSlice:
     def pieces(self) -> Iterator[memoryview]:
         """Its bytes, in pieces of at most PIECE_BYTES, each read when it is asked for, and only to be sent.
 
+        Where they have to be copied, pieces are smaller.
         Raises StorageError: for a file that cannot be read, or was closed meanwhile because its segment was deleted.
         """
         position, end = self._position, self._position + self._length_bytes

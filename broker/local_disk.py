@@ -39,6 +39,9 @@ WRITE_VECTOR_LIMIT = os.sysconf("SC_IOV_MAX")
 SMALLEST_MAPPED_BYTES = 512 * 1024
 """What is shorter is copied in less time than it is mapped."""
 
+COPIED_BYTES = 128 * 1024
+"""Read at a time of what would be mapped if that were possible: each client that does not read holds as much."""
+
 RELEASED_AT_ONCE = 16
 """Files closed where no descriptor is left."""
 
@@ -145,8 +148,10 @@ class LocalFile:
             raise storage_error("read", self._path, error) from error
 
     def read_to_send(self, position: int, length_bytes: int) -> memoryview:
-        if length_bytes < SMALLEST_MAPPED_BYTES or not self._disk.may_map:
+        if length_bytes < SMALLEST_MAPPED_BYTES:
             return self.read(position, length_bytes)
+        if not self._disk.may_map:
+            return self.read(position, min(COPIED_BYTES, length_bytes))
         descriptor = self._descriptor if self._descriptor >= 0 else self._reopen()
         self.used = True
         skipped_bytes = position % mmap.ALLOCATIONGRANULARITY
@@ -157,7 +162,7 @@ class LocalFile:
             pages.madvise(_MADV_POPULATE_READ)
         except (OSError, ValueError):
             # The system has no such call or no memory for it, the file is shorter or cannot be read: this tells.
-            return self.read(position, length_bytes)
+            return self.read(position, min(COPIED_BYTES, length_bytes))
         return memoryview(pages)[skipped_bytes:]
 
     def send(self, descriptor: int, position: int, length_bytes: int) -> int:

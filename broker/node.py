@@ -35,6 +35,8 @@ from broker.placement import NodeAddress, Placement, SingleNodePlacement
 from broker.quotas.client_quotas import ClientQuotas
 from broker.quotas.connections import ConnectionQuotas
 from broker.random_ids import random_uuid, uuid_text
+from broker.reply_memory import ReplyMemory
+from broker.request_memory import RequestMemory
 from broker.scram_credentials import ScramCredentials
 from broker.server import BoundListener, Server, SocketListener, StartError
 from broker.share.on_demand import ShareServiceOnDemand
@@ -259,6 +261,10 @@ class Node:
         loop = asyncio.get_running_loop()
         connection_quotas = ConnectionQuotas(settings, client_quotas, clock, self._descriptors)
         direct_sends = DirectSends(loop, self._descriptors, settings.socket_send_buffer_bytes)
+        request_memory = RequestMemory(loop, settings.queued_max_request_bytes, settings.socket_request_max_bytes)
+        cleanup.callback(request_memory.close)
+        reply_memory = ReplyMemory(loop, settings.fencepost_queued_max_response_bytes)
+        cleanup.callback(reply_memory.close)
         connection_quotas.take_over_settings()
         broker_configs.on_changed.append(connection_quotas.take_over_settings)
         cleanup.callback(connection_quotas.close)
@@ -266,7 +272,16 @@ class Node:
             # A client is sent to the addresses of the listener that it came in by.
             seen = dataclasses.replace(services, host=bound.advertised.host, port=bound.advertised.port)
             dispatcher = Dispatcher(seen, loop=loop, quotas=client_quotas)
-            server = Server(bound, dispatcher, settings, connection_quotas, direct_sends=direct_sends, loop=loop)
+            server = Server(
+                bound,
+                dispatcher,
+                settings,
+                connection_quotas,
+                direct_sends=direct_sends,
+                request_memory=request_memory,
+                reply_memory=reply_memory,
+                loop=loop,
+            )
             self._servers.append(server)
             await server.start()
         cleanup.push_async_callback(self._stop_servers)

@@ -9,6 +9,9 @@ connection's own only when something in it is to stay.
 
 from __future__ import annotations
 
+import mmap
+
+from broker.request_memory import RequestMemory
 from protocol.framing import LENGTH_BYTES, EqualFrames, read_frame_length, unpack_length
 
 SMALL_CAPACITY_BYTES = 128 * 1024
@@ -21,39 +24,66 @@ SHRINK_AFTER_SMALL_ROUNDS = 8
 
 
 class ReceiveBuffer:
-    """One block of memory. held_count: requests in flight whose frame lies in it."""
+    """One block of memory.
 
-    __slots__ = ("capacity_bytes", "held_count", "is_retired", "view")
+    held_count:    requests in flight whose frame lies in it.
+    counted_bytes: of the memory for requests of all connections.
+    """
+
+    __slots__ = ("capacity_bytes", "counted_bytes", "held_count", "is_retired", "view")
 
     def __init__(self, capacity_bytes: int) -> None:
-        self.view = memoryview(bytearray(capacity_bytes))
+        if capacity_bytes <= LARGE_CAPACITY_BYTES:
+            self.view = memoryview(bytearray(capacity_bytes))
+        else:
+            # The system gives each page as it is written to, and gets all of them back at once.
+            self.view = memoryview(mmap.mmap(-1, capacity_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        self.counted_bytes = 0
         self.capacity_bytes = capacity_bytes
         self.held_count = 0
         self.is_retired = False  # goes back to the pool when no frame in it is held any more
+
+
+def capacity_for(wanted_bytes: int) -> int:
+    """The capacity of a buffer that takes so many bytes."""
+    if wanted_bytes > LARGE_CAPACITY_BYTES:
+        return -(-wanted_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    return max(SMALL_CAPACITY_BYTES, 1 << (wanted_bytes - 1).bit_length())
 
 
 class BufferPool:
     """Retired buffers of all connections of a server, up to a number of bytes; further ones are freed.
 
     shared: a small one that any connection may be read into, as long as nothing in it is needed when that step ends.
+    memory: where all buffers in use that are larger are counted; None where that is nobody's concern.
     """
 
-    __slots__ = ("_free", "_limit_bytes", "free_bytes", "shared")
+    __slots__ = ("_free", "_limit_bytes", "free_bytes", "memory", "shared")
 
-    def __init__(self, limit_bytes: int = 32 * 1024 * 1024) -> None:
+    def __init__(self, limit_bytes: int = 32 * 1024 * 1024, *, memory: RequestMemory | None = None) -> None:
+        self.memory = memory
         self._free: dict[int, list[ReceiveBuffer]] = {}
         self.free_bytes = 0
         self._limit_bytes = limit_bytes
         self.shared = ReceiveBuffer(SMALL_CAPACITY_BYTES)
 
-    def take(self, wanted_bytes: int) -> ReceiveBuffer:
-        """A buffer of at least so many bytes. Capacities are powers of two, so that they can be exchanged."""
-        capacity_bytes = max(SMALL_CAPACITY_BYTES, 1 << (wanted_bytes - 1).bit_length())
+    def take(self, wanted_bytes: int, *, reserved_bytes: int = 0) -> ReceiveBuffer:
+        """A buffer of at least so many bytes. Capacities are powers of two, so that they can be exchanged.
+
+        reserved_bytes: counted already, and now counted by the buffer.
+        """
+        capacity_bytes = capacity_for(wanted_bytes)
         free = self._free.get(capacity_bytes)
         if free:
             self.free_bytes -= capacity_bytes
-            return free.pop()
-        return ReceiveBuffer(capacity_bytes)
+            buffer = free.pop()
+        else:
+            buffer = ReceiveBuffer(capacity_bytes)
+        if self.memory is not None and capacity_bytes > SMALL_CAPACITY_BYTES:
+            buffer.counted_bytes = reserved_bytes or capacity_bytes
+            if not reserved_bytes:
+                self.memory.use(capacity_bytes)
+        return buffer
 
     def take_shared(self) -> ReceiveBuffer:
         """The shared buffer, with what has just been read into it; from now on another one is shared."""
@@ -64,6 +94,9 @@ class BufferPool:
     def give_back(self, buffer: ReceiveBuffer) -> None:
         """Take a buffer that nobody reads or writes any more."""
         capacity_bytes = buffer.capacity_bytes
+        if buffer.counted_bytes and self.memory is not None:
+            counted_bytes, buffer.counted_bytes = buffer.counted_bytes, 0
+            self.memory.release(counted_bytes)
         if capacity_bytes <= LARGE_CAPACITY_BYTES and self.free_bytes + capacity_bytes <= self._limit_bytes:
             self._free.setdefault(capacity_bytes, []).append(buffer)
             self.free_bytes += capacity_bytes
@@ -89,10 +122,20 @@ class Receiver:
     `writable` and `received` or `received_frame` are the two halves of BufferedProtocol; the rest is the side of who
     reads frames, and who has to call `rest` in the step in which something was received.
 
-    buffer: its own; None while all that it has is in the pool's shared one, or it has nothing.
+    buffer:       its own; None while all that it has is in the pool's shared one, or it has nothing.
+    wanted_bytes: of the frame that is arriving, with the length before it; 0 where none has begun to.
     """
 
-    __slots__ = ("_capacity_bytes", "_end", "_pool", "_small_rounds", "_start", "_wanted_bytes", "buffer")
+    __slots__ = (
+        "_capacity_bytes",
+        "_end",
+        "_pool",
+        "_reserved_bytes",
+        "_small_rounds",
+        "_start",
+        "buffer",
+        "wanted_bytes",
+    )
 
     def __init__(self, pool: BufferPool) -> None:
         self._pool = pool
@@ -101,7 +144,8 @@ class Receiver:
         self._small_rounds = 0
         self._start = 0
         self._end = 0
-        self._wanted_bytes = 0  # from _start on, for the frame that is arriving
+        self.wanted_bytes = 0
+        self._reserved_bytes = 0
 
     def writable(self) -> memoryview:
         """Where to read to; never empty."""
@@ -109,9 +153,12 @@ class Receiver:
         if buffer is None:
             if self._capacity_bytes <= SMALL_CAPACITY_BYTES:
                 return self._pool.shared.view
+            memory = self._pool.memory
+            if memory is not None and not memory.has_spare(self._capacity_bytes):
+                return self._pool.shared.view
             self.buffer = buffer = self._pool.take(self._capacity_bytes)
             return buffer.view
-        if buffer.capacity_bytes - self._end < self._needed_bytes():
+        if self._reserved_bytes or buffer.capacity_bytes - self._end < self._needed_bytes():
             buffer = self._make_room(buffer)
         return buffer.view[self._end :]
 
@@ -159,7 +206,7 @@ class Receiver:
     def skip(self, byte_count: int) -> None:
         """Consume whole frames that have been seen in `equal_frames`."""
         self._start += byte_count
-        self._wanted_bytes = 0
+        self.wanted_bytes = 0
 
     def take_frame(self, minimum_bytes: int, maximum_bytes: int) -> memoryview | None:
         """Consume the next frame, without the length before it; None while it has not arrived as a whole.
@@ -175,11 +222,30 @@ class Receiver:
         view = self._pool.shared.view if buffer is None else buffer.view
         frame_end = start + read_frame_length(view, self._start, maximum_bytes, minimum_bytes)
         if frame_end > arrived_end:
-            self._wanted_bytes = frame_end - self._start
+            self.wanted_bytes = frame_end - self._start
             return None
         self._start = frame_end
-        self._wanted_bytes = 0
+        self.wanted_bytes = 0
         return view[start:frame_end]
+
+    @property
+    def arrived_bytes(self) -> int:
+        """How much has arrived that is not consumed."""
+        return self._end - self._start
+
+    def unreserved_bytes(self) -> int:
+        """How much memory has to be reserved before the rest of the frame that is arriving is read; 0 for none."""
+        wanted_bytes = self.wanted_bytes
+        if wanted_bytes <= SMALL_CAPACITY_BYTES or self._reserved_bytes:
+            return 0
+        buffer = self.buffer
+        if buffer is not None and wanted_bytes <= buffer.capacity_bytes - (self._start if buffer.held_count else 0):
+            return 0
+        return capacity_for(wanted_bytes)
+
+    def reserve(self, byte_count: int) -> None:
+        """The memory that the frame needs is reserved: it is read into a buffer of its own size."""
+        self._reserved_bytes = byte_count
 
     @property
     def is_empty(self) -> bool:
@@ -225,7 +291,10 @@ class Receiver:
         if self.buffer is not None:
             self._pool.retire(self.buffer)
             self.buffer = None
-        self._start = self._end = self._wanted_bytes = 0
+        if self._reserved_bytes and self._pool.memory is not None:
+            self._pool.memory.release(self._reserved_bytes)
+        self._reserved_bytes = 0
+        self._start = self._end = self.wanted_bytes = 0
 
     def _needed_bytes(self) -> int:
         """How much should fit behind what is there.
@@ -233,18 +302,32 @@ class Receiver:
         An announced frame gets no more room than has proved useful before, or as much again as has arrived of it.
         """
         available_bytes = self._end - self._start
-        missing_bytes = self._wanted_bytes - available_bytes
+        missing_bytes = self.wanted_bytes - available_bytes
         return min(max(missing_bytes, MINIMUM_READ_BYTES), max(available_bytes, self._capacity_bytes))
 
     def _make_room(self, buffer: ReceiveBuffer) -> ReceiveBuffer:
         start, end = self._start, self._end
         rest_bytes = end - start
+        if self._reserved_bytes:
+            frame_bytes = max(self.wanted_bytes, rest_bytes + MINIMUM_READ_BYTES)
+            other = self._pool.take(frame_bytes, reserved_bytes=self._reserved_bytes)
+            self._reserved_bytes = 0
+            other.view[:rest_bytes] = buffer.view[start:end]
+            self._pool.retire(buffer)
+            self.buffer = other
+            self._capacity_bytes = min(max(self._capacity_bytes, other.capacity_bytes), LARGE_CAPACITY_BYTES)
+            self._start = 0
+            self._end = rest_bytes
+            return other
         wanted_bytes = rest_bytes + self._needed_bytes()
-        if buffer.held_count == 0 and max(wanted_bytes, self._capacity_bytes) <= buffer.capacity_bytes:
+        memory = self._pool.memory
+        if memory is None or memory.has_spare(self._capacity_bytes):
+            wanted_bytes = max(wanted_bytes, self._capacity_bytes)
+        if buffer.held_count == 0 and wanted_bytes <= buffer.capacity_bytes:
             # The halves may overlap; assignment between slices of one memoryview moves like memmove.
             buffer.view[:rest_bytes] = buffer.view[start:end]
         else:
-            other = self._pool.take(max(wanted_bytes, self._capacity_bytes))
+            other = self._pool.take(wanted_bytes)
             other.view[:rest_bytes] = buffer.view[start:end]
             self._pool.retire(buffer)
             self.buffer = buffer = other

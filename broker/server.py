@@ -17,6 +17,8 @@ from broker.direct_send import DirectSends
 from broker.dispatch import Dispatcher
 from broker.quotas.connections import ConnectionQuotas
 from broker.receive_buffer import BufferPool
+from broker.reply_memory import ReplyMemory
+from broker.request_memory import RequestMemory
 from broker.supervision import Place, Policy
 
 log = structlog.get_logger(__name__)
@@ -149,6 +151,8 @@ class Server:
         quotas: ConnectionQuotas,
         *,
         direct_sends: DirectSends,
+        request_memory: RequestMemory,
+        reply_memory: ReplyMemory,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.bound = bound
@@ -156,7 +160,8 @@ class Server:
         self._settings = settings
         self._quotas = quotas
         self._loop = loop
-        self._pool = BufferPool()
+        self._pool = BufferPool(memory=request_memory)
+        self._reply_memory = reply_memory
         self._direct_sends = direct_sends
         self._acceptor: Acceptor | None = None
         self._connections: dict[int, Connection] = {}
@@ -216,6 +221,7 @@ class Server:
             limits=self._settings,
             pool=self._pool,
             direct_sends=self._direct_sends,
+            reply_memory=self._reply_memory,
             loop=self._loop,
         )
 

@@ -39,7 +39,7 @@ IGNORED_NAMES = frozenset(
     log.message.format.version log.preallocate
     max.request.partition.size.limit node.rack num.io.threads num.network.threads num.recovery.threads.per.data.dir
     num.replica.alter.log.dirs.threads num.replica.fetchers offsets.commit.required.acks principal.builder.class
-    process.roles producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
+    process.roles producer.purgatory.purge.interval.requests queued.max.requests
     reserved.broker.max.id server.max.startup.time.ms share.coordinator.append.linger.ms
     share.coordinator.cached.buffer.max.bytes share.coordinator.cold.partition.snapshot.interval.ms
     share.coordinator.state.topic.compression.codec share.coordinator.state.topic.prune.interval.ms

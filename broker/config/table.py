@@ -102,6 +102,15 @@ class ConnectionSettings:
         "The largest request that is read; a connection that announces a larger one is closed.",
         at_least(1024),
     )
+    queued_max_request_bytes: int = declare(
+        LONG,
+        268_435_456,
+        "How much memory the requests of all connections have together, beyond 128 KiB of each connection. A request "
+        "that finds none waits, and its connection is not read; while others wait, what does not arrive within two "
+        "minutes is closed. -1: no bound, the default in Apache Kafka. Never less than one request of "
+        "`socket.request.max.bytes` needs, with a quarter kept for requests up to 2 MiB.",
+        at_least(-1),
+    )
     socket_send_buffer_bytes: int = declare(
         INT,
         -1,
@@ -156,6 +165,15 @@ class ConnectionSettings:
         4_194_304,
         "How many bytes of replies may wait to be sent on one connection before the broker stops reading from it.",
         at_least(1024),
+    )
+    fencepost_queued_max_response_bytes: int = declare(
+        LONG,
+        268_435_456,
+        "How much memory the replies of all connections have together while they wait for clients to read them. Each "
+        "connection has up to `fencepost.connection.write.buffer.bytes` of it, or half divided by their number, but 64 "
+        "KiB at least, and one reply more. Beyond it the connection that has waited for longest is closed. -1: no "
+        "bound.",
+        at_least(-1),
     )
     fencepost_connection_write_stall_ms: int = declare(
         INT,

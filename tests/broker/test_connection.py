@@ -19,6 +19,8 @@ from broker.file_slice import FileSlice
 from broker.handlers.api import CloseConnection
 from broker.long_polls import LongPoll, LongPolls, PendingReply, Reply
 from broker.receive_buffer import BufferPool
+from broker.reply_memory import ReplyMemory
+from broker.request_memory import RequestMemory
 from protocol.framing import EqualFrames
 from tests.simulation import loop as virtual_time
 from tests.support.counted_file import CountedFile
@@ -127,6 +129,8 @@ class Client:
     refusals: list[str] = field(default_factory=list)
     is_gone: bool = False
     long_polls: LongPolls = field(default_factory=LongPolls)
+    request_memory: RequestMemory | None = None
+    reply_memory: ReplyMemory | None = None
     transport: PlayedTransport = field(default_factory=PlayedTransport)
 
     def __post_init__(self) -> None:
@@ -135,8 +139,9 @@ class Client:
             dispatcher=self,  # type: ignore[arg-type]
             owner=self,
             limits=self.limits,
-            pool=BufferPool(),
+            pool=BufferPool(memory=self.request_memory),
             direct_sends=DirectSends(asyncio.get_running_loop(), Descriptors(1_024), -1),
+            reply_memory=self.reply_memory,
             loop=asyncio.get_running_loop(),
         )
         self.transport.protocol = self.connection
@@ -745,3 +750,90 @@ async def test_a_connection_that_is_lost_while_a_request_holds_it_is_gone() -> N
     await asyncio.sleep(0)
     assert client.started == [b"first---"]
     assert client.is_gone
+
+
+# Memory that all connections share
+
+
+async def test_half_a_large_request_is_not_read_on_until_another_has_left() -> None:
+    large = Limits(socket_request_max_bytes=3_000_000, fencepost_connection_write_buffer_bytes=10_000_000)
+    memory = RequestMemory(asyncio.get_running_loop(), 0, 3_000_000)
+    hog, other, small = (Client(request_memory=memory, limits=large) for _ in range(3))
+    frame = (3_000_000).to_bytes(4, "big") + bytes(3_000_000)
+    hog.send_bytes(frame[:1_000_000])
+    other.send_bytes(frame[:1_000])
+    assert [client.transport.accepts_input for client in (hog, other)] == [True, False]
+    small.send(b"12345678")
+    small.send(bytes(500_000))
+    assert len(small.started) == 2, "ordinary requests go on"
+    hog.connection.connection_lost(None)
+    assert [client.transport.accepts_input for client in (other,)] == [True]
+    other.send_bytes(frame[1_000:])
+    assert other.started == [bytes(3_000_000)]
+    for client in (other, small):
+        client.connection.connection_lost(None)
+    assert memory.used_bytes == 0
+    assert memory.waiting_count == 0
+    memory.close()
+
+
+async def test_a_client_that_waits_for_memory_and_leaves_is_forgotten() -> None:
+    memory = RequestMemory(asyncio.get_running_loop(), 0, 3_000_000)
+    large = Limits(socket_request_max_bytes=3_000_000)
+    hog, other = (Client(request_memory=memory, limits=large) for _ in range(2))
+    for client in (hog, other):
+        client.send_bytes((3_000_000).to_bytes(4, "big") + bytes(100))
+    other.connection.connection_lost(None)
+    assert memory.waiting_count == 0
+    hog.connection.give_up_request("too slow")
+    assert hog.transport.ended == "aborted"
+    assert hog.refusals == ["too slow"]
+    hog.connection.connection_lost(None)
+    assert memory.used_bytes == 0
+    memory.close()
+
+
+async def test_replies_that_nobody_reads_are_counted_and_the_oldest_client_is_closed() -> None:
+    memory = ReplyMemory(asyncio.get_running_loop(), 5_000)
+    clients = [Client(answer=lambda _: [bytes(2_000)], reply_memory=memory) for _ in range(3)]
+    for client in clients:
+        client.transport.is_stuck = True
+        client.send(b"12345678")
+    assert [client.transport.ended for client in clients] == ["aborted", None, None]
+    assert "does not read its replies" in clients[0].refusals[0]
+    assert memory.waiting_bytes == 4_000
+    clients[1].transport.unstick()
+    clients[2].connection.connection_lost(None)
+    assert memory.waiting_bytes == 0
+    memory.close()
+
+
+async def test_files_count_only_where_they_are_copied() -> None:
+    memory = ReplyMemory(asyncio.get_running_loop(), 1_000_000)
+    piece = CountedFile(bytes(5_000))
+    client = Client(answer=lambda _: [FileSlice(piece, 0, 5_000)], reply_memory=memory)
+    client.transport.is_stuck = True
+    client.send(b"12345678")
+    assert memory.waiting_bytes == 5_000
+    client.connection.connection_lost(None)
+    memory.close()
+
+
+async def test_replies_behind_one_that_waits_hold_their_client_back() -> None:
+    memory = ReplyMemory(asyncio.get_running_loop(), 1_000_000)
+    client = Client(reply_memory=memory, limits=Limits(fencepost_connection_max_in_flight=100))
+    poll = client.wait_without_a_task()
+    client.send(b"poll1234")
+    client.answer = lambda _: [bytes(600)]
+    for _ in range(5):
+        client.send(b"12345678")
+    assert len(client.started) == 3
+    assert memory.waiting_bytes == 1_200
+    poll.happens([b"first"])
+    client.long_polls.ask_first()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(client.started) == 6
+    assert memory.waiting_bytes == 0
+    assert client.received == b"first" + 5 * bytes(600)
+    memory.close()

@@ -271,9 +271,9 @@ async def test_starts_and_stops_leave_no_thread_descriptor_task_or_timer(tmp_pat
             await node.services.topics.create(f"orders-{number}", 2, {})
             with pytest.raises(StorageError, match="in use by another broker"):
                 await Node(settings_for(tmp_path / "data")).start()
+            taken = settings_for(tmp_path / "other", listeners=(f"PLAINTEXT://127.0.0.1:{node.address.port}",))
             with pytest.raises(StartError, match="the port is in use"):
-                port = node.address.port
-                await Node(settings_for(tmp_path / "other", listeners=(f"PLAINTEXT://127.0.0.1:{port}",))).start()
+                await Node(taken).start()
 
     def left() -> tuple[int, int, int]:
         gc.collect()
