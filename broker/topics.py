@@ -281,7 +281,7 @@ class Topics:
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
         try:
             made = await self._hosted.make(topic)
-        except StorageError:
+        except Exception:
             # Recorded as a deletion, so that the next start clears away what cannot be cleared away now.
             await self._store.delete_topic(name)
             await self._hosted.delete(topic)

@@ -382,7 +382,9 @@ class LogLoader:
                     return list(segments)
                 yield from self._cut(segment, fault, behind, later)
             is_last = fault is not None or not later
-            segment.write_indexes_anew(durable=not is_last)
+            segment.write_indexes_anew()
+            if not is_last:
+                self._side_files += segment.index_files()
             segment.believe_headers()
             self._unsynced.append(segment.log)
             self._side_files.append(segment.forget_records() if is_last else segment.record_files(later[0].base_offset))

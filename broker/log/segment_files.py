@@ -252,7 +252,8 @@ class SegmentFiles:
             raise CorruptIndexError("it is not what was written into it")
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the log file's headers, and write them."""
+        """Make both indexes anew from the log file's headers, and write them; not yet to the disk, as for
+        `replace_transaction_index`."""
         end_offset = self.next_offset
         order = self.order_from_start()
         self.reset_indexes()
@@ -444,10 +445,11 @@ class SegmentFiles:
         self.has_transaction_index = True
 
     def replace_transaction_index(self, index: TransactionIndex) -> None:
-        """Put a rebuilt index in the place of the one there is, durably."""
+        """Put a rebuilt index in the place of the one there is. Until it is on the disk its checksum tells of a crash
+        that kept it from there, and it is rebuilt again."""
         self._close_transaction_index_file()
         if len(index):
-            self._disk.write_file(self.path(".txnindex"), index.to_bytes(), durable=True)
+            self._disk.write_file(self.path(".txnindex"), index.to_bytes(), durable=False)
         elif self.has_transaction_index:
             self._disk.delete(self.path(".txnindex"))
         self._transaction_index = index
@@ -490,14 +492,19 @@ class SegmentFiles:
         index = self._offset_index
         return index is not None and index.written_count < len(index)
 
-    def write_indexes_anew(self, *, durable: bool = True) -> None:
+    def write_indexes_anew(self) -> None:
         """Replace the index files by what is in memory."""
         self._index_last_timestamp()
         for suffix, index in ((".index", self.offset_index), (".timeindex", self.time_index)):
             index.written_count = 0
-            self._disk.write_file(self.path(suffix), index.unwritten_bytes(), durable=durable)
+            self._disk.write_file(self.path(suffix), index.unwritten_bytes(), durable=False)
             index.written_count = len(index)
         self.was_changed = True
+
+    def index_files(self) -> list[LogFile]:
+        """The files of all indexes as they are now, for the caller to sync and close. Raises StorageError."""
+        suffixes = [".index", ".timeindex", *([".txnindex"] if self.has_transaction_index else [])]
+        return [self._disk.open(self.path(suffix)) for suffix in suffixes]
 
     def seal(self) -> list[LogFile]:
         """End appending: the last timestamp goes into the time index, the indexes into their files.

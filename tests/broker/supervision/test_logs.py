@@ -12,6 +12,7 @@ from broker.disk import StorageError
 from broker.log import cleaner, durable_log, flusher, log_directory, waiters
 from broker.log.cleaner import LogCleaning
 from broker.log.log_config import LogConfig
+from broker.log.offset_checkpoint import OffsetCheckpoint
 from broker.log.partition_files import PartitionFiles
 from broker.log.partition_log import PartitionLog
 from broker.log.results import Isolation
@@ -240,6 +241,22 @@ async def test_what_was_deleted_and_cannot_be_removed_does_not_stop_the_sweep(
     with logged(log_directory.HOUSEKEEPING):
         world.logs.sweep(world.clock.now_ms())
     assert swept
+
+
+@plants(log_directory.CHECKPOINT)
+@unforeseen
+async def test_a_checkpoint_that_fails_is_written_a_minute_later(
+    world: LogWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.create()
+    monkeypatch.setattr(OffsetCheckpoint, "write", raising(error, times=1, then=OffsetCheckpoint.write))
+    with logged(log_directory.CHECKPOINT):
+        world.logs.sweep(NOW_MS + log_directory.CHECKPOINT_INTERVAL_MS)
+        with pytest.raises(type(error)):
+            await world.checkpointed()
+    world.logs.sweep(NOW_MS + 2 * log_directory.CHECKPOINT_INTERVAL_MS)
+    await world.checkpointed()
+    assert world.disk.exists(f"{world.path}/{log_directory.RECOVERY_POINT_FILE}")
 
 
 COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0, segment_bytes=200)

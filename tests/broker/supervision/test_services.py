@@ -28,6 +28,7 @@ from broker.share.led_partitions import LedSharePartitions
 from broker.share.partition import SharePartition
 from broker.sync_threads import SyncJob, SyncPart, SyncThreads
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from protocol.errors import ErrorCode
 from tests.broker.quotas.test_connections import World as Quotas
 from tests.broker.supervision.planting import Unforeseen, logged, plants, raising, unforeseen, until
 from tests.broker.test_node import running
@@ -268,6 +269,19 @@ async def test_a_partition_that_comes_from_another_node_is_led_after_a_failure(
         broker.topics._placement_changed(SECOND)
         await until(lambda: broker.topics.log(SECOND) is not None)
     assert not broker.topics._arriving
+    await broker.stop()
+
+
+@plants(topics.CHANGE)
+@unforeseen
+async def test_topics_are_changed_after_a_change_that_failed(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
+    monkeypatch.setattr(broker.logs, "make_way", raising(error, times=1, then=broker.logs.make_way))
+    with logged(topics.CHANGE), pytest.raises(type(error)):
+        await broker.topics.create("one", 1, {})
+    assert await broker.topics.create("one", 1, {}) == (ErrorCode.NONE, None)
     await broker.stop()
 
 
