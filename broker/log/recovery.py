@@ -230,6 +230,7 @@ class LogLoader:
             recorded = self._files.checksums.get(file_name(base_offset, ".txnindex"))
             if recorded is not None and recorded.size_bytes:
                 with_aborted.add(base_offset)
+        is_cleaned = self._config.is_compacted or not self._files.checksums.knows_files
         segments = [
             Segment(
                 self._disk,
@@ -238,8 +239,8 @@ class LogLoader:
                 next_offset=next_base_offset,
                 index_interval_bytes=self._config.index_interval_bytes,
                 has_transaction_index=base_offset in with_aborted,
-                # The cleaner leaves the active segment alone. Of the others it is not known whether it was here.
-                may_skip=self._config.is_compacted or base_offset != base_offsets[-1],
+                # The cleaner leaves the active segment alone; Kafka's may have left gaps where it was copied from.
+                may_skip=is_cleaned or base_offset != base_offsets[-1],
                 checksums=self._files.checksums,
             )
             for base_offset, next_base_offset in zip(base_offsets, [*base_offsets[1:], base_offsets[-1]], strict=True)

@@ -60,6 +60,12 @@ class SegmentChecksums:
         self._load()
         return self._knows_deletions
 
+    @property
+    def knows_files(self) -> bool:
+        """Whether there is a list, as of all logs that this broker has stopped with or sealed a segment of."""
+        self._load()
+        return bool(self._records)
+
     def segments(self) -> list[tuple[int, FileRecord]]:
         """What is known of log files that hold something, by base offset, rising. Raises StorageError."""
         self._load()

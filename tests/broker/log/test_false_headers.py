@@ -364,3 +364,19 @@ async def test_a_swap_file_that_cannot_be_believed_costs_no_segment(world: LogWo
         await world.stop()
     os.unlink(first.path(".log.swap"))
     assert not (await world.restart(crash=True)).is_offline
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_gaps_in_a_log_of_apache_kafka_are_no_damage(world: LogWorld, crash: bool) -> None:
+    path, content, positions = await with_batches(world)
+    await world.stop()
+    for name in ("segment-checksums", "00000000000000000000.index", "00000000000000000000.timeindex"):
+        os.unlink(f"{os.path.dirname(path)}/{name}")
+    without_some = b"".join(content[positions[which] :][: positions[1]] for which in (0, 1, 4, 5, 8, 9))
+    replace(path, without_some)
+    if crash:
+        os.unlink(f"{world.path}/.kafka_cleanshutdown")
+    log = await world.restart(crash=True)
+    assert not log.is_offline
+    assert sorted({number for number in served(log).values() if isinstance(number, int)}) == [0, 1, 4, 5, 8, 9]
+    assert log.log_end_offset == BATCHES
