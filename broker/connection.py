@@ -175,11 +175,15 @@ class Connection(asyncio.BufferedProtocol):
         self._weigh_holds()
         self._pause_or_resume_reading()
 
+    @SERVING.handles
     def _end_hold(self, _: asyncio.Future[Any]) -> None:
-        self._holds_count -= 1
-        self._weigh_holds()
-        if self._transport is not None:
-            self._advance()
+        try:
+            self._holds_count -= 1
+            self._weigh_holds()
+            if self._transport is not None:
+                self._advance()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            self._failed(error)
 
     def mute(self, duration_s: float) -> None:
         """Start no further request for a time: the client has used more than its quota (KIP-219)."""

@@ -9,7 +9,7 @@ Source: Kafka's DefaultRecordBatch, DefaultRecord, EndTransactionMarker and Cont
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -34,6 +34,8 @@ TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 _ATTRIBUTES_MASK: Final = 0x7F
+
+RECORDS_PER_RETENTION_STEP: Final = 1_000
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -273,7 +275,10 @@ def build_batch(
     count = len(records)
     first_timestamp_ms = first.timestamp_ms
     batch = bytearray(HEADER_BYTES)
-    _write_records(batch, codec, first_timestamp_ms, first.offset, records)
+    section = batch if codec is Codec.NONE else bytearray()
+    _write_records(section, first_timestamp_ms, first.offset, records)
+    if section is not batch:
+        batch += compress(codec, section)
     _seal(
         batch,
         base_offset,
@@ -365,11 +370,24 @@ def _seal(batch: bytearray, base_offset: int, partition_leader_epoch: int, *chec
     _CRC.pack_into(batch, CRC_POSITION, computed_crc(memoryview(batch)))
 
 
-def retain_records(batch: RecordBatch, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytearray:
-    """The same batch with only some of its records, perhaps none, as the cleaner leaves it.
+def retain_records(batch: RecordBatch, records: list[Record], *, delete_horizon_ms: int | None = None) -> bytearray:
+    """The same batch with only some of its records, perhaps none, as the cleaner leaves it. See `retention_steps`."""
+    steps = retention_steps(batch, list(records), delete_horizon_ms=delete_horizon_ms)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            header, section = end.value
+            return compressed_and_sealed(header, section)
+
+
+def retention_steps(
+    batch: RecordBatch, records: list[Record], *, delete_horizon_ms: int | None = None
+) -> Generator[None, None, tuple[BatchHeader, bytearray]]:
+    """Make the header and the records section, not compressed yet, of a batch with only some of its records.
 
     Offsets, sequence range, producer and leader epoch stay, so that consumers' positions and producers' state are not
-    disturbed.
+    disturbed. A step is `RECORDS_PER_RETENTION_STEP` records; the list is emptied.
     delete_horizon_ms: when tombstones and markers in it may go; None keeps what the batch says.
     Source: Kafka's MemoryRecords.filterTo and KIP-534.
     """
@@ -381,45 +399,53 @@ def retain_records(batch: RecordBatch, records: Sequence[Record], *, delete_hori
     if delete_horizon_ms is not None:
         base_timestamp_ms = delete_horizon_ms
         attributes |= DELETE_HORIZON_BIT
-    max_timestamp_ms = header.max_timestamp_ms
-    if records and not header.is_log_append_time:
-        max_timestamp_ms = max(record.timestamp_ms for record in records)
+    section = bytearray()
+    records_count = len(records)
+    times_ms = []
+    records.reverse()  # the memory of records is given back as they are written
+    for start in range(0, records_count, RECORDS_PER_RETENTION_STEP):
+        if start:
+            yield
+        step = records[-RECORDS_PER_RETENTION_STEP:]
+        del records[-RECORDS_PER_RETENTION_STEP:]
+        step.reverse()
+        _write_records(section, base_timestamp_ms, header.base_offset, step)
+        times_ms.append(max([record.timestamp_ms for record in step]))
+    max_timestamp_ms = header.max_timestamp_ms if header.is_log_append_time or not times_ms else max(times_ms)
     changed = header._replace(
         attributes=attributes,
         base_timestamp_ms=base_timestamp_ms,
         max_timestamp_ms=max_timestamp_ms,
-        records_count=len(records),
+        records_count=records_count,
     )
-    return _assemble(changed, header.base_offset, records)
+    return changed, section
 
 
-def _assemble(header: BatchHeader, first_offset: int, records: Sequence[Record]) -> bytearray:
-    section = bytearray()
-    _write_records(section, header.codec, header.base_timestamp_ms, first_offset, records)
-    section[:0] = sealed_header(header, section)
-    return section
+def compressed_and_sealed(header: BatchHeader, section: bytearray) -> bytearray:
+    """The batch of that header, whose records section is not compressed yet."""
+    compressed = section if header.codec is Codec.NONE else compress(header.codec, section)
+    return bytearray().join((sealed_header(header, compressed), compressed))
 
 
-def _write_records(
-    out: bytearray, codec: Codec, base_timestamp_ms: int, first_offset: int, records: Sequence[Record]
-) -> None:
-    section = out if codec is Codec.NONE else bytearray()
+def _write_records(out: bytearray, base_timestamp_ms: int, first_offset: int, records: Sequence[Record]) -> None:
     for record in records:
         offset, timestamp_ms, key, value, headers = record
-        write_record(section, key, value, timestamp_ms - base_timestamp_ms, offset - first_offset, headers)
-    if section is not out:
-        out += compress(codec, section)
+        write_record(out, key, value, timestamp_ms - base_timestamp_ms, offset - first_offset, headers)
 
 
-def read_records(batch: RecordBatch, *, maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES) -> Iterator[Record]:
+def read_records(
+    batch: RecordBatch, *, maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES, content: bytes | None = None
+) -> Iterator[Record]:
     """The records of a batch, decompressed if need be; as many as the header counts, which must be all there are.
 
+    content: the records section, where it has been decompressed already.
     Raises DecodeError where they are not what the header says, and where decompression would yield more than
     `maximum_bytes`.
     """
     header = batch.header
     # Bytes are faster to take apart than a view is; one copy of the whole, then one of each key and value.
-    content = bytes(decompress(header.codec, batch.buffer[HEADER_BYTES:], maximum_bytes=maximum_bytes))
+    if content is None:
+        content = bytes(decompress(header.codec, batch.buffer[HEADER_BYTES:], maximum_bytes=maximum_bytes))
     append_time_ms = header.max_timestamp_ms if header.is_log_append_time else None
     position = 0
     for _ in range(header.records_count):

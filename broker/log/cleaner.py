@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -18,17 +19,27 @@ from broker.disk import Disk, LogFile, StorageError, UnexpectedFailureError
 from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder
 from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from broker.log.compaction import CleanedTransactions, LastRecord, OffsetMap, RetentionRules
+from broker.log.large_batches import SLICE_S, on_a_thread
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_replay import usable_transaction_index
 from broker.log.segment import Segment
 from broker.log.segment_files import file_name
+from broker.log.steps import Steps, done, done_in_slices
 from broker.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX, TRANSACTIONS_CLEANED_SUFFIX, finish_swap
 from broker.log.tail_check import checked_batches
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
 from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
+from protocol.compression import Codec, TooMuchAtOnceError, decompress
 from protocol.primitives import DecodeError
-from protocol.record_batch import RecordBatch, read_header, retain_records
+from protocol.record_batch import (
+    HEADER_BYTES,
+    RecordBatch,
+    compressed_and_sealed,
+    read_header,
+    read_records,
+    retention_steps,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -37,10 +48,18 @@ CLEANING = Place("cleaning of a log", Policy.RETRY)
 
 OFFSET_MAP_BYTES = 128 * 1024 * 1024
 RECORDS_PER_SLICE = 300
+COMPRESSED_AT_ONCE_BYTES = 64 * 1024
+"""Of records that are left of a batch; more of them are compressed on a thread."""
+T = TypeVar("T")
 
 
 class CleaningAbandonedError(Exception):
     """The log has changed, or cannot be read as it should; what had been written was thrown away."""
+
+
+def _unreadable(segment: Segment, position: int, error: DecodeError) -> CleaningAbandonedError:
+    path = segment.path(".log")
+    return CleaningAbandonedError(f"{path} holds records at position {position} that cannot be read: {error}")
 
 
 class DirtyRange(NamedTuple):
@@ -152,6 +171,29 @@ class LogCleaning:
         if end_position != segment.size_bytes:
             raise CleaningAbandonedError(f"{segment.path('.log')} cannot be read from position {end_position} on")
 
+    async def _content(self, batch: RecordBatch) -> bytes | None:
+        """The records of a batch, decompressed: on a thread where that takes long. None where they cannot be, for
+        whoever reads them to say."""
+        header, compressed = batch.header, batch.buffer[HEADER_BYTES:]
+        try:
+            codec = header.codec
+            return bytes(decompress(codec, compressed, is_one_step=True))
+        except DecodeError:
+            return None
+        except TooMuchAtOnceError:
+            pass
+        try:
+            return await on_a_thread(lambda: bytes(decompress(codec, compressed)))
+        except DecodeError:
+            return None
+
+    @staticmethod
+    async def _done(batch: RecordBatch, steps: Steps[T]) -> T:
+        """Work on the records of a batch: at once where they are few, else while others have their turns."""
+        if batch.header.records_count <= RECORDS_PER_SLICE:
+            return done(steps)
+        return await done_in_slices(steps, SLICE_S)
+
     def _insist_on(self, segments: Sequence[Segment]) -> None:
         """The log may have been deleted, taken offline or cut by retention while others had the event loop."""
         if self._log.is_deleted or self._log.is_offline:
@@ -168,14 +210,19 @@ class LogCleaning:
         for segment in segments:
             if segment.next_offset <= start_offset:
                 continue
-            async for _, batch in self._batches(segment):
+            async for position, batch in self._batches(segment):
                 header = batch.header
                 if header.last_offset < start_offset:
                     continue
-                if header.is_control:
-                    transactions.ends_nothing(batch, [])
-                elif not transactions.is_aborted_data(header) and not self._map.add_batch(batch, start_offset):
-                    return
+                try:
+                    if header.is_control:
+                        transactions.ends_nothing(batch, [])
+                    elif not transactions.is_aborted_data(header):
+                        records = read_records(batch, content=await self._content(batch))
+                        if not await self._done(batch, self._map.add_batch(records, start_offset)):
+                            return
+                except DecodeError as error:
+                    raise _unreadable(segment, position, error) from error
                 self._map.end_offset = header.last_offset + 1
         self._map.end_offset = self._dirty.end_offset
 
@@ -262,17 +309,23 @@ class LogCleaning:
                 header = batch.header
                 is_last = segment is group[-1] and position + header.size_bytes == segment.size_bytes
                 try:
-                    retained = rules.retain(batch, kept_aborted, is_last=is_last)
+                    content = await self._content(batch)
+                    retained = await self._done(batch, rules.retain(batch, content, kept_aborted, is_last=is_last))
                 except DecodeError as error:
-                    reason = f"{segment.path('.log')} holds records at position {position} that cannot be read: {error}"
-                    raise CleaningAbandonedError(reason) from error
+                    raise _unreadable(segment, position, error) from error
                 if retained is None:
                     is_changed = True
                 elif retained.records is None:
                     cleaned.append((batch.buffer,), header.size_bytes, header.last_offset, header.max_timestamp_ms)
                 else:
                     is_changed = True
-                    buffer = retain_records(batch, retained.records, delete_horizon_ms=retained.delete_horizon_ms)
+                    steps = retention_steps(batch, retained.records, delete_horizon_ms=retained.delete_horizon_ms)
+                    kept_header, section = await self._done(batch, steps)
+                    if len(section) > COMPRESSED_AT_ONCE_BYTES and kept_header.codec is not Codec.NONE:
+                        buffer = await on_a_thread(partial(compressed_and_sealed, kept_header, section))
+                    else:
+                        buffer = compressed_and_sealed(kept_header, section)
+                    self._insist_on(group)
                     cleaned.append((buffer,), len(buffer), header.last_offset, read_header(buffer).max_timestamp_ms)
         return is_changed
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop
+from itertools import islice
 from typing import NamedTuple
 
+from broker.log.steps import Steps
 from broker.log.transaction_index import TransactionIndexEntry
 from protocol.record_batch import BatchHeader, Record, RecordBatch, read_end_transaction_marker, read_records
 
+RECORDS_PER_STEP = 1_000
 KEY_OVERHEAD_BYTES = 120  # what a dict entry, a bytes object and an int take beside the key itself
 
 
@@ -87,21 +90,31 @@ class OffsetMap:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def add_batch(self, batch: RecordBatch, start_offset: int) -> bool:
+    def add_batch(self, records: Iterable[Record], start_offset: int) -> Steps[bool]:
         """Take in the records of a batch from `start_offset` on; False when it is left out because there is no room.
 
-        The first batch always fits: cleaning goes on, however little memory it may use.
+        The first batch always fits: cleaning goes on, however little memory it may use. A step is `RECORDS_PER_STEP`.
         """
-        added = {
-            record.key: record.offset
-            for record in read_records(batch)
-            if record.key is not None and record.offset >= start_offset
-        }
-        needed_bytes = sum(len(key) + KEY_OVERHEAD_BYTES for key in added if key not in self._offsets)
-        if needed_bytes > self._free_bytes and self._offsets:
+        added: dict[bytes, int] = {}
+        for count, record in enumerate(records, 1):
+            if record.key is not None and record.offset >= start_offset:
+                added[record.key] = record.offset
+            if count % RECORDS_PER_STEP == 0:
+                yield
+        needed_bytes = 0
+        offsets = self._offsets
+        for count, key in enumerate(added, 1):
+            if key not in offsets:
+                needed_bytes += len(key) + KEY_OVERHEAD_BYTES
+            if count % RECORDS_PER_STEP == 0:
+                yield
+        if needed_bytes > self._free_bytes and offsets:
             return False
         self._free_bytes -= needed_bytes
-        self._offsets.update(added)
+        items = iter(added.items())
+        while taken := list(islice(items, RECORDS_PER_STEP)):
+            offsets.update(taken)
+            yield
         return True
 
     def has_newer(self, key: bytes, offset: int) -> bool:
@@ -139,10 +152,11 @@ class RetentionRules:
         self._now_ms = now_ms
 
     def retain(
-        self, batch: RecordBatch, kept_aborted: list[TransactionIndexEntry], *, is_last: bool
-    ) -> Retained | None:
-        """What to keep of a batch; None when it goes altogether.
+        self, batch: RecordBatch, content: bytes | None, kept_aborted: list[TransactionIndexEntry], *, is_last: bool
+    ) -> Steps[Retained | None]:
+        """What to keep of a batch; None when it goes altogether. A step is `RECORDS_PER_STEP` records.
 
+        content: its records, where they have been decompressed already. Raises DecodeError.
         is_last: the batch ends a segment, and stays at least as an empty one, so that the offsets it reaches are seen.
         """
         header = batch.header
@@ -164,14 +178,16 @@ class RetentionRules:
             if is_bare_marker and not header.has_delete_horizon:
                 return Retained(list(read_records(batch)), self._now_ms + self._delete_retention_ms)
             return Retained(None)
-        return self._retain_records(batch, must_stay=must_stay)
+        return (yield from self._retain_records(batch, content, must_stay=must_stay))
 
-    def _retain_records(self, batch: RecordBatch, *, must_stay: bool) -> Retained | None:
+    def _retain_records(self, batch: RecordBatch, content: bytes | None, *, must_stay: bool) -> Steps[Retained | None]:
         header = batch.header
         is_past_horizon = self._is_past_horizon(header)
         kept: list[Record] = []
         has_tombstone = False
-        for record in read_records(batch):
+        for count, record in enumerate(read_records(batch, content=content)):
+            if count and count % RECORDS_PER_STEP == 0:
+                yield
             if record.offset < self._map.end_offset:
                 if record.key is None or self._map.has_newer(record.key, record.offset):
                     continue
@@ -183,6 +199,9 @@ class RetentionRules:
         if has_tombstone and not header.has_delete_horizon:
             return Retained(kept, self._now_ms + self._delete_retention_ms)
         if len(kept) == header.records_count:
+            while kept:  # giving the memory of a million records back is a step of its own, too
+                del kept[-RECORDS_PER_STEP:]
+                yield
             return Retained(None)
         return Retained(kept) if kept or must_stay else None
 

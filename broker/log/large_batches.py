@@ -80,7 +80,8 @@ class LargeBatches:
 async def on_a_thread(work: Callable[[], T]) -> T:
     """Do work that does not hold the interpreter for long on a thread of its own. Raises what the work raises.
 
-    A thread is started each time: that takes a tenth of a millisecond, and none is left when the broker stops.
+    A thread is started each time: that takes a tenth of a millisecond, and none is left when the broker stops. Where
+    the system has none to give, the work is done here.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -105,5 +106,8 @@ async def on_a_thread(work: Callable[[], T]) -> T:
         except RuntimeError:
             pass  # the loop has been closed meanwhile
 
-    threading.Thread(target=run, name="large-batch", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="large-batch", daemon=True).start()
+    except RuntimeError:
+        return work()
     return await future

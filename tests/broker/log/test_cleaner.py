@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +16,17 @@ from broker.local_disk import LocalDisk, LocalFile
 from broker.log.cleaner import CleaningAbandonedError, LogCleaning, dirty_range
 from broker.log.log_config import LogConfig
 from broker.log.partition_log import Isolation, PartitionLog
+from protocol.compression import Codec
 from protocol.errors import ErrorCode
-from protocol.record_batch import Record, RecordBatch, iterate_batches, read_records
+from protocol.record_batch import (
+    Record,
+    RecordBatch,
+    build_batch,
+    iterate_batches,
+    read_header,
+    read_records,
+    sealed_header,
+)
 from tests.support.log_world import NOW_MS, LogWorld
 
 COMPACTED = LogConfig(
@@ -318,6 +328,50 @@ async def test_records_without_a_time_are_cleaned_when_their_last_write_is_old_e
     assert dirty_range(log, 0, NOW_MS + 1000).end_offset > 0
     assert not dirty_range(log, 0, NOW_MS + 5000).is_due
     assert dirty_range(log, 0, NOW_MS + 5001).is_due
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+async def test_a_large_batch_is_cleaned_while_others_have_their_turns(world: LogWorld, codec: Codec) -> None:
+    log = world.create(dataclasses.replace(COMPACTED, segment_bytes=10_000_000, max_message_bytes=10_000_000))
+    count = 12_000
+    large = build_batch(
+        [Record(offset, NOW_MS, b"k%d" % (offset // 2), b"v%d" % offset) for offset in range(count)], codec=codec
+    )
+    assert log.append(memoryview(large), now_ms=NOW_MS).error is ErrorCode.NONE
+    log.roll(NOW_MS)
+    world.append(b"w", key=b"k0")
+    log.roll(NOW_MS)
+    cleaning = asyncio.create_task(clean(world))
+    longest_s, turns_count = 0.0, 0
+    while not cleaning.done():
+        before_s = time.thread_time()
+        await asyncio.sleep(0)
+        longest_s, turns_count = max(longest_s, time.thread_time() - before_s), turns_count + 1
+    await cleaning
+    assert longest_s < 0.05
+    assert turns_count > 5
+    expected = [(b"k%d" % (offset // 2), b"v%d" % offset) for offset in range(3, count, 2)]
+    assert [(r.key, r.value) for r in records(log)] == [*expected, (b"k0", b"w")]
+    await log.flushed()
+
+
+async def test_records_that_cannot_be_read_keep_a_log_from_being_cleaned_and_are_named(world: LogWorld) -> None:
+    log = world.create(COMPACTED)
+    for _ in range(3):
+        world.append(b"v" * 40, key=b"k")
+    content = b"garbage" * 30
+    header = read_header(build_batch([Record(0, NOW_MS, b"k", b"v")]))._replace(attributes=int(Codec.ZSTD))
+    offset = log.log_end_offset
+    garbage = sealed_header(header._replace(base_offset=offset, partition_leader_epoch=0), content) + content
+    log._write((garbage,), len(garbage), offset, NOW_MS, log.append_rules(), NOW_MS)
+    log.roll(NOW_MS)
+    world.append(b"v" * 40, key=b"k")
+    await log.flushed()
+    size_bytes = log.size_bytes
+    with pytest.raises(CleaningAbandonedError, match=r"holds records at position [0-9]+ that cannot be read"):
+        await clean(world)
+    assert log.size_bytes == size_bytes
+    await log.flushed()
 
 
 async def test_a_damaged_segment_is_not_cleaned(world: LogWorld) -> None:

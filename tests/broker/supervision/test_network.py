@@ -43,6 +43,7 @@ def is_served(client: Client) -> None:
         ("_pause_or_resume_reading", lambda client: client.connection.pause_writing()),
         ("_advance", lambda client: client.connection.resume_writing()),
         ("_advance", lambda client: client.connection._unmute()),
+        ("_advance", lambda client: client.connection._end_hold(asyncio.Future())),
         ("_unsent_bytes", lambda client: client.connection._check_stall()),
         ("_end_direct_send", lambda client: client.connection._send_more_directly()),
     ],
