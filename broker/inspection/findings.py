@@ -135,6 +135,7 @@ def _choices(data_directory: str, name: TopicPartition, problem: Problem, *, is_
         return [restore, Choice(accept, f"{offsets_text(problem)} given up; all other records stay")]
     if kind is Kind.NOT_RECORDED and problem.path.endswith(METADATA_FILE):
         return [
+            Choice("where directories were mixed up, give each its own name again", "nothing is lost"),
             Choice("move the directory away, and restore the right one from a backup", "nothing is lost"),
             Choice("move the directory away", "the partition begins anew, empty"),
         ]

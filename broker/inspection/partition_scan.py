@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.disk import StorageError
@@ -49,6 +50,7 @@ class Expectations(NamedTuple):
     log_start_offset: as checkpointed.
     is_clean:         the last stop was clean: the log ends at its recovery point.
     topic_id:         as the metadata say; None for a partition of no known topic, or where they cannot be read.
+    topics:           the names of all topics, by id.
     is_compacted:     offsets may leave gaps.
     """
 
@@ -57,6 +59,7 @@ class Expectations(NamedTuple):
     is_clean: bool
     topic_id: bytes | None
     is_compacted: bool
+    topics: Mapping[bytes, str] = MappingProxyType({})
 
 
 class _Segment:
@@ -238,9 +241,12 @@ class PartitionScan:
             self._add(
                 Kind.NOT_RECORDED,
                 path,
-                f"it says that the directory belongs to a topic with id {topic_id.hex()}; the topic that is named "
-                f"{self.topic_partition.topic} now has id {expected.hex()}",
+                f"it says that the directory belongs to topic {self._topic_text(topic_id)}, and the directory's name "
+                f"that it belongs to {self._topic_text(expected)}",
             )
+
+    def _topic_text(self, topic_id: bytes) -> str:
+        return f"{self._known.topics.get(topic_id, 'that is not known')} (id {topic_id.hex()})"
 
     def _name_other_files(self) -> None:
         bases = set(self.base_offsets)
@@ -412,6 +418,14 @@ class PartitionScan:
         is_last = following is None
         end_offset = self._known.recovery_point if following is None else following
         if end_offset is None:
+            return
+        if is_last and self._known.is_clean and segment.end_offset > end_offset:
+            self._add(
+                Kind.NOT_RECORDED,
+                path,
+                f"the log reaches offset {segment.end_offset}, and the clean stop has left it at offset {end_offset}: "
+                "it is not the log that was written here",
+            )
             return
         if recorded is not None and not is_last and recorded.check < end_offset:
             self._missing(

@@ -38,6 +38,7 @@ class TriedPartition:
     """What a start makes of one partition.
 
     topic_id:       as the metadata say; None where they know of no such topic.
+    is_stray:       it is left alone, as it belongs to no topic that is known.
     offline_reason: None where it is served.
     coordinator_reason: why its coordinator cannot load it; None where it can, or there is none.
     """
@@ -48,18 +49,24 @@ class TriedPartition:
     log_end_offset: int = 0
     leader_epoch: int = 0
     offline_reason: str | None = None
+    is_stray: bool = False
     coordinator_reason: str | None = None
     events: list[Event] = field(default_factory=list)
 
 
 @dataclass
 class TriedStart:
-    """What a start makes of a data directory. refused: why it does not come about; None where it does."""
+    """What a start makes of a data directory.
+
+    refused: why it does not come about; None where it does.
+    topics:  the names of the topics that are known, by id.
+    """
 
     was_clean: bool
     partitions: dict[TopicPartition, TriedPartition] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     refused: str | None = None
+    topics: dict[bytes, str] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -110,6 +117,8 @@ async def try_start(
             tried.partitions.setdefault(name, TriedPartition(offline_reason=str(event.get("reason"))))
         if name in tried.partitions:
             tried.partitions[name].events.append(event)
+            if event["event"] == "stray_partition_found":
+                tried.partitions[name].is_stray = True
         else:
             tried.events.append(event)
     return tried
@@ -128,6 +137,7 @@ async def _open(
     topics = Topics(store, logs, settings)
     try:
         await topics.open()
+        tried.topics = {topic.topic_id: topic.name for topic in await store.load_topics()}
         await topics.ensure_opened()
         for partition_log in logs.logs():
             tried.partitions[partition_log.topic_partition] = await _tried(partition_log, topics)

@@ -30,7 +30,7 @@ from broker.log.log_directory import (
     RECOVERY_POINT_FILE,
     partition_directories,
 )
-from broker.log.partition_files import PartitionFiles
+from broker.log.partition_files import METADATA_FILE, PartitionFiles
 from broker.log.recovery import LogLoader, Refusal
 from broker.log.steps import done
 from broker.log.swap import finish_swaps
@@ -206,6 +206,7 @@ class Verification:
                 is_clean=report.was_clean and points is not None and name in points,
                 topic_id=topic_id,
                 is_compacted=outcome is None or outcome.config.is_compacted,
+                topics=tried.topics,
             )
             scan = PartitionScan(files, name, expectations, _record_check(name))
             try:
@@ -285,6 +286,10 @@ def _record_check(name: TopicPartition) -> CheckRecords | None:
 def _add_refusal(one: ScannedPartition) -> None:
     """What only the start knows: why it refuses the partition, unless that was found already."""
     problems, refusal = one.problems, one.refusal
+    other_topic = [problem for problem in problems if _is_of_another_topic(problem)]
+    if other_topic:
+        problems[:] = other_topic  # all else is what must be where one log stands in the place of another
+        return
     reason = next(
         (
             tried.offline_reason or tried.coordinator_reason
@@ -329,6 +334,10 @@ def _add_refusal(one: ScannedPartition) -> None:
         )
 
 
+def _is_of_another_topic(problem: Problem) -> bool:
+    return problem.kind is Kind.NOT_RECORDED and problem.path.endswith(METADATA_FILE)
+
+
 def _add_stray(report: Report, one: ScannedPartition) -> None:
     if one.tried is None or one.topic_id is not None:
         return
@@ -344,6 +353,8 @@ def _outcome(one: ScannedPartition, problem: Problem) -> str:
     tried, crashed = one.tried, one.after_crash
     if tried is None:
         return "not known: the start itself is refused"
+    if tried.is_stray:
+        return "the directory is neither served nor deleted (stray_partition_found)"
     if tried.offline_reason is not None:
         return OFFLINE
     if tried.coordinator_reason is not None:

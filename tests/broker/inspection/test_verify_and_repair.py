@@ -12,6 +12,7 @@ from broker.disk import LogFile, StorageError
 from broker.inspection.findings import Severity
 from broker.inspection.problems import Kind
 from broker.local_disk import LocalDisk
+from broker.log.checkpoints import encode_offsets, encode_partition_metadata
 from broker.log.log_config import LogConfig
 from tests.support.data_directory import (
     batches_of,
@@ -206,6 +207,30 @@ async def test_a_directory_that_is_missing_begins_where_it_ended(world: LogWorld
     partition_log, records = await served(path)
     assert records == {}
     assert (partition_log.log_start_offset, partition_log.log_end_offset) == (RECORDS_COUNT, RECORDS_COUNT)
+
+
+async def test_a_directory_of_another_topic_is_named_and_left_alone(world: LogWorld) -> None:
+    path = await stopped(world, is_clean=True)
+    other_id = bytes(range(1, 17))
+    replace(f"{path}/{ORDERS}/partition.metadata", encode_partition_metadata(other_id))
+    (found,) = await problems_of(path)
+    assert found.path == f"{path}/{ORDERS}/partition.metadata"
+    assert other_id.hex() in found.what
+    before = tree(path)
+    (done,) = await repair(path, accept_loss=True)
+    assert not done.is_right
+    assert tree(path) == before
+
+
+async def test_a_log_that_is_longer_than_the_clean_stop_has_left_it_is_not_believed(world: LogWorld) -> None:
+    """As where the directories of two partitions of a topic were swapped."""
+    path = await stopped(world, is_clean=True)
+    replace(f"{path}/recovery-point-offset-checkpoint", encode_offsets({ORDERS: RECORDS_COUNT - 6}))
+    (found,) = await problems_of(path)
+    assert (found.kind, found.path) == (Kind.NOT_RECORDED, log_paths(path)[-1])
+    assert f"has left it at offset {RECORDS_COUNT - 6}" in found.what
+    assert (await repair(path, accept_loss=True))[0].is_right
+    assert (await served(path))[1] == VALUES
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "kill -9"])
