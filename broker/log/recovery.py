@@ -33,6 +33,7 @@ from broker.log.partition_files import INDEX_SUFFIXES, LEADER_EPOCH_FILE, Partit
 from broker.log.producer_replay import replay, replay_batch, usable_transaction_index
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment
+from broker.log.segment_checksums import CHECKSUMS_FILE
 from broker.log.segment_files import file_name
 from broker.log.steps import Steps
 from broker.log.swap import finish_swaps
@@ -148,6 +149,8 @@ class LogLoader:
         segments = self._open_segments(numbered)
         if self._refusal is None:
             self._refuse_if_one_is_missing(segments)
+        if self._refusal is None:
+            self._refuse_what_is_of_another(segments)
         self._log_start_offset = max(self._log_start_offset, segments[0].base_offset)
         self._epochs = self._files.read_epochs()
         self._known_epochs = LeaderEpochs(self._epochs.starts)
@@ -276,6 +279,22 @@ class LogLoader:
                 is_missing |= slot < len(base_offsets) and record.check == base_offsets[slot]
             if is_missing:
                 self._refuse_missing(base_offset, record.check, record.size_bytes)
+                return
+
+    def _refuse_what_is_of_another(self, segments: Sequence[Segment]) -> None:
+        """Refuse files that are right in themselves, and another partition's, or this one's of another time."""
+        directory = self._files.directory
+        if self._files.checksums.is_of_another_directory:
+            what = f"{directory} is the directory of another partition, as {self._files.path(CHECKSUMS_FILE)} says"
+            self._refuse(self._of_directory(what, segments))
+            return
+        for slot, segment in enumerate(segments):
+            if segment.is_of_another_log():
+                path = segment.path(".log")
+                what = f"{path} begins with another batch than was written there: it is another partition's file"
+                lost_bytes = _bytes_from(segment, 0, segments[slot + 1 :])
+                end_offset = max(self._recovery_point, segment.base_offset)
+                self._refuse(Refusal(path, what, 0, segment.base_offset, None, end_offset, lost_bytes))
                 return
 
     def _refuse_missing(self, base_offset: int, end_offset: int, size_bytes: int) -> None:

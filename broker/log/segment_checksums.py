@@ -5,6 +5,10 @@ the offset at which the next segment begins, that of every other file the CRC-32
 the last one about a file counts; a size and check of `-` forget it. So a file of another partition or of another time,
 one that was cut at a batch's end, or deleted, is noticed at the next start or read without reading the log. A file that
 no line is about is taken as it is: logs of Apache Kafka have no such list, and it may be deleted.
+
+Two kinds of lines are about no whole file. `….log.start` has the size and CRC-32C of what a log file begins with, so
+that one of another partition is noticed, also where the file has grown since. `directory` has the number of the
+partition and the CRC-32C of the topic's name, so that a whole directory of another partition is.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ log = structlog.get_logger(__name__)
 CHECKSUMS_FILE = "segment-checksums"
 _HEADER = b"1\n"
 _EARLIER_HEADER = b"0\n"
+DIRECTORY_NAME = "directory"
+START_SUFFIX = ".log.start"
 _LOG_NAME = re.compile(r"(\d{20})\.log")
 _FORGOTTEN = "-"
 _FIELD_COUNT = 4
@@ -44,10 +50,11 @@ def content_record(content: bytes | memoryview | None) -> FileRecord:
 class SegmentChecksums:
     """The list of one partition."""
 
-    __slots__ = ("_disk", "_is_loaded", "_knows_deletions", "_line_count", "_path", "_records")
+    __slots__ = ("_directory", "_disk", "_is_loaded", "_knows_deletions", "_line_count", "_path", "_records")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
+        self._directory = _directory_record(directory)
         self._path = f"{directory}/{CHECKSUMS_FILE}"
         self._records: dict[str, FileRecord] = {}
         self._line_count = 0
@@ -76,6 +83,12 @@ class SegmentChecksums:
                 found.append((int(match[1]), record))
         return sorted(found)
 
+    @property
+    def is_of_another_directory(self) -> bool:
+        """Whether the list was written in the directory of another partition. Raises StorageError."""
+        self._load()
+        return self._records.get(DIRECTORY_NAME, self._directory) != self._directory
+
     def get(self, name: str) -> FileRecord | None:
         """What is known of a file. Raises StorageError."""
         self._load()
@@ -98,6 +111,8 @@ class SegmentChecksums:
         """
         self._load()
         file = self._disk.open(self._path)
+        if DIRECTORY_NAME not in self._records:
+            records = {DIRECTORY_NAME: self._directory, **records}
         lines = b"".join(_encode(name, record) for name, record in records.items())
         file.append(lines if file.size_bytes else _HEADER + lines)
         for name, record in records.items():
@@ -123,7 +138,8 @@ class SegmentChecksums:
             return
         if self._knows_deletions and self._line_count <= 2 * len(names) + _SUPERFLUOUS_LINES:
             return
-        self._records = {name: record for name, record in self._records.items() if name in names}
+        kept = {DIRECTORY_NAME, *names}
+        self._records = {name: record for name, record in self._records.items() if name in kept}
         self._line_count = len(self._records)
         lines = b"".join(_encode(name, record) for name, record in self._records.items())
         self._disk.write_file(self._path, _HEADER + lines, durable=False)
@@ -158,6 +174,11 @@ class SegmentChecksums:
             self._line_count = 0
             self._knows_deletions = True
             self._disk.write_file(self._path, _HEADER, durable=False)
+
+
+def _directory_record(directory: str) -> FileRecord:
+    topic, _, partition = directory.rpartition("/")[2].rpartition("-")
+    return FileRecord(int(partition) if partition.isdecimal() else 0, crc32c(topic.encode()))
 
 
 def _encode(name: str, record: FileRecord | None) -> bytes:

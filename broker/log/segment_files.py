@@ -7,24 +7,28 @@ Source: Kafka's LogSegment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import structlog
+from crc32c import crc32c
 
-from broker.disk import Disk, LogFile
+from broker.disk import Disk, LogFile, StorageError
 from broker.log.batch_order import MAX_RELATIVE_OFFSET, NO_EPOCHS, BatchOrder, Fault
 from broker.log.batch_scan import DamagedLogError, ScannedBatch, damaged, scan_batches
 from broker.log.checked_ranges import CheckedRanges
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.offset_index import CorruptIndexError, OffsetIndex
-from broker.log.segment_checksums import FileRecord, SegmentChecksums, content_record
+from broker.log.segment_checksums import START_SUFFIX, FileRecord, SegmentChecksums, content_record
+from broker.log.tail_check import valid_batch_at
 from broker.log.time_index import TimeIndex
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
-from protocol.record_batch import HEADER_BYTES, read_header
+from protocol.record_batch import CRC_POSITION, HEADER_BYTES, read_header
 
 log = structlog.get_logger(__name__)
 
 NO_TIMESTAMP = -1
+START_BYTES = 256
+"""Of the first batch, that a log file is recognised by: its header, with the checksum of the rest, and more."""
 _NOT_APPENDED_TO = 2**63 - 1  # above all offsets
 
 
@@ -38,7 +42,7 @@ def forget_segments(checksums: SegmentChecksums, segments: Sequence[SegmentFiles
 
     Returns the list's file, to be synced and closed. Raises StorageError.
     """
-    suffixes = (".log", ".index", ".timeindex", ".txnindex")
+    suffixes = (".log", START_SUFFIX, ".index", ".timeindex", ".txnindex")
     return checksums.add({file_name(one.base_offset, suffix): None for one in segments for suffix in suffixes})
 
 
@@ -70,6 +74,7 @@ class SegmentFiles:
         "_foreign_end_position",
         "_index_interval_bytes",
         "_indexes_were_read",
+        "_is_start_noted",
         "_last_batch_offset",
         "_last_batch_position",
         "_max_timestamp_ms",
@@ -136,6 +141,7 @@ class SegmentFiles:
         self._transaction_index_file: LogFile | None = None
         self._checksums = SegmentChecksums(disk, directory) if checksums is None else checksums
         self._indexes_were_read = False
+        self._is_start_noted = False
         self.was_changed = False
         self.indexes_used = True
         if self.log.size_bytes == 0:
@@ -528,13 +534,44 @@ class SegmentFiles:
         `broker.log.segment_checksums`. Returns the list's file, for the caller to sync and close.
         """
         transactions = self.transaction_index.to_bytes() if self.has_transaction_index else b""
-        return self._checksums.add(
-            {
-                file_name(self.base_offset, ".log"): FileRecord(self.log.size_bytes, following_offset),
-                **self._index_records(),
-                file_name(self.base_offset, ".txnindex"): content_record(transactions),
-            }
-        )
+        records: dict[str, FileRecord | None] = {
+            file_name(self.base_offset, ".log"): FileRecord(self.log.size_bytes, following_offset),
+            file_name(self.base_offset, START_SUFFIX): self._start_record(),
+            **self._index_records(),
+            file_name(self.base_offset, ".txnindex"): content_record(transactions),
+        }
+        return self._checksums.add(records)
+
+    def note_start(self) -> None:
+        """Note what the log file begins with, so that one of another partition is not taken for it at a later start.
+
+        To be called when the first batch is on the disk. Where there is no room for the note it is tried again later.
+        """
+        if not self._is_start_noted:
+            name = file_name(self.base_offset, START_SUFFIX)
+            try:
+                if self._checksums.get(name) is None:
+                    self._note_files({name: self._start_record()})
+            except StorageError:
+                return  # a full disk is no reason to give up a log that need not be written
+            self._is_start_noted = True
+
+    def is_of_another_log(self) -> bool:
+        """Whether the log file begins with a valid batch that is not the one that was written there.
+
+        The checksum of that batch tells another file from this one with damage. Raises StorageError.
+        """
+        noted = self._checksums.get(file_name(self.base_offset, START_SUFFIX))
+        if noted is None or self.log.size_bytes < noted.size_bytes:
+            return False
+        return _start_check(self.log, noted.size_bytes) != noted.check and valid_batch_at(self.log, 0) is not None
+
+    def _start_record(self) -> FileRecord | None:
+        start = self.log.read(0, HEADER_BYTES)
+        if len(start) < HEADER_BYTES:
+            return None
+        size_bytes = max(HEADER_BYTES, min(read_header(start).size_bytes, self.log.size_bytes, START_BYTES))
+        return FileRecord(size_bytes, _start_check(self.log, size_bytes))
 
     def forget_records(self) -> LogFile:
         """The files are about to change: nothing is to be compared with what they were like before."""
@@ -546,7 +583,7 @@ class SegmentFiles:
             file_name(self.base_offset, ".timeindex"): content_record(self.time_index.to_bytes()),
         }
 
-    def _note_files(self, records: dict[str, FileRecord]) -> None:
+    def _note_files(self, records: Mapping[str, FileRecord | None]) -> None:
         self._checksums.add(records).close()
 
     def forget_indexes(self) -> None:
@@ -583,3 +620,9 @@ class SegmentFiles:
         for suffix in (".log", ".index", ".timeindex", ".txnindex"):
             if suffix != ".txnindex" or self.has_transaction_index:
                 self._disk.delete(self.path(suffix))
+
+
+def _start_check(file: LogFile, size_bytes: int) -> int:
+    """The CRC-32C of the start of a log file, without what the first batch's own checksum does not cover."""
+    check: int = crc32c(file.read(CRC_POSITION, size_bytes - CRC_POSITION))
+    return check

@@ -62,6 +62,9 @@ class SweptLog(DurableLog):
                 self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
             for segment in self.segments.sealed:
                 segment.forget_indexes()
+                segment.note_start()
+            if self.recovery_point > self.segments.active.base_offset:
+                self.segments.active.note_start()
             if self.segments.active.has_unwritten_entries:
                 for file in self.segments.active.write_indexes():
                     file.close()

@@ -1,0 +1,122 @@
+"""Files that are right in themselves and lie in the wrong place: those of another partition are not believed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import structlog
+
+from broker.log.log_config import LogConfig
+from broker.log.partition_log import PartitionLog
+from broker.log.segment_checksums import CHECKSUMS_FILE
+from broker.topic_partition import TopicPartition
+from protocol.record_batch import Record, build_batch
+from tests.support.data_directory import records_of
+from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, content_of, overwrite
+
+NEXT = TopicPartition("orders", 1)
+"""Another partition of the same topic, whose id it has."""
+OTHERS = TopicPartition("others", 0)
+BATCHES = 12
+VALUE_BYTES = 1_000
+CONFIG = LogConfig(segment_bytes=4 * (VALUE_BYTES + 71))
+
+
+def append(log: PartitionLog, value: bytes) -> None:
+    log.append(memoryview(build_batch([Record(0, NOW_MS, None, value)])), now_ms=NOW_MS)
+
+
+def value(of: TopicPartition, number: int) -> bytes:
+    return f"{of} {number} ".encode().ljust(VALUE_BYTES, b".")
+
+
+async def with_three_logs(world: LogWorld) -> None:
+    """Three logs of as many batches of the same sizes, in three segments each, swept and with a recovery point."""
+    world.create(CONFIG)
+    for other in (NEXT, OTHERS):
+        world.logs.create(other, TOPIC_ID, CONFIG)
+    for log in world.logs.logs():
+        for number in range(BATCHES):
+            append(log, value(log.topic_partition, number))
+        await log.flushed()
+        assert len(log.segments) == 3
+    world.clock.time_ms += 120_000
+    world.logs.sweep(world.clock.now_ms())
+
+
+def exchange(one: str, other: str) -> None:
+    os.rename(one, f"{one}.aside")
+    os.rename(other, one)
+    os.rename(f"{one}.aside", other)
+
+
+def has_its_own(log: PartitionLog) -> bool:
+    expected = {number: value(log.topic_partition, number) for number in range(BATCHES)}
+    return records_of(log) == expected
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["after a clean stop", "after a crash"])
+@pytest.mark.parametrize("segment", [0, 4, 8], ids=["the first segment", "the middle one", "the last one"])
+@pytest.mark.parametrize("other", [NEXT, OTHERS], ids=["of one topic", "of two topics"])
+async def test_log_files_that_were_exchanged_take_both_partitions_offline(
+    world: LogWorld, other: TopicPartition, segment: int, crash: bool
+) -> None:
+    await with_three_logs(world)
+    if not crash:
+        await world.stop()
+    paths = [f"{world.path}/{name}/{segment:020d}.log" for name in (ORDERS, other)]
+    exchange(*paths)
+    with structlog.testing.capture_logs() as logs:
+        await world.restart(crash=True)
+    for log in world.logs.logs():
+        assert log.is_offline == (log.topic_partition in (ORDERS, other))
+        assert log.is_offline or has_its_own(log)
+    said = {entry["path"]: entry for entry in logs if entry["event"] == "log_damaged"}
+    assert set(said) == set(paths)
+    assert all("another partition" in entry["reason"] and "log repair" in entry["reason"] for entry in said.values())
+    assert all(content_of(path) for path in paths)
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["after a clean stop", "after a crash"])
+async def test_directories_that_were_exchanged_take_both_partitions_offline(world: LogWorld, crash: bool) -> None:
+    await with_three_logs(world)
+    if not crash:
+        await world.stop()
+    exchange(f"{world.path}/{ORDERS}", f"{world.path}/{NEXT}")
+    await world.restart(crash=True)
+    for log in world.logs.logs():
+        assert log.is_offline == (log.topic_partition in (ORDERS, NEXT))
+        assert log.is_offline or has_its_own(log)
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["after a clean stop", "after a crash"])
+async def test_a_log_without_a_list_of_checksums_is_taken_as_it_is(world: LogWorld, crash: bool) -> None:
+    await with_three_logs(world)
+    if not crash:
+        await world.stop()
+    os.remove(f"{world.path}/{ORDERS}/{CHECKSUMS_FILE}")
+    assert has_its_own(await world.restart(crash=True))
+
+
+async def test_damage_to_the_first_batch_is_not_taken_for_another_file(world: LogWorld) -> None:
+    await with_three_logs(world)
+    await world.stop()
+    path = f"{world.path}/{ORDERS}/{0:020d}.log"
+    overwrite(path, 100, b"!")
+    log = await world.restart(crash=True)
+    assert not log.is_offline, "the batch is served as it is, and clients check it"
+
+
+async def test_a_log_that_was_cut_to_its_start_may_begin_otherwise(world: LogWorld) -> None:
+    world.create()
+    append(world.orders, b"never acknowledged")
+    path = world.orders.segments.active.path(".log")
+    os.truncate(path, 30)
+    log = await world.restart(crash=True)
+    append(log, b"first")
+    await log.flushed()
+    world.logs.sweep(world.clock.now_ms())
+    log = await world.restart()
+    assert not log.is_offline
+    assert records_of(log) == {0: b"first"}
