@@ -137,7 +137,7 @@ def _choices(data_directory: str, name: TopicPartition, problem: Problem, *, is_
         return [
             Choice("where directories were mixed up, give each its own name again", "nothing is lost"),
             Choice("move the directory away, and restore the right one from a backup", "nothing is lost"),
-            Choice("move the directory away", "the partition begins anew, empty"),
+            Choice(f"move the directory away, then {accept}", "all records of the partition are given up"),
         ]
     if kind is Kind.NOT_RECORDED:
         return [restore, Choice(accept, "the file is taken as it is: what it held before is lost")]
