@@ -261,6 +261,7 @@ ALLOWED: Final[dict[str, str]] = {
     "broker.log.large_batches.on_a_thread.run": "sets the result of a future, unless that is done already",
     "broker.metadata.sqlite.SqliteMetadataStore._run": _AWAITED,
     "broker.metadata.sqlite.SqliteMetadataStore.close": _AWAITED,
+    "broker.node._close_on_thread": _AWAITED,
     "broker.share.led_partitions.LedSharePartitions.get": _FORGETS,
     "broker.transaction.completion.Completion._deliver_all": _AWAITED,
     "broker.transaction.completion.Completion.begin": "watched by COMPLETION_TASK in the same function",

@@ -315,3 +315,37 @@ async def test_a_cleaner_that_fails_is_started_again(
         await asyncio.sleep(0.02)
     world.logs.sweep(world.clock.now_ms())
     await until(lambda: log.size_bytes < size_bytes)
+
+
+@plants(log_directory.CHECKPOINT)
+@unforeseen
+async def test_recovery_points_are_written_after_a_checkpoint_that_failed(
+    world: LogWorld, error: BaseException
+) -> None:
+    log = world.create()
+    append(log)
+    await log.flushed()
+    written: list[int] = []
+
+    async def checkpoint() -> None:
+        written.append(1)
+
+    logs: Any = world.logs
+    logs._checkpoint = raising_later(error, checkpoint)
+    with logged(log_directory.CHECKPOINT):
+        for _ in range(2):
+            world.clock.time_ms += log_directory.CHECKPOINT_INTERVAL_MS
+            world.logs.sweep(world.clock.now_ms())
+            await asyncio.sleep(0.01)
+    assert written == [1]
+
+
+def raising_later(error: BaseException, then: Callable[[], Any]) -> Callable[[], Any]:
+    """A coroutine function that raises the first time it runs."""
+    first = raising(error, times=1)
+
+    async def function() -> None:
+        if first() is None:
+            await then()
+
+    return function

@@ -45,6 +45,7 @@ def is_served(client: Client) -> None:
         ("_advance", lambda client: client.connection._unmute()),
         ("_advance", lambda client: client.connection._end_hold(asyncio.Future())),
         ("_unsent_bytes", lambda client: client.connection._check_stall()),
+        ("_weigh_holds", lambda client: client.connection._end_hold(asyncio.Future())),
         ("_end_direct_send", lambda client: client.connection._send_more_directly()),
     ],
 )

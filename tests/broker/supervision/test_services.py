@@ -239,6 +239,21 @@ async def test_whoever_waits_for_a_sync_is_told_whatever_its_end_does(tmp_path: 
 # Topics and quotas
 
 
+@plants(topics.CHANGE)
+@unforeseen
+async def test_a_change_of_a_topic_that_fails_is_told_to_whoever_asked_and_others_are_made(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
+    with monkeypatch.context() as patch, logged(topics.CHANGE):
+        patch.setattr(broker.store, "create_topic", raising(error))
+        with pytest.raises(type(error)):
+            await broker.topics.create("more", 1, {})
+    async with asyncio.timeout(5):
+        assert await broker.topics.create("others", 1, {}) == (ErrorCode.NONE, None)
+    await broker.stop()
+
+
 @plants(topics.REFRESH)
 @unforeseen
 async def test_what_other_nodes_change_is_taken_over_after_a_failure(
