@@ -104,6 +104,8 @@ def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *
     try:
         content: Buffer = batch[HEADER_BYTES:]
         if attributes & CODEC_MASK:
+            if records_count > RECORDS_AT_ONCE:
+                raise TooMuchAtOnceError
             limit_bytes = rules.maximum_decompressed_bytes
             content = decompress(header.codec, content, maximum_bytes=limit_bytes, is_one_step=True)
         misses_key = check_records(content, records_count)

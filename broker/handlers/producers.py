@@ -5,9 +5,14 @@ Source: KIP-664; Kafka's ReplicaManager.activeProducerState.
 
 from __future__ import annotations
 
+import asyncio
+
 from broker.handlers.api import RequestContext, Services, api
 from broker.handlers.metadata import missing_topic_error
 from broker.handlers.partition_lookup import find_log
+from broker.log.partition_log import PRODUCERS_PER_STEP
+from broker.log.results import ActiveProducer
+from broker.log.steps import done_in_slices
 from protocol.errors import ErrorCode
 from protocol.messages.producers import (
     DescribeProducersRequest,
@@ -36,8 +41,14 @@ def describe_producers_failed(
     )
 
 
+SLICE_S = 0.002
+"""How long producers are gone through at a stretch."""
+
+
 @api(DescribeProducersRequest, DescribeProducersResponse, failed=describe_producers_failed)
-def handle_describe_producers(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+async def handle_describe_producers(
+    context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
     """The state that each partition keeps of its producers, -1 where there is none.
 
     Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR.
@@ -47,7 +58,7 @@ def handle_describe_producers(context: RequestContext, request: DescribeProducer
             TopicResponse(
                 name=topic.name,
                 partitions=[
-                    _describe(context.services, topic.name, partition) for partition in topic.partition_indexes
+                    await _describe(context.services, topic.name, partition) for partition in topic.partition_indexes
                 ],
             )
             for topic in request.topics
@@ -55,25 +66,28 @@ def handle_describe_producers(context: RequestContext, request: DescribeProducer
     )
 
 
-def _describe(services: Services, topic: str, partition: int) -> PartitionResponse:
+async def _describe(services: Services, topic: str, partition: int) -> PartitionResponse:
     if services.topics.metadata.get(topic) is None:
         error = missing_topic_error(topic)
         return PartitionResponse(partition_index=partition, error_code=error, error_message="There is no such topic.")
     log = find_log(services.topics, topic, partition)
     if isinstance(log, ErrorCode):
         return PartitionResponse(partition_index=partition, error_code=log)
-    return PartitionResponse(
-        partition_index=partition,
-        error_code=ErrorCode.NONE,
-        active_producers=[
-            ProducerState(
-                producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
-                last_sequence=producer.last_sequence,
-                last_timestamp=producer.last_timestamp_ms,
-                coordinator_epoch=producer.coordinator_epoch,
-                current_txn_start_offset=producer.current_transaction_first_offset,
-            )
-            for producer in log.active_producers(services.clock.now_ms())
-        ],
+    producers = await done_in_slices(log.active_producers_in_steps(services.clock.now_ms()), SLICE_S)
+    states: list[ProducerState] = []
+    for start in range(0, len(producers), PRODUCERS_PER_STEP):
+        if start:
+            await asyncio.sleep(0)
+        states += map(_state, producers[start : start + PRODUCERS_PER_STEP])
+    return PartitionResponse(partition_index=partition, error_code=ErrorCode.NONE, active_producers=states)
+
+
+def _state(producer: ActiveProducer) -> ProducerState:
+    return ProducerState(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        last_sequence=producer.last_sequence,
+        last_timestamp=producer.last_timestamp_ms,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=producer.current_transaction_first_offset,
     )

@@ -36,6 +36,7 @@ from broker.log.results import (
 from broker.log.run_preparation import form_for, prepare_run
 from broker.log.segment import EMPTY, Segment
 from broker.log.segment_files import CorruptTransactionIndexError
+from broker.log.steps import Steps, done
 from broker.log.swept_log import SweptLog
 from broker.log.transaction_index import TransactionIndexEntry
 from broker.log.verification import IN_THIS_STEP, VerificationGuard
@@ -66,6 +67,8 @@ __all__ = [
 ]
 
 log = structlog.get_logger(__name__)
+
+PRODUCERS_PER_STEP = 1_000
 
 
 class PartitionLog(SweptLog):
@@ -565,8 +568,18 @@ class PartitionLog(SweptLog):
 
     def active_producers(self, now_ms: int) -> list[ActiveProducer]:
         """All producers that the partition remembers, as DescribeProducers shows them."""
+        return done(self.active_producers_in_steps(now_ms))
+
+    def active_producers_in_steps(self, now_ms: int) -> Steps[list[ActiveProducer]]:
+        """As `active_producers`. A step is `PRODUCERS_PER_STEP`; each is shown as it is when its step comes."""
         self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
-        return list(self._producers.active_producers())
+        producer_ids = self._producers.producer_ids()
+        found: list[ActiveProducer] = []
+        for start in range(0, len(producer_ids), PRODUCERS_PER_STEP):
+            if start:
+                yield
+            found.extend(self._producers.active_producers(producer_ids[start : start + PRODUCERS_PER_STEP]))
+        return found
 
     def producer_snapshots(self) -> list[ProducerSnapshot]:
         """What a snapshot of the producers would hold now."""

@@ -409,9 +409,16 @@ class ProducerState:
         self.verifications.expire(now_ms, expiration_ms)
         return len(expired)
 
-    def active_producers(self) -> Iterator[ActiveProducer]:
-        """All producers as DescribeProducers shows them."""
-        for producer_id, entry in self._producers.items():
+    def producer_ids(self) -> list[int]:
+        """All producers, in the order in which they first wrote."""
+        return list(self._producers)
+
+    def active_producers(self, producer_ids: Iterable[int] | None = None) -> Iterator[ActiveProducer]:
+        """Some producers, or all, as DescribeProducers shows them; those that have been forgotten are left out."""
+        for producer_id in self._producers if producer_ids is None else producer_ids:
+            entry = self._producers.get(producer_id)
+            if entry is None:
+                continue
             yield ActiveProducer(
                 producer_id,
                 entry.producer_epoch,

@@ -50,6 +50,7 @@ VERSIONS = {
     "CreateTopicsRequest": 5,
     "DeleteRecordsRequest": 2,
     "DeleteTopicsRequest": 5,
+    "DescribeProducersRequest": 0,
     "DescribeConfigsRequest": 4,
     "DescribeLogDirsRequest": 4,
     "DescribeTopicPartitionsRequest": 0,

@@ -108,8 +108,8 @@ FIGURES = (
         name="loop-delay",
         about="the longest step of the event loop, in processor time, for each operation that has much to do",
         measure=measure,
-        sizes={"partitions": 5_000, "described_partitions": 50_000},
-        small_sizes={"partitions": 20, "described_partitions": 40},
+        sizes={"partitions": 5_000, "described_partitions": 50_000, "records": 300_000, "producers": 20_000},
+        small_sizes={"partitions": 20, "described_partitions": 40, "records": 20_000, "producers": 20},
         targets=(Target(WORST_STEP, LONGEST_STEP_MS),),
     ),
 )

@@ -30,6 +30,7 @@ from protocol.messages.topics import (
     DeleteTopicsRequest,
 )
 from protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from scripts.benchmarks import loop_records
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import (
     READ_UNCOMMITTED,
@@ -51,7 +52,8 @@ TIMEOUT_MS = 120_000
 class Bench(NamedTuple):
     """What an operation is done with: a client of a new broker, and how much of everything.
 
-    sizes:    `partitions` of most operations, and `described_partitions` of descriptions of all there are.
+    sizes:    `partitions` of most operations, `described_partitions` of descriptions of all there are, `records` of a
+              large batch, and `producers` of one partition.
     measured: within it the steps of the event loop count.
     """
 
@@ -259,6 +261,8 @@ def _commit_transaction(bench: Bench) -> None:
         wait_until_answered(bench.client, init_producer_id_request("transaction", 600_000))
 
 
+_PAGE_CACHE = {"log.flush.interval.messages": "1000000"}
+_SWEPT = {"log.retention.check.interval.ms": "500"}
 OPERATIONS: Sequence[Operation] = (
     Operation("creation of a topic", _create),
     Operation("creation of many topics", _create_many),
@@ -279,4 +283,10 @@ OPERATIONS: Sequence[Operation] = (
     Operation("OffsetFetch", _fetch_offsets),
     Operation("AddPartitionsToTxn", _add_to_transaction),
     Operation("commit of a transaction", _commit_transaction),
+    Operation("Produce of a large batch", loop_records.produce_large),
+    Operation("Produce of a large batch that is compressed anew", loop_records.produce_large_with_topic_time),
+    Operation("Produce of a batch that expands to 95 MB", loop_records.produce_bomb),
+    Operation("compaction of large batches", loop_records.compact_large, {"log.cleaner.backoff.ms": "500", **_SWEPT}),
+    Operation("DescribeProducers", loop_records.describe_producers, _PAGE_CACHE),
+    Operation("roll of a segment with many producers", loop_records.roll_with_producers, _PAGE_CACHE),
 )
