@@ -41,6 +41,16 @@ def compile_writer(schema: MessageSchema, version: int) -> tuple[FunctionType, l
     return _Writer(schema, version).compile()
 
 
+FIELDS_FOR_PEOPLE = ("error_message", "status_detail")
+"""How the names of fields end that may quote a request: however much that is, the reply is sent."""
+ELLIPSIS = "…".encode()
+
+
+def shortened(text: bytes) -> bytes:
+    """As much of a text in UTF-8 as a string field holds, cut between characters, with an ellipsis at the end."""
+    return text[: MAXIMUM_STRING_BYTES - len(ELLIPSIS)].decode(errors="ignore").encode() + ELLIPSIS
+
+
 class _Writer:
     def __init__(self, schema: MessageSchema, version: int) -> None:
         self._schema = schema
@@ -48,6 +58,7 @@ class _Writer:
         self._flexible = version in schema.flexible
         self._source = Source("def write(message, out, chunks):", f"write {schema.name} v{version}")
         self._source.namespace |= {"EncodeError": EncodeError, "write_varint": write_unsigned_varint, "Struct": Struct}
+        self._source.namespace["shortened"] = shortened
         self._out = "out"
         self._pending: list[
             tuple[str, str]
@@ -154,6 +165,9 @@ class _Writer:
                 source.add("data = data.encode()", path)
         else:
             source.add(f"data = {value}.encode()" if is_string else f"data = {value}", path)
+        if is_string and path.endswith(FIELDS_FOR_PEOPLE):
+            source.add(f"if len(data) > {MAXIMUM_STRING_BYTES}:")
+            source.add("    data = shortened(data)")
         source.add("length = len(data) + 1" if self._flexible else "length = len(data)", path)
         self._length("length", code, path, MAXIMUM_STRING_BYTES if is_string else None)
         if wire_type is RECORDS and self._out == "out":

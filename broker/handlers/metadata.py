@@ -7,7 +7,7 @@ KafkaApis.handleTopicMetadataRequest and AutoTopicCreationManager.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 
 from broker.disk import StorageError
 from broker.handlers.api import RequestContext, Services, api
@@ -28,6 +28,8 @@ from protocol.messages.metadata import (
 )
 from protocol.schema import ZERO_UUID
 
+MOST_CREATED_PER_REQUEST = 100
+"""Topics: the names are the client's, and each costs a directory, descriptors and memory for good."""
 FIRST_VERSION_WHERE_EMPTY_IS_NONE = 1
 FIRST_VERSION_BY_TOPIC_ID = 12
 
@@ -70,9 +72,26 @@ def handle_metadata(
             for topic in asked
             if topic.name and topic.topic_id == ZERO_UUID and services.topics.metadata.get(topic.name) is None
         ]
-        if missing:
-            return _create_and_respond(services, request, asked, missing)
+        creatable = _creatable(context, missing)
+        if creatable:
+            return _create_and_respond(services, request, asked, creatable)
     return _response(services, request, [_describe(services, request, topic, {}) for topic in asked])
+
+
+def _creatable(context: RequestContext, missing: Sequence[str]) -> Sequence[str]:
+    """The missing topics that this request may create, by number and by the client's quota of KIP-599.
+
+    The others are answered as unknown: clients ask again, and have them created then.
+    """
+    creatable = missing[:MOST_CREATED_PER_REQUEST]
+    meter = context.meter
+    if meter is None:
+        return creatable
+    partition_count = context.services.settings.num_partitions
+    for count, name in enumerate(creatable):
+        if name not in INTERNAL_TOPICS and not meter.take_mutations(partition_count, is_strict=True):
+            return creatable[:count]
+    return creatable
 
 
 async def _create_and_respond(

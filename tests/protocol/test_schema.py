@@ -23,6 +23,7 @@ from protocol.messages.fetch import (
 )
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.topics import CreatableTopicResult, CreateTopicsResponse
 from protocol.messages.transactions import EndTxnRequest, EndTxnResponse, TxnOffsetCommitRequest
 from protocol.schema import (
     ZERO_UUID,
@@ -368,3 +369,16 @@ def test_generated_source_shows_in_tracebacks() -> None:
 def test_the_zero_uuid_is_sixteen_zero_bytes() -> None:
     assert bytes(16) == ZERO_UUID
     assert MetadataRequestTopic().topic_id == ZERO_UUID
+
+
+@pytest.mark.parametrize("version", [2, 4, 5, 7])
+@pytest.mark.parametrize("text", ["x" * 40_000, "é" * 20_000, "\N{GRINNING FACE}" * 9_000])
+def test_a_message_for_people_is_cut_where_it_is_longer_than_its_field(version: int, text: str) -> None:
+    topic = CreatableTopicResult(name="bad", error_message=text)
+    encoded = encode(CreateTopicsResponse(topics=[topic]), version)
+    (decoded,) = decode(CreateTopicsResponse, encoded, version).topics
+    assert decoded.error_message is not None
+    assert len(decoded.error_message.encode()) <= 0x7FFF
+    assert decoded.error_message.endswith("…")
+    assert text.startswith(decoded.error_message[:-1])
+    assert len(decoded.error_message.encode()) > 0x7FFF - 8

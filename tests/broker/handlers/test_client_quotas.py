@@ -24,6 +24,7 @@ from protocol.messages.client_quotas import (
     OpData,
 )
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -294,3 +295,13 @@ async def test_what_cannot_be_created_costs_nothing(broker: HandlerBroker) -> No
     await metered(broker, creation("not a name", 100), 7)
     response, _ = await metered(broker, creation("first", 1), 7)
     assert response.topics[0].error_code == 0
+
+
+async def test_topics_created_by_the_way_count_against_the_quota(broker: HandlerBroker) -> None:
+    await alter(broker, (("client-id", "app"),), ("controller_mutation_rate", 0.1))
+    topics = [MetadataRequestTopic(name=f"flood-{number}") for number in range(20)]
+    response, muted = await metered(broker, MetadataRequest(topics=topics, allow_auto_topic_creation=True), 12)
+    errors = [topic.error_code for topic in response.topics]
+    assert 1 <= errors.count(ErrorCode.NONE) < 20
+    assert set(errors) == {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert muted

@@ -158,6 +158,20 @@ async def test_missing_topic_is_not_created_against_the_brokers_will(tmp_path: P
         assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def test_one_request_creates_a_bounded_number_of_topics_and_the_next_ones_the_rest(
+    broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.handlers.metadata.MOST_CREATED_PER_REQUEST", 3)
+    names = [f"flood-{number}" for number in range(5)]
+    created_counts = []
+    for _ in range(2):
+        response = await broker.call(metadata(*names, create=True), LATEST)
+        errors = [topic.error_code for topic in response.topics]
+        assert set(errors) <= {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        created_counts.append(errors.count(ErrorCode.NONE))
+    assert created_counts == [3, 5]
+
+
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "ö", "x" * 250])
 async def test_impossible_name_is_told_from_an_unknown_one(broker: HandlerBroker, name: str, create: bool) -> None:
