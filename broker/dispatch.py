@@ -15,14 +15,15 @@ import structlog
 from broker import eager
 from broker.coordinator import CoordinatorRefusal
 from broker.disk import StorageError
-from broker.handlers import APIS, Api, CloseConnection, RequestContext, Services
+from broker.handlers import APIS, Api, CloseConnection, LargeReply, RequestContext, Services
 from broker.handlers.api_versions import unsupported_version_reply
 from broker.handlers.request_templates import TEMPLATES, new_templates
+from broker.log.steps import done_in_slices
 from broker.long_polls import LongPoll, PendingReply, Reply
 from broker.quotas.client_quotas import ClientQuotas, RequestMeter
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.framing import EqualFrames, response_frame
+from protocol.framing import EqualFrames, response_frame, response_frame_in_steps
 from protocol.headers import read_client_id, read_request_start, request_header_version
 from protocol.primitives import RECORDS
 from protocol.schema import DecodeError, decode, schema_of
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 PRODUCE = int(ApiKey.PRODUCE)
+ENCODING_SLICE_S = 0.005
+"""How long a large reply is written at a stretch, while others are served."""
 
 
 class _Route(NamedTuple):
@@ -220,11 +223,24 @@ class Dispatcher:
 
     async def _answer(self, api: Api, context: RequestContext, request: Any, response: Awaitable[Any]) -> Reply:
         try:
-            return self._encode(await response, context)
+            answer = await response
+            if type(answer) is LargeReply:
+                return await self._encode_in_slices(answer.response, context)
+            return self._encode(answer, context)
         except CloseConnection:
             raise
         except Exception as error:  # noqa: BLE001  # as above
             return self._failed(api, context, request, error)
+
+    async def _encode_in_slices(self, response: Any, context: RequestContext) -> Reply:
+        meter = context.meter
+        if meter is not None:
+            meter.finish(response)
+        steps = response_frame_in_steps(context.correlation_id, response, context.api_version)
+        reply = await done_in_slices(steps, ENCODING_SLICE_S)
+        if meter is not None:
+            meter.settle()
+        return reply
 
     def _encode(self, response: Any, context: RequestContext) -> Reply:
         meter = context.meter

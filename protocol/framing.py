@@ -1,6 +1,6 @@
 """Frames: an int32 that says how many bytes follow, then a header and a message."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from protocol.headers import (
     response_header_version,
 )
 from protocol.primitives import Buffer, DecodeError
-from protocol.schema import encode, encode_chunks
+from protocol.schema import encode, encode_chunks, encode_chunks_in_steps
 
 _LENGTH = Struct(">i")
 
@@ -75,13 +75,28 @@ def response_frame(correlation_id: int, response: Any, version: int) -> list[Buf
     message_type = type(response)
     reply_start = _reply_starts.get((message_type, version))
     if reply_start is None:
-        reply_start = _REPLY_STARTS[response_header_version(message_type.api_key, version)]
-        _reply_starts[message_type, version] = reply_start
+        reply_start = _new_reply_start(message_type, version)
     out = bytearray(reply_start(0, correlation_id))
     chunks = encode_chunks(response, version, out)
     size_bytes = len(out) if len(chunks) == 1 else sum(map(len, chunks))
     _LENGTH.pack_into(out, 0, size_bytes - LENGTH_BYTES)
     return chunks
+
+
+def response_frame_in_steps(correlation_id: int, response: Any, version: int) -> Generator[None, None, list[Buffer]]:
+    """As `response_frame`, a little at a time; see `encode_chunks_in_steps`."""
+    message_type = type(response)
+    reply_start = _reply_starts.get((message_type, version)) or _new_reply_start(message_type, version)
+    out = bytearray(reply_start(0, correlation_id))
+    chunks = yield from encode_chunks_in_steps(response, version, out)
+    _LENGTH.pack_into(out, 0, sum(map(len, chunks)) - LENGTH_BYTES)
+    return chunks
+
+
+def _new_reply_start(message_type: type[Any], version: int) -> Callable[[int, int], bytes]:
+    start = _REPLY_STARTS[response_header_version(message_type.api_key, version)]
+    _reply_starts[message_type, version] = start
+    return start
 
 
 def request_frame(correlation_id: int, client_id: str | None, request: Any, version: int) -> bytes:

@@ -9,7 +9,7 @@
 A reader and a writer are compiled on first use of a (message, version): see `protocol.reader` and `protocol.writer`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import error as struct_error
 from types import CodeType, TracebackType
 from typing import Any, TypeVar
@@ -62,6 +62,7 @@ Message = TypeVar("Message")
 
 _readers: dict[tuple[type[Any], int], Callable[[Buffer, int], Any]] = {}
 _writers: dict[tuple[type[Any], int], Callable[[Any, bytearray, list[Buffer]], None]] = {}
+_step_writers: dict[tuple[type[Any], int], Callable[[Any, bytearray, list[Buffer]], Generator[None, None, None]]] = {}
 _places: dict[CodeType, list[Place]] = {}
 
 
@@ -105,6 +106,26 @@ def encode_chunks(message_object: Any, version: int, out: bytearray | None = Non
         out = bytearray()
     try:
         write(message_object, out, chunks)
+    except (struct_error, AttributeError, TypeError, ValueError) as error:
+        about, _ = _where(error.__traceback__)
+        raise EncodeError(f"{message_type.__name__} v{version}: {about}: {error}") from error
+    return chunks
+
+
+def encode_chunks_in_steps(message_object: Any, version: int, out: bytearray) -> Generator[None, None, list[Buffer]]:
+    """As `encode_chunks`, a little at a time: for a message so large that others are to have their turn in between.
+
+    The message must stay as it is.
+    """
+    message_type = type(message_object)
+    write = _step_writers.get((message_type, version))
+    if write is None:
+        write, places = compile_writer(schema_of(message_type), version, in_steps=True)
+        _places[write.__code__] = places
+        _step_writers[message_type, version] = write
+    chunks: list[Buffer] = []
+    try:
+        yield from write(message_object, out, chunks)
     except (struct_error, AttributeError, TypeError, ValueError) as error:
         about, _ = _where(error.__traceback__)
         raise EncodeError(f"{message_type.__name__} v{version}: {about}: {error}") from error

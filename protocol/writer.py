@@ -33,12 +33,13 @@ COPIED_RECORDS_BYTES = 1024
 """Records up to this size are copied: cheaper than one more chunk in the scatter list of the socket."""
 
 
-def compile_writer(schema: MessageSchema, version: int) -> tuple[FunctionType, list[Place]]:
+def compile_writer(schema: MessageSchema, version: int, *, in_steps: bool = False) -> tuple[FunctionType, list[Place]]:
     """Make `write(message, out, chunks)` and, per line of it, the part of the message that the line writes.
 
     It writes on at the end of the bytearray `out`, and appends to `chunks` all that makes up the message, `out` first.
+    in_steps: it is a generator, which yields behind every struct of an array.
     """
-    return _Writer(schema, version).compile()
+    return _Writer(schema, version, in_steps=in_steps).compile()
 
 
 FIELDS_FOR_PEOPLE = ("error_message", "status_detail")
@@ -52,11 +53,13 @@ def shortened(text: bytes) -> bytes:
 
 
 class _Writer:
-    def __init__(self, schema: MessageSchema, version: int) -> None:
+    def __init__(self, schema: MessageSchema, version: int, *, in_steps: bool) -> None:
         self._schema = schema
         self._version = version
+        self._in_steps = in_steps
         self._flexible = version in schema.flexible
-        self._source = Source("def write(message, out, chunks):", f"write {schema.name} v{version}")
+        how = " in steps" if in_steps else ""
+        self._source = Source("def write(message, out, chunks):", f"write {schema.name} v{version}{how}")
         self._source.namespace |= {"EncodeError": EncodeError, "write_varint": write_unsigned_varint, "Struct": Struct}
         self._source.namespace["shortened"] = shortened
         self._out = "out"
@@ -69,6 +72,8 @@ class _Writer:
         self._struct(self._schema, "message", "", depth=0)
         self._flush()
         self._source.add("chunks.append(out)")
+        if self._in_steps:  # a generator, also where the message has no arrays
+            self._source.add("yield")
         return self._source.compile("write"), self._source.places
 
     def _pend(self, code: str, expression: str, about: str) -> None:
@@ -206,6 +211,8 @@ class _Writer:
         else:
             self._value(element, False, item, path, depth + 1)
         self._flush()
+        if self._in_steps and isinstance(element, StructOf):
+            source.add("yield", path)
         source.dedent()
         if nullable:
             source.dedent()

@@ -12,12 +12,13 @@ from broker.handlers import (
     produce,
     transactions,
 )
-from broker.handlers.api import APIS, Api, CloseConnection, RequestContext, Services
+from broker.handlers.api import APIS, Api, CloseConnection, LargeReply, RequestContext, Services
 
 __all__ = [
     "APIS",
     "Api",
     "CloseConnection",
+    "LargeReply",
     "RequestContext",
     "Services",
     "api_versions",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from broker.handlers.served import SERVED
 from broker.log.large_batches import LargeBatches
@@ -72,6 +72,15 @@ class Services:
     @property
     def shares(self) -> ShareService:
         return self.share_service()
+
+
+class LargeReply(NamedTuple):
+    """What a coroutine of a handler returns for a reply that takes long to write: others are served meanwhile.
+
+    response: changed by nobody any more.
+    """
+
+    response: Any
 
 
 class ClientConnection(Protocol):
@@ -194,8 +203,8 @@ def api(
     is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client is gone; all others run to their
         end.
     A handler returns the response object, or None when the client expects no reply (Produce with acks=0); or an
-    awaitable of either; or a `LongPoll`, which always ends with its client. It raises `CloseConnection` to have the
-    connection closed instead.
+    awaitable of either, or of a `LargeReply`; or a `LongPoll`, which always ends with its client. It raises
+    `CloseConnection` to have the connection closed instead.
     """
 
     def register(handler: Callable[[RequestContext, Request], Any]) -> Callable[[RequestContext, Request], Any]:

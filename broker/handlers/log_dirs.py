@@ -5,10 +5,11 @@ Source: KIP-113, KIP-827; Kafka's ReplicaManager.describeLogDirs and alterReplic
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 
 from broker.disk import StorageError, Volume
-from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.api import LargeReply, RequestContext, Services, api
 from broker.handlers.partition_lookup import find_log
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
@@ -29,6 +30,9 @@ LONGEST_DIRECTORY_NAME_BYTES = 255
 FUTURE_ENDING_BYTES = len(".-future") + 32
 """What Kafka appends to the name of a partition's directory while it moves."""
 
+DESCRIBED_PER_TURN = 1_000
+"""Partitions that are described at a stretch, while others are served."""
+
 
 # DescribeLogDirs
 
@@ -40,7 +44,9 @@ def describe_log_dirs_failed(
 
 
 @api(DescribeLogDirsRequest, DescribeLogDirsResponse, failed=describe_log_dirs_failed)
-async def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+async def handle_describe_log_dirs(
+    context: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse | LargeReply:
     """The data directory with the sizes of the partitions asked for; `topics` null for all of them.
 
     Partitions that are not here are left out.
@@ -58,7 +64,10 @@ async def handle_describe_log_dirs(context: RequestContext, request: DescribeLog
         )
 
     sizes: defaultdict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
-    for (topic, partition), size_bytes in (await directory.sizes_bytes(is_wanted)).items():
+    sizes_bytes = await directory.sizes_bytes(is_wanted)
+    for count, ((topic, partition), size_bytes) in enumerate(sizes_bytes.items(), 1):
+        if count % DESCRIBED_PER_TURN == 0:
+            await asyncio.sleep(0)
         sizes[topic].append(DescribeLogDirsPartition(partition_index=partition, partition_size=size_bytes))
     try:
         volume, error = directory.volume(), ErrorCode.NONE
@@ -71,7 +80,8 @@ async def handle_describe_log_dirs(context: RequestContext, request: DescribeLog
         total_bytes=volume.total_bytes,
         usable_bytes=volume.usable_bytes,
     )
-    return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=[found])
+    response = DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=[found])
+    return LargeReply(response) if len(sizes_bytes) >= DESCRIBED_PER_TURN else response
 
 
 # AlterReplicaLogDirs

@@ -7,12 +7,14 @@ KafkaApis.handleTopicMetadataRequest and AutoTopicCreationManager.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Iterable, Sequence
 
 from broker.disk import StorageError
-from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.api import LargeReply, RequestContext, Services, api
 from broker.handlers.authorized_operations import cluster_operations, topic_operations
 from broker.handlers.partition_lookup import leadership
+from broker.log.steps import Steps, done_in_slices
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import INTERNAL_TOPICS
 from broker.topic_rules import check_topic_name
@@ -30,6 +32,11 @@ from protocol.schema import ZERO_UUID
 
 MOST_CREATED_PER_REQUEST = 100
 """Topics: the names are the client's, and each costs a directory, descriptors and memory for good."""
+FEWEST_IN_SLICES = 500
+"""Partitions from which on a reply is made a part at a time, while others are served."""
+DESCRIBED_PER_STEP = 50
+SLICE_S = 0.005
+
 FIRST_VERSION_WHERE_EMPTY_IS_NONE = 1
 FIRST_VERSION_BY_TOPIC_ID = 12
 
@@ -49,7 +56,7 @@ def metadata_failed(request: MetadataRequest, error: ErrorCode, version: int) ->
 @api(MetadataRequest, MetadataResponse, failed=metadata_failed)
 def handle_metadata(
     context: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Awaitable[MetadataResponse]:
+) -> MetadataResponse | Awaitable[MetadataResponse | LargeReply]:
     """The topics asked for: null for all, [] for none (in version 0, which has no null, for all).
 
     A missing topic is created, and answered as created, when the client and `auto.create.topics.enable` allow it.
@@ -60,6 +67,8 @@ def handle_metadata(
     version = context.api_version
     asked = request.topics
     if asked is None or (not asked and version < FIRST_VERSION_WHERE_EMPTY_IS_NONE):
+        if services.topics.metadata.partition_count >= FEWEST_IN_SLICES:
+            return _describe_all_in_slices(services, request)
         return _response(services, request, _describe_all(services, request))
     if version < FIRST_VERSION_BY_TOPIC_ID and any(
         topic.name is None or topic.topic_id != ZERO_UUID for topic in asked
@@ -75,7 +84,7 @@ def handle_metadata(
         creatable = _creatable(context, missing)
         if creatable:
             return _create_and_respond(services, request, asked, creatable)
-    return _response(services, request, [_describe(services, request, topic, {}) for topic in asked])
+    return _describe_asked(services, request, asked, {})
 
 
 def _creatable(context: RequestContext, missing: Sequence[str]) -> Sequence[str]:
@@ -95,12 +104,84 @@ def _creatable(context: RequestContext, missing: Sequence[str]) -> Sequence[str]
 
 
 async def _create_and_respond(
-    services: Services, request: MetadataRequest, asked: Iterable[MetadataRequestTopic], missing: Iterable[str]
-) -> MetadataResponse:
+    services: Services, request: MetadataRequest, asked: Sequence[MetadataRequestTopic], missing: Iterable[str]
+) -> MetadataResponse | LargeReply:
     refused: dict[str, ErrorCode] = {
         name: error for name in missing if (error := await _create(services, name)) is not ErrorCode.NONE
     }
+    described = _describe_asked(services, request, asked, refused)
+    return described if isinstance(described, MetadataResponse) else await described
+
+
+def _describe_asked(
+    services: Services,
+    request: MetadataRequest,
+    asked: Sequence[MetadataRequestTopic],
+    refused: dict[str, ErrorCode],
+) -> MetadataResponse | Awaitable[LargeReply]:
+    metadata = services.topics.metadata
+    count = 0
+    for one in asked:
+        topic = metadata.get_by_id(one.topic_id) if one.topic_id != ZERO_UUID else metadata.get(one.name or "")
+        count += 1 if topic is None else topic.partition_count
+    if count >= FEWEST_IN_SLICES:
+        return _describe_asked_in_slices(services, request, asked, refused)
     return _response(services, request, [_describe(services, request, topic, refused) for topic in asked])
+
+
+async def _describe_all_in_slices(services: Services, request: MetadataRequest) -> LargeReply:
+    """The topics that there are when this begins, but for those that are deleted meanwhile."""
+    metadata = services.topics.metadata
+
+    def steps() -> Steps[list[MetadataResponseTopic]]:
+        described: list[MetadataResponseTopic] = []
+        for topic in metadata.all():
+            described += [(yield from _describe_in_steps(services, request, topic))]
+        return described
+
+    described = await done_in_slices(steps(), SLICE_S)
+    return LargeReply(
+        _response(services, request, [topic for topic in described if metadata.get_by_id(topic.topic_id) is not None])
+    )
+
+
+async def _describe_asked_in_slices(
+    services: Services,
+    request: MetadataRequest,
+    asked: Sequence[MetadataRequestTopic],
+    refused: dict[str, ErrorCode],
+) -> LargeReply:
+    metadata = services.topics.metadata
+
+    def steps() -> Steps[list[MetadataResponseTopic]]:
+        described = []
+        for count, one in enumerate(asked, 1):
+            topic = metadata.get_by_id(one.topic_id) if one.topic_id != ZERO_UUID else metadata.get(one.name or "")
+            if topic is None:
+                described.append(_describe(services, request, one, refused))
+                if count % DESCRIBED_PER_STEP == 0:
+                    yield
+                continue
+            found = yield from _describe_in_steps(services, request, topic)
+            if metadata.get_by_id(topic.topic_id) is None:  # deleted meanwhile
+                found = _describe(services, request, one, refused)
+            described.append(found)
+        return described
+
+    return LargeReply(_response(services, request, await done_in_slices(steps(), SLICE_S)))
+
+
+def _describe_in_steps(
+    services: Services, request: MetadataRequest, topic: TopicMetadata
+) -> Steps[MetadataResponseTopic]:
+    described = _describe_topic(services, request, dataclasses.replace(topic, partition_count=0))
+    for start in range(0, topic.partition_count, DESCRIBED_PER_STEP):
+        end = min(start + DESCRIBED_PER_STEP, topic.partition_count)
+        described.partitions.extend(
+            [_describe_partition(services, topic.name, partition) for partition in range(start, end)]
+        )
+        yield
+    return described
 
 
 async def _create(services: Services, name: str) -> ErrorCode:

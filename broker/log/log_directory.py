@@ -149,8 +149,10 @@ class LogDirectory:
             if name in self.unopened:
                 with contextlib.suppress(StorageError):
                     sizes[name] = PartitionFiles(self._disk, self._join(str(name))).segments_bytes()
-        for name, partition_log in self._logs.items():
-            if is_wanted(name):
+        for count, (name, partition_log) in enumerate(list(self._logs.items()), 1):
+            if count % COLLECTED_PER_STEP == 0:
+                await asyncio.sleep(0)
+            if is_wanted(name) and not partition_log.is_deleted:
                 sizes[name] = partition_log.size_bytes
         return sizes
 

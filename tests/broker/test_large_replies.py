@@ -1,0 +1,91 @@
+"""Replies about many partitions are made and written a part at a time, and are byte by byte what they would be."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.handlers import metadata
+from broker.handlers.api import LargeReply
+from broker.log.steps import done
+from protocol.framing import response_frame, response_frame_in_steps
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.primitives import EncodeError
+from tests.support.handler_context import HandlerBroker, finished, open_broker
+
+ALL = MetadataRequest(topics=None)
+SOME = MetadataRequest(
+    topics=[MetadataRequestTopic(name="b"), MetadataRequestTopic(name="none")], allow_auto_topic_creation=False
+)
+NODE_ID = 7
+
+
+def many(count: int) -> MetadataResponse:
+    partitions = [MetadataResponsePartition(partition_index=index, replica_nodes=[1]) for index in range(count)]
+    return MetadataResponse(topics=[MetadataResponseTopic(name="one", partitions=partitions)])
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_what_is_written_in_steps_is_the_same(version: int) -> None:
+    response = many(30)
+    assert done(response_frame_in_steps(7, response, version)) == response_frame(7, response, version)
+
+
+def test_each_step_writes_one_struct() -> None:
+    assert sum(1 for _ in response_frame_in_steps(7, many(30), 9)) > 30
+
+
+def test_a_value_that_cannot_be_written_is_named() -> None:
+    response = many(3)
+    response.topics[0].partitions[2].leader_id = 2**40
+    with pytest.raises(EncodeError, match="leader_id"):
+        done(response_frame_in_steps(7, response, 9))
+
+
+async def answered(broker: HandlerBroker, request: Any) -> Any:
+    context = broker.context(request.api_key, 9)
+    return await finished(metadata.handle_metadata(context, request))
+
+
+@pytest.mark.parametrize("request_", [ALL, SOME], ids=["all", "some"])
+async def test_a_large_description_says_what_a_small_one_does(
+    request_: MetadataRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_broker(tmp_path) as broker:
+        await broker.create_topic("a", 3)
+        await broker.create_topic("b", 60)
+        at_once = await answered(broker, request_)
+        monkeypatch.setattr(metadata, "FEWEST_IN_SLICES", 1)
+        in_slices = await answered(broker, request_)
+        assert isinstance(in_slices, LargeReply)
+        assert in_slices.response == at_once
+
+
+@pytest.mark.parametrize("request_", [ALL, SOME], ids=["all", "some"])
+async def test_a_topic_that_is_deleted_while_it_is_described_is_not_there(
+    request_: MetadataRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_broker(tmp_path) as broker:
+        await broker.create_topic("a", 3)
+        await broker.create_topic("b", 60)
+        monkeypatch.setattr(metadata, "FEWEST_IN_SLICES", 1)
+        monkeypatch.setattr(metadata, "SLICE_S", 0.0)
+        describing = asyncio.ensure_future(answered(broker, request_))
+        deleting = asyncio.ensure_future(broker.topics.delete("b"))
+        in_slices, _ = await asyncio.gather(describing, deleting)
+        for topic in in_slices.response.topics:
+            assert topic.error_code or all(partition.leader_id == NODE_ID for partition in topic.partitions)
+        monkeypatch.setattr(metadata, "FEWEST_IN_SLICES", 0)
+        after = await answered(broker, request_)
+        assert [topic.name for topic in after.response.topics if not topic.error_code] == (
+            ["a"] if request_ is ALL else []
+        )
