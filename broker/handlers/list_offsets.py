@@ -7,12 +7,14 @@ Kafka's KafkaApis.handleListOffsetRequest and UnifiedLog.fetchOffsetByTimestamp.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Awaitable
 
 from broker.disk import StorageError
-from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.api import LargeReply, RequestContext, Services, api
 from broker.handlers.partition_lookup import find_log
 from broker.log.batch_scan import DamagedLogError
 from broker.log.partition_log import Isolation, PartitionLog
+from broker.log.steps import Steps, done, done_in_slices
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -21,6 +23,10 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+FEWEST_IN_SLICES = 100
+"""Partitions from which on others are served while offsets are looked up."""
+SLICE_S = 0.005
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -69,7 +75,9 @@ def _failed(partition: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
 
 
 @api(ListOffsetsRequest, ListOffsetsResponse, failed=list_offsets_failed)
-def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle_list_offsets(
+    context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[LargeReply]:
     """Look up one offset per partition; nothing found is offset -1 without an error.
 
     Refuses, per partition: INVALID_REQUEST (asked for twice, and answered once), UNSUPPORTED_VERSION (a special
@@ -90,20 +98,27 @@ def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) ->
     for topic in request.topics:
         for partition in topic.partitions:
             wanted[topic.name][partition.partition_index] = partition
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=name,
-                partitions=[
-                    _look_up(context.services, name, partition, isolation, version)
-                    if counts[name, index] == 1
-                    else _failed(index, ErrorCode.INVALID_REQUEST)
-                    for index, partition in partitions.items()
-                ],
-            )
-            for name, partitions in wanted.items()
-        ]
-    )
+
+    def look_up(name: str, index: int, partition: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        if counts[name, index] > 1:
+            return _failed(index, ErrorCode.INVALID_REQUEST)
+        return _look_up(context.services, name, partition, isolation, version)
+
+    def steps() -> Steps[ListOffsetsResponse]:
+        topics = []
+        for name, partitions in wanted.items():
+            found = []
+            for index, partition in partitions.items():
+                found.append(look_up(name, index, partition))
+                yield
+            topics.append(ListOffsetsTopicResponse(name=name, partitions=found))
+        return ListOffsetsResponse(topics=topics)
+
+    return _in_slices(steps()) if len(counts) >= FEWEST_IN_SLICES else done(steps())
+
+
+async def _in_slices(steps: Steps[ListOffsetsResponse]) -> LargeReply:
+    return LargeReply(await done_in_slices(steps, SLICE_S))
 
 
 def _look_up(

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker.handlers import metadata
+from broker.handlers import list_offsets, metadata
 from broker.handlers.api import LargeReply
 from broker.log.steps import done
+from protocol.api_keys import ApiKey
 from protocol.framing import response_frame, response_frame_in_steps
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -89,3 +91,16 @@ async def test_a_topic_that_is_deleted_while_it_is_described_is_not_there(
         assert [topic.name for topic in after.response.topics if not topic.error_code] == (
             ["a"] if request_ is ALL else []
         )
+
+
+async def test_many_offsets_are_looked_up_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1, 2, 2, 9)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="a", partitions=partitions)])
+    async with open_broker(tmp_path) as broker:
+        await broker.create_topic("a", 3)
+        context = broker.context(ApiKey.LIST_OFFSETS, 7)
+        at_once = list_offsets.handle_list_offsets(context, request)
+        monkeypatch.setattr(list_offsets, "FEWEST_IN_SLICES", 4)
+        in_slices = await finished(list_offsets.handle_list_offsets(context, request))
+        assert isinstance(in_slices, LargeReply)
+        assert in_slices.response == at_once
