@@ -397,8 +397,8 @@ class LogLoader:
                 return list(segments)
             if fault is not None:
                 behind = yield from later_batches(segment.log, end_position, segment.base_offset, self._greatest_epoch)
-                if self._is_known_to_be_lost(fault, behind, later):
-                    self._refuse_damage(segment, fault, later)
+                if self._is_known_to_be_lost(fault, behind, later) or _is_whole_with_a_false_header(segment.log, fault):
+                    self._refuse_damage(segment, fault, later, behind.end_offset)
                     return list(segments)
                 yield from self._cut(segment, fault, behind, later)
             is_last = fault is not None or not later
@@ -416,7 +416,7 @@ class LogLoader:
                 self._epochs.assign(start.leader_epoch, start.start_offset)
         if last.next_offset < self._recovery_point:
             # Nothing is damaged, but whole batches that had been on the disk are not there any more.
-            self._refuse_damage(last, Fault(last.size_bytes, last.next_offset, None, "the file ends there"), ())
+            self._refuse_damage(last, Fault(last.size_bytes, last.next_offset, None, "the file ends there"), (), 0)
         return recovered
 
     @property
@@ -487,16 +487,18 @@ class LogLoader:
         segment.replace_transaction_index(aborted)
         return end_position
 
-    def _refuse_damage(self, segment: Segment, fault: Fault, later: Sequence[Segment]) -> None:
+    def _refuse_damage(self, segment: Segment, fault: Fault, later: Sequence[Segment], found_end: int) -> None:
+        """found_end: the end offset of the valid batches behind the bad place; 0 where there are none."""
         path = segment.path(".log")
+        end_offset = max(self._recovery_point, found_end)
         self._refuse(
             Refusal(
                 path,
-                f"{damaged(path, fault)}. Records had been on the disk up to offset {self._recovery_point}",
+                f"{damaged(path, fault)}. Records had been on the disk up to offset {end_offset}",
                 fault.position,
                 fault.expected_offset,
                 fault.found_offset,
-                self._recovery_point,
+                end_offset,
                 _bytes_from(segment, fault.position, later),
             )
         )
@@ -570,6 +572,21 @@ class LogLoader:
 
 def _bytes_from(segment: Segment, position: int, later: Sequence[Segment]) -> int:
     return segment.size_bytes - position + sum(dropped.size_bytes for dropped in later)
+
+
+def _is_whole_with_a_false_header(file: LogFile, fault: Fault) -> bool:
+    """Whether a valid batch stands at a bad place, behind which the log goes on as it would behind the right one.
+
+    No torn write looks like that: a field that the checksum does not cover has changed later. Nothing is cut for it,
+    wherever the recovery point is, as the right value is known.
+    """
+    batch = valid_batch_at(file, fault.position)
+    if batch is None:
+        return False
+    header = batch.header
+    following = valid_batch_at(file, fault.position + header.size_bytes)
+    following_offset = fault.expected_offset + header.last_offset_delta + 1
+    return following is not None and following.header.base_offset == following_offset
 
 
 def _itself(batch: RecordBatch) -> RecordBatch:

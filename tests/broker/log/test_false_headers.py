@@ -104,11 +104,11 @@ async def test_a_false_bit_below_the_recovery_point_takes_the_partition_offline(
 
 
 @pytest.mark.parametrize("which", [0, 4, BATCHES - 1])
-async def test_a_false_bit_above_the_recovery_point_is_cut_and_whole_batches_are_kept(
+async def test_a_batch_that_is_not_whole_above_the_recovery_point_is_cut_and_whole_ones_are_kept(
     world: LogWorld, which: int
 ) -> None:
     path, content, positions = await with_batches(world)
-    for bit in PREFIX_BITS:
+    for bit in LENGTH_BITS if which < BATCHES - 1 else PREFIX_BITS:
         if (which, bit) == (BATCHES - 1, LOWEST_EPOCH_BIT):
             continue
         damaged = flipped(content, positions[which], bit)
@@ -127,6 +127,25 @@ async def test_a_false_bit_above_the_recovery_point_is_cut_and_whole_batches_are
             assert content_of(entry["kept_as"]) == damaged[positions[which] :]
             os.unlink(entry["kept_as"])
             assert which == BATCHES - 1 or entry["end_offset"] == BATCHES
+
+
+@pytest.mark.parametrize("which", [0, 4, BATCHES - 2])
+async def test_a_whole_batch_with_a_false_header_is_no_torn_write_wherever_the_recovery_point_is(
+    world: LogWorld, which: int
+) -> None:
+    path, content, positions = await with_batches(world)
+    for bit in set(PREFIX_BITS) - set(LENGTH_BITS):
+        damaged = flipped(content, positions[which], bit)
+        replace(path, damaged)
+        with structlog.testing.capture_logs() as logs:
+            log = await world.restart(crash=True)
+        (entry,) = [entry for entry in logs if entry["event"] == "log_damaged"]
+        assert (entry["path"], entry["position"], entry["offset"]) == (path, positions[which], which)
+        assert f"up to {BATCHES - 1}" in entry["reason"]
+        assert log.is_offline
+        assert content_of(path) == damaged
+    replace(path, content)
+    assert list(served(await world.restart(crash=True)).values()) == EVERY_OFFSET
 
 
 async def test_batches_of_earlier_epochs_are_found_behind_a_bad_place(world: LogWorld) -> None:
