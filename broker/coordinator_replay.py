@@ -15,6 +15,7 @@ from broker.disk import StorageError
 from broker.log.results import Isolation
 from broker.shard import RecordOrigin, Shard
 from protocol.record_batch import (
+    BatchHeader,
     RecordBatch,
     check_crc,
     iterate_batches,
@@ -73,7 +74,8 @@ class Replay:
         read = self._log.read(start_offset, CHUNK_BYTES, isolation=Isolation.LOG_END)
         for batch in iterate_batches(read.records):
             if not check_crc(batch.buffer):
-                raise StorageError(f"{self._log.topic_partition} is damaged at offset {self._offset}: bad checksum")
+                raise self._damaged("the batch there has a wrong checksum")
+            self._insist_on_order(batch.header, is_first=self._offset == start_offset)
             self._offset = batch.header.last_offset + 1
             self.record_count += batch.header.records_count
             if batch.header.is_control:
@@ -83,6 +85,22 @@ class Replay:
         if self._offset == start_offset:
             # Taking what was read so far for the whole would forget decisions that were acknowledged.
             raise StorageError(f"{self._log.topic_partition} cannot be read from offset {start_offset} on")
+
+    def _insist_on_order(self, header: BatchHeader, *, is_first: bool) -> None:
+        """Of two commits of one key the one with the greater offset counts, and no checksum covers offsets.
+
+        is_first: of a read. Its batch holds the offset that was asked for, and may begin before it.
+        Raises StorageError.
+        """
+        base_offset, last_offset = header.base_offset, header.last_offset
+        if (last_offset if is_first else base_offset) < self._offset:
+            raise self._damaged(f"the batch there has the offsets {base_offset} to {last_offset}")
+        if not 0 <= base_offset <= last_offset < self._log.log_end_offset:
+            reason = f"the batch there has the offsets {base_offset} to {last_offset}, and the log ends before "
+            raise self._damaged(f"{reason}{self._log.log_end_offset}")
+
+    def _damaged(self, reason: str) -> StorageError:
+        return StorageError(f"{self._log.topic_partition} is damaged at offset {self._offset}: {reason}")
 
     def _take_in_marker(self, batch: RecordBatch) -> None:
         header = batch.header

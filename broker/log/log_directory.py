@@ -297,6 +297,7 @@ class LogDirectory:
         self._disk.make_directory(directory)
         files = PartitionFiles(self._disk, directory)
         metadata_file = files.write_topic_id(topic_id)
+        files.checksums.add({}).close()  # says whose directory it is
         return files, files.new_segment(0, config.index_interval_bytes), metadata_file
 
     def adopt(self, partition_log: PartitionLog, topic_id: bytes) -> None:
