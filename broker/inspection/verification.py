@@ -26,10 +26,10 @@ from broker.log.log_directory import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
     LOCK_FILE,
-    LOG_START_FILE,
     RECOVERY_POINT_FILE,
     partition_directories,
 )
+from broker.log.offset_checkpoint import LOG_START_FILE
 from broker.log.partition_files import METADATA_FILE, PartitionFiles
 from broker.log.recovery import LogLoader, Refusal
 from broker.log.steps import done

@@ -20,6 +20,8 @@ from broker.topic_partition import TopicPartition
 VERSION = 0
 OFFSETS_PER_STEP = 1_000
 ZERO_TOPIC_ID = bytes(16)
+GREATEST_NUMBER = 2**63 - 1
+LONGEST_NUMBER = 19  # its digits
 
 
 class CorruptCheckpointError(Exception):
@@ -53,7 +55,10 @@ def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
     offsets = {}
     for line in _decode(content):
         topic, partition, offset = _fields(line, 3)
-        offsets[TopicPartition(topic, _number(partition))] = _number(offset)
+        name = TopicPartition(topic, _number(partition))
+        if name in offsets:
+            raise CorruptCheckpointError(f"two entries of {name}")
+        offsets[name] = _number(offset)
     return offsets
 
 
@@ -121,4 +126,7 @@ def _fields(line: str, count: int) -> list[str]:
 def _number(text: str) -> int:
     if not text.isdecimal():
         raise CorruptCheckpointError(f"{text!r} is not a number")
-    return int(text)
+    number = int(text) if len(text) <= LONGEST_NUMBER else GREATEST_NUMBER + 1
+    if number > GREATEST_NUMBER:
+        raise CorruptCheckpointError(f"{text[:LONGEST_NUMBER]!r} is above all offsets")
+    return number

@@ -159,7 +159,9 @@ class LogCleaning:
     async def _batches(self, segment: Segment) -> AsyncIterator[tuple[int, RecordBatch]]:
         """All batches of a segment with their positions, a slice of the event loop's time after the other."""
         end_position = 0
-        order = BatchOrder(segment.base_offset, segment.next_offset, may_skip=segment.may_skip)
+        order = BatchOrder(
+            segment.base_offset, segment.next_offset, may_skip=segment.may_skip, known_epochs=segment.known_epochs
+        )
         for position, batch in checked_batches(segment.log, order):
             yield position, batch
             end_position = position + batch.header.size_bytes

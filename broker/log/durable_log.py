@@ -75,6 +75,8 @@ class DurableLog:
         self._flusher = flusher
         self._producers = producers
         self._epochs = epochs
+        for segment in segments:
+            segment.known_epochs = epochs
         self._segment_opened_ms = now_ms
         self._retention_checked_ms = now_ms
         self._flushed_ms = now_ms

@@ -25,7 +25,7 @@ from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_config import LogConfig
 from broker.log.log_opening import LOADS_PER_TURN, OWN_LEADER_EPOCH, WRITTEN_BACK_TOGETHER_COUNT, LogOpening
 from broker.log.log_segments import LogSegments
-from broker.log.offset_checkpoint import OffsetCheckpoint
+from broker.log.offset_checkpoint import LOG_START_FILE, OffsetCheckpoint
 from broker.log.partition_files import PartitionFiles
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
@@ -48,7 +48,6 @@ LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
-LOG_START_FILE = "log-start-offset-checkpoint"
 CLEANER_FILE = "cleaner-offset-checkpoint"
 CHECKPOINT_INTERVAL_MS = 60_000
 SWEPT_LOGS_PER_TURN = 100

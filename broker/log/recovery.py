@@ -29,6 +29,7 @@ from broker.log.batch_scan import DamagedLogError, damaged
 from broker.log.leader_epochs import UNKNOWN_EPOCH, LeaderEpochs
 from broker.log.log_config import LogConfig
 from broker.log.log_segments import LogSegments
+from broker.log.offset_checkpoint import LOG_START_FILE
 from broker.log.partition_files import INDEX_SUFFIXES, LEADER_EPOCH_FILE, PartitionFiles
 from broker.log.producer_replay import replay, replay_batch, usable_transaction_index
 from broker.log.producer_state import ProducerState
@@ -170,11 +171,7 @@ class LogLoader:
             log.exception("log_not_understood", path=self._files.directory)
             self._refuse(self._of_directory(f"{self._files.directory} cannot be read: {error!r}", segments))
         if self._refusal is None and segments[-1].next_offset < self._log_start_offset:
-            # All that DeleteRecords had left is lost: go on at the offset that readers were told.
-            for segment in segments:
-                self._side_files.append(segment.forget_records())
-                segment.delete()
-            segments = [self._files.new_segment(self._log_start_offset, self._config.index_interval_bytes)]
+            segments = yield from self._begin_behind(segments)
         if self._refusal is None:
             for path in self._orphans:
                 self._disk.delete(path)
@@ -195,6 +192,36 @@ class LogLoader:
             self._recovery_point if self._refusal is not None else segments[-1].next_offset,
             self._refusal,
         )
+
+    def _begin_behind(self, segments: list[Segment]) -> Steps[list[Segment]]:
+        """The log ends before it starts, by the checkpoint of DeleteRecords, which deletes nothing that is not there.
+
+        Either that checkpoint is false, or the disk has lost what had not been synced; that only a log whose records
+        are acknowledged before they are on the disk can have lost. It then goes on at the offset that readers know.
+        """
+        if not self._was_recovered or self._config.is_durable:
+            directory, _, name = self._files.directory.rpartition("/")
+            path = f"{directory}/{LOG_START_FILE}"
+            what = f"{path} says that {name} starts at offset {self._log_start_offset}, and its log ends at offset "
+            what += f"{segments[-1].next_offset}"
+            self._refuse(self._of_directory(what, segments)._replace(path=path))
+            return segments
+        for segment in segments:
+            if segment.size_bytes:
+                yield from self._set_aside(segment, 0)
+                log.error(
+                    "log_cut_before_valid_batches",
+                    path=segment.path(".log"),
+                    offset=segment.base_offset,
+                    position=0,
+                    lost_bytes=segment.size_bytes,
+                    kept_as=self._lost_path(segment, 0),
+                    reason=f"readers were told that the log starts at offset {self._log_start_offset}, and it ends "
+                    f"before; what it held is kept beside it",
+                )
+            self._side_files.append(segment.forget_records())
+            segment.delete()
+        return [self._files.new_segment(self._log_start_offset, self._config.index_interval_bytes)]
 
     def _begin_epoch(self, end_offset: int) -> None:
         """Forget the epochs of what was cut; where anything was, what comes next belongs to one above them all.

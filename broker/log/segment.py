@@ -270,7 +270,11 @@ class Segment(SegmentFiles):
         checked = self._checked_ranges.containing(position)
         if checked is not None:
             order = BatchOrder(
-                checked.next_offset, self._bound_offset, may_skip=self.may_skip, leader_epoch=checked.leader_epoch
+                checked.next_offset,
+                self._bound_offset,
+                may_skip=self.may_skip,
+                leader_epoch=checked.leader_epoch,
+                known_epochs=self.known_epochs,
             )
         else:
             order = self.order_from(position)

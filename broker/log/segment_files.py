@@ -60,6 +60,7 @@ class SegmentFiles:
     base_offset: of the first record it may hold; its files are named after it.
     next_offset: after the last record it holds; `base_offset` when empty.
     may_skip:    whether compaction may have left gaps between the offsets of its batches.
+    known_epochs: of its log, by which the leader epoch of a batch that no other confirms is judged.
     was_changed: since it was opened, so that its index files may not be on the disk.
     max_timestamp_ms, offset_of_max_timestamp: the greatest record timestamp and the last offset of the batch that has
     it.
@@ -91,6 +92,7 @@ class SegmentFiles:
         "base_offset",
         "has_transaction_index",
         "indexes_used",
+        "known_epochs",
         "log",
         "may_skip",
         "next_offset",
@@ -117,6 +119,7 @@ class SegmentFiles:
         self.next_offset = next_offset
         self.has_transaction_index = has_transaction_index
         self.may_skip = may_skip
+        self.known_epochs = NO_EPOCHS
         self.log = disk.open(self.path(log_suffix)) if log_file is None else log_file
         self._index_interval_bytes = index_interval_bytes
         # A batch that begins above it gets an entry in the indexes.
@@ -280,9 +283,9 @@ class SegmentFiles:
         return self.next_offset if is_known else self.base_offset + MAX_RELATIVE_OFFSET + 1
 
     def order_from_start(self) -> BatchOrder:
-        return BatchOrder(self.base_offset, self._bound_offset, may_skip=self.may_skip)
+        return BatchOrder(self.base_offset, self._bound_offset, may_skip=self.may_skip, known_epochs=self.known_epochs)
 
-    def order_from(self, position: int, known_epochs: LeaderEpochs = NO_EPOCHS) -> BatchOrder:
+    def order_from(self, position: int, known_epochs: LeaderEpochs | None = None) -> BatchOrder:
         """What is expected of the batch at the position of an index entry, or at 0, and of those behind it."""
         next_offset = self.base_offset
         if position:
@@ -290,7 +293,9 @@ class SegmentFiles:
             last_offset = self.base_offset + self.offset_index.last_offset_at(position)
             if len(header) == HEADER_BYTES:
                 next_offset = last_offset - read_header(header).last_offset_delta
-        return BatchOrder(next_offset, self._bound_offset, may_skip=self.may_skip, known_epochs=known_epochs)
+        return BatchOrder(
+            next_offset, self._bound_offset, may_skip=self.may_skip, known_epochs=known_epochs or self.known_epochs
+        )
 
     def scan_from(self, offset: int) -> Iterator[ScannedBatch]:
         """The batches from one at or before that which holds `offset` (relative) to the end of the file.

@@ -21,6 +21,7 @@ from broker.coordinator import (
     partition_for_key,
 )
 from broker.coordinator_replay import Replay
+from broker.disk import StorageError
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from tests.support.memory_topics import MemoryLog
@@ -251,6 +252,17 @@ async def test_where_only_the_latest_record_of_a_key_counts_no_other_is_applied(
     assert await replay.run()
     assert (replay.record_count, shard.words) == (6, ["c", "b", "a"])
     assert [origin.offset for origin in shard.origins] == [3, 4, 5]
+
+
+@pytest.mark.parametrize(("which", "offset"), [(0, 40), (1, 0), (1, 2**62), (1, -5), (2, 0)])
+async def test_a_batch_with_an_offset_that_cannot_be_is_not_believed(harness: Harness, which: int, offset: int) -> None:
+    await harness.load()
+    for word in ("a", "b", "c"):
+        await harness.runtime.execute(0, lambda _, word=word: say(word))  # type: ignore[misc]
+    harness.log.batches[which][:8] = offset.to_bytes(8, "big", signed=True)
+    replay = Replay(harness.log, WordShard(), only_latest_count=False, is_wanted=lambda: True)  # type: ignore[arg-type]
+    with pytest.raises(StorageError, match=r"is damaged at offset \d+: .* has the offsets|cannot be read from offset"):
+        await replay.run()
 
 
 async def test_a_replay_takes_in_what_is_appended_while_it_applies(
