@@ -42,7 +42,7 @@ from broker.server import BoundListener, Server, SocketListener, StartError
 from broker.share.on_demand import ShareServiceOnDemand
 from broker.supervision import CURRENT, Place, Policy, Supervisor
 from broker.topics import Topics
-from broker.transaction.producer_ids import ProducerIds
+from broker.transaction.producer_ids import BLOCK_KEY, ProducerIds, beyond_old_blocks
 from broker.transaction.remote_markers import RemoteMarkerChannel
 from broker.transaction.remote_verification import RemoteTransactionVerifier
 from broker.transaction.service import TransactionService
@@ -322,7 +322,9 @@ class Node:
                     "with another data directory and keep this one"
                 )
 
-        return SqliteMetadataStore(path, before_founding=insist_on_no_partitions)
+        return SqliteMetadataStore(
+            path, before_founding=insist_on_no_partitions, on_restoring={BLOCK_KEY: beyond_old_blocks}
+        )
 
     async def _stop_servers(self) -> None:
         drain_s = self.settings.fencepost_shutdown_drain_ms / 1000

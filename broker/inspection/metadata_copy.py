@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator
 
 from broker.disk import StorageError
-from broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
+from broker.metadata.sqlite import FILE_NAME, OWNER_ONLY, SqliteMetadataStore
 
 COPIED_SUFFIXES = ("", "-wal")
 
@@ -41,6 +41,7 @@ def _copy(path: str, copy: str) -> None:
     for suffix in COPIED_SUFFIXES:
         try:
             shutil.copyfile(path + suffix, copy + suffix)
+            os.chmod(copy + suffix, OWNER_ONLY)
         except FileNotFoundError:
             if not suffix:
                 raise StorageError(f"{path} is missing: it says which topics there are") from None

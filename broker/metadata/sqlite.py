@@ -1,24 +1,52 @@
-"""The embedded metadata store: one SQLite file in the data directory, used from one thread of its own."""
+"""The embedded metadata store: one SQLite file in the data directory, used from one thread of its own.
+
+Beside it are a checked copy, which a start falls back to where the file is damaged or missing, and a file that only
+keeps some of the disk for the moment when it is full: topics can be deleted then, and configs changed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import datetime as dt
 import json
 import os
 import sqlite3
+import stat
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import TypeVar
 
+import structlog
+
 from broker.disk import StorageError
+from broker.metadata.copy import COPY_SUFFIX, read_copy, write_copy, write_durably
 from broker.metadata.image import TopicMetadata
 from broker.metadata.store import new_cluster_id
+from broker.supervision import Place, Policy
+
+log = structlog.get_logger(__name__)
+
+COPYING = Place("copy of the metadata", Policy.RETRY)
 
 FILE_NAME = "metadata.sqlite"
 SCHEMA_VERSION = 1
 LOCK_TIMEOUT_S = 0.5  # nobody else has business in this file; waiting would only delay the message
 APPLICATION_ID = 0x46504D44  # "FPMD": tells this file from any other SQLite file
+
+OWNER_ONLY = 0o600
+"""There are keys of users in it."""
+
+COPY_AFTER_S = 1.0
+"""What changes together is copied together."""
+
+RESERVE_SUFFIX = ".reserve"
+RESERVE_BYTES = 1024 * 1024
+_NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE"})  # the second for a quota
+
+DAMAGED_SUFFIX = ".damaged"
+_FILE_SUFFIXES = ("", "-wal", "-shm")
 
 T = TypeVar("T")
 
@@ -46,13 +74,24 @@ class SqliteMetadataStore:
     The file is one process's alone, so nobody else changes topics.
     """
 
-    def __init__(self, path: str, *, before_founding: Callable[[], None] | None = None) -> None:
-        """before_founding: called before a store is made where there is none; raises StorageError to forbid it."""
+    def __init__(
+        self,
+        path: str,
+        *,
+        before_founding: Callable[[], None] | None = None,
+        on_restoring: Mapping[str, Callable[[bytes], bytes]] | None = None,
+    ) -> None:
+        """before_founding: called before a store is made where there is none; raises StorageError to forbid it.
+        on_restoring: for keys of versioned values, what makes one of a copy that may be old safe to go on from.
+        """
         self.on_topics_changed: list[Callable[[], None]] = []
         self.path = path
         self._before_founding = before_founding
         self._executor: ThreadPoolExecutor | None = None
         self._database: sqlite3.Connection | None = None
+        self._on_restoring = on_restoring or {}
+        self._copying: asyncio.Task[None] | None = None
+        self._is_copy_old = False
 
     async def open(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="metadata-store")
@@ -65,6 +104,12 @@ class SqliteMetadataStore:
     async def close(self) -> None:
         if self._executor is None:
             return
+        if self._copying is not None:
+            self._copying.cancel()
+            await asyncio.gather(self._copying, return_exceptions=True)
+            self._copying = None
+        if self._is_copy_old:
+            await self._copy()
         await asyncio.get_running_loop().run_in_executor(self._executor, self._close)
         self._executor.shutdown()
         self._executor = None
@@ -100,16 +145,17 @@ class SqliteMetadataStore:
                 )
                 return database.execute("DELETE FROM topics WHERE name = ?", (name,)).rowcount > 0
 
-        return await self._query(delete)
+        return await self._query(delete, changes=True, may_use_reserve=True)
 
     async def finish_deletion(self, topic_id: bytes) -> None:
-        await self._change("DELETE FROM deletions WHERE topic_id = ?", (topic_id,))
+        await self._change("DELETE FROM deletions WHERE topic_id = ?", (topic_id,), may_use_reserve=True)
 
     async def set_partition_count(self, name: str, partition_count: int) -> bool:
         return await self._change("UPDATE topics SET partition_count = ? WHERE name = ?", (partition_count, name))
 
     async def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> bool:
-        return await self._change("UPDATE topics SET configs = ? WHERE name = ?", (json.dumps(dict(configs)), name))
+        statement = "UPDATE topics SET configs = ? WHERE name = ?"
+        return await self._change(statement, (json.dumps(dict(configs)), name), may_use_reserve=True)
 
     async def read_versioned(self, key: str) -> tuple[bytes | None, int]:
         def read(database: sqlite3.Connection) -> tuple[bytes | None, int]:
@@ -133,21 +179,90 @@ class SqliteMetadataStore:
 
     def _open(self) -> None:
         try:
-            is_new = not os.path.exists(self.path)
-            if is_new:
-                self._insist_that_founding_is_right()
-            # The connection is opened and closed on the store's only thread, but it may be collected on another.
-            self._database = database = sqlite3.connect(
-                self.path, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
-            )
-            database.execute("PRAGMA locking_mode = EXCLUSIVE")
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = FULL")
-            if is_new or not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                self._found(database)
-            self._check(database)
+            try:
+                self._open_file()
+            except sqlite3.OperationalError:
+                raise  # in use, or the disk: the file may be as good as ever
+            except (sqlite3.DatabaseError, _NotOursError) as error:
+                self._close()
+                if not self._restore(str(error)):
+                    raise
+                self._open_file()
         except sqlite3.DatabaseError as error:
             raise self._storage_error(error) from error
+        self._take_reserve()
+        self._is_copy_old = self._is_copy_old or not os.path.exists(self.path + COPY_SUFFIX)
+
+    def _open_file(self) -> None:
+        """Raises sqlite3.Error, StorageError."""
+        is_new = not os.path.exists(self.path) or not os.path.getsize(self.path)
+        if is_new and self._restore("it is missing or empty"):
+            is_new = False
+        if is_new:
+            self._insist_that_founding_is_right()
+            with contextlib.suppress(OSError):  # SQLite says why not
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
+        self._let_only_the_owner_in()
+        # The connection is opened and closed on the store's only thread, but it may be collected on another.
+        self._database = database = sqlite3.connect(
+            self.path, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            if not is_new and os.path.exists(self.path + COPY_SUFFIX):
+                raise sqlite3.DatabaseError("it holds nothing")
+            self._found(database)
+        self._check(database)
+
+    def _let_only_the_owner_in(self) -> None:
+        """What SQLite makes beside the file gets its permissions."""
+        for suffix in (*_FILE_SUFFIXES, COPY_SUFFIX):
+            path = self.path + suffix
+            with contextlib.suppress(OSError):  # not there, or somebody else's
+                mode = stat.S_IMODE(os.stat(path).st_mode)
+                if mode & 0o077:
+                    os.chmod(path, OWNER_ONLY)
+                    log.warning("metadata_file_closed_to_others", path=path, mode=f"{mode:o}")
+
+    def _restore(self, reason: str) -> bool:
+        """Put the copy in the place of the file, which is kept aside; False where there is no good copy.
+
+        Nothing is deleted for an old copy's sake: topics that it does not know are strays, which a start names.
+        """
+        copy_path = self.path + COPY_SUFFIX
+        image = read_copy(copy_path)
+        if image is None:
+            return False
+        with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
+            database.deserialize(image)
+            self._check(database)
+            # A topic of that name may have been created since.
+            database.execute("DELETE FROM deletions")
+            for key, advance in self._on_restoring.items():
+                for (value,) in database.execute("SELECT value FROM versioned_values WHERE key = ?", (key,)).fetchall():
+                    database.execute(
+                        "UPDATE versioned_values SET value = ?, version = version + 1 WHERE key = ?",
+                        (advance(bytes(value)), key),
+                    )
+            image = database.serialize()
+        copied_at = dt.datetime.fromtimestamp(os.stat(copy_path).st_mtime, dt.UTC).isoformat()
+        for suffix in reversed(_FILE_SUFFIXES):  # the file itself last: without it, all of this is done again
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(self.path + suffix, self.path + DAMAGED_SUFFIX + suffix)
+        write_durably(self.path, image)
+        self._is_copy_old = True
+        log.error(
+            "metadata_restored_from_copy",
+            path=self.path,
+            reason=reason,
+            copied_at=copied_at,
+            kept_aside=self.path + DAMAGED_SUFFIX,
+            remedy="look for stray_partition_found: topics created since the copy are not known any more; what was "
+            "changed or deleted since is as it was before",
+        )
+        return True
 
     def _insist_that_founding_is_right(self) -> None:
         if self._before_founding is not None:
@@ -171,20 +286,59 @@ class SqliteMetadataStore:
         application_id = database.execute("PRAGMA application_id").fetchone()[0]
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if application_id != APPLICATION_ID:
-            raise StorageError(f"{self.path} is not a metadata file of this broker; move it out of the data directory")
+            raise _NotOursError(f"{self.path} is not a metadata file of this broker; move it out of the data directory")
         if version != SCHEMA_VERSION:
             raise StorageError(
                 f"{self.path} has format {version}, this broker reads format {SCHEMA_VERSION}; "
                 "start the version of the broker that wrote it"
             )
-        verdict = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+        # Compares tables with their indexes, too.
+        verdict = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
+        if not database.execute("SELECT count(*) FROM cluster").fetchone()[0]:
+            raise sqlite3.DatabaseError("it has no cluster id")
 
     def _close(self) -> None:
         if self._database is not None:
             self._database.close()
             self._database = None
+
+    def _take_reserve(self) -> None:
+        """Keep some of the disk, where there is enough of it."""
+        path = self.path + RESERVE_SUFFIX
+        try:
+            if os.path.exists(path) and os.path.getsize(path) >= RESERVE_BYTES:
+                return
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
+            try:
+                os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
+            except OSError:
+                os.ftruncate(descriptor, 0)
+            finally:
+                os.close(descriptor)
+        except (OSError, AttributeError):
+            pass  # tried again after the next change, and at the next start; some systems have no such call
+
+    def _release_reserve(self) -> bool:
+        """Whether there was any."""
+        path = self.path + RESERVE_SUFFIX
+        try:
+            if not os.path.getsize(path):
+                return False
+            os.truncate(path, 0)
+        except OSError:
+            return False
+        log.warning("metadata_reserve_used", path=path, reason="the disk is full")
+        return True
+
+    def _image(self) -> bytes:
+        if self._database is None:
+            raise StorageError(f"{self.path} is not open")
+        try:
+            return self._database.serialize()
+        except sqlite3.Error as error:
+            raise self._storage_error(error) from error
 
     def _storage_error(self, error: sqlite3.Error) -> StorageError:
         code = getattr(error, "sqlite_errorname", "")
@@ -209,20 +363,67 @@ class SqliteMetadataStore:
             raise StorageError(f"{self.path} is not open")
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
-    async def _query(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _query(
+        self, work: Callable[[sqlite3.Connection], T], *, changes: bool = False, may_use_reserve: bool = False
+    ) -> T:
+        """may_use_reserve: for what lets space be freed, where the disk is full."""
+
         def guarded() -> T:
             if self._database is None:
                 raise StorageError(f"{self.path} is not open")
             try:
+                try:
+                    return work(self._database)
+                except sqlite3.OperationalError as error:
+                    has_no_room = getattr(error, "sqlite_errorname", "") in _NO_ROOM
+                    if not (has_no_room and may_use_reserve and self._release_reserve()):
+                        raise
                 return work(self._database)
             except sqlite3.Error as error:
                 raise self._storage_error(error) from error
 
-        return await self._run(guarded)
+        outcome = await self._run(guarded)
+        if changes:
+            self._copy_later()
+        return outcome
 
-    async def _change(self, statement: str, parameters: tuple[object, ...]) -> bool:
+    async def _change(self, statement: str, parameters: tuple[object, ...], *, may_use_reserve: bool = False) -> bool:
         """Run one statement, a transaction of its own; whether it changed a row."""
-        return await self._query(lambda database: database.execute(statement, parameters).rowcount > 0)
+        return await self._query(
+            lambda database: database.execute(statement, parameters).rowcount > 0,
+            changes=True,
+            may_use_reserve=may_use_reserve,
+        )
+
+    # The copy
+
+    def _copy_later(self) -> None:
+        self._is_copy_old = True
+        if self._copying is None or self._copying.done():
+            self._copying = COPYING.start_retrying(self._copy_changes)
+
+    async def _copy_changes(self) -> None:
+        while self._is_copy_old:
+            await asyncio.sleep(COPY_AFTER_S)
+            await self._copy()
+
+    async def _copy(self) -> None:
+        """Written and synced on a thread that nobody waits for. One that cannot be written is left to the next."""
+        self._is_copy_old = False
+        try:
+            image = await self._run(self._image)
+            with ThreadPoolExecutor(1, thread_name_prefix="metadata-copy") as executor:
+                await asyncio.get_running_loop().run_in_executor(executor, write_copy, self.path + COPY_SUFFIX, image)
+            await self._run(self._take_reserve)
+        except OSError as error:
+            log.warning("metadata_copy_not_written", path=self.path + COPY_SUFFIX, reason=str(error))
+        except BaseException:
+            self._is_copy_old = True
+            raise
+
+
+class _NotOursError(StorageError):
+    """The file is of another program, or its first page is damaged."""
 
 
 def _read_topics(database: sqlite3.Connection, table: str) -> list[TopicMetadata]:

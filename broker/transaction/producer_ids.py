@@ -21,6 +21,8 @@ BLOCK_SIZE = 1000
 PREFETCH_AT = 0.9  # of a block handed out: time to reserve the next
 FIRST_RETRY_PAUSE_S = 0.05
 LONGEST_RETRY_PAUSE_S = 5.0
+SKIPPED_IDS = 1_000_000_000
+"""A thousand new producers each second for eleven days."""
 MAX_PRODUCER_ID = 2**63 - 1
 
 
@@ -117,6 +119,13 @@ class ProducerIds:
             block = ProducerIdBlock(first, first + BLOCK_SIZE - 1)
             if await self._store.compare_and_set(BLOCK_KEY, _encode_block(block, self._node_id), version):
                 return block
+
+
+def beyond_old_blocks(value: bytes) -> bytes:
+    """The record of a block that may be old, moved on by so much that no id is given out twice. Raises StorageError."""
+    block = _decode_block(value)
+    first = min(block.last + 1 + SKIPPED_IDS, MAX_PRODUCER_ID - BLOCK_SIZE)
+    return _encode_block(ProducerIdBlock(first, first + BLOCK_SIZE - 1), 0)
 
 
 def _encode_block(block: ProducerIdBlock, node_id: int) -> bytes:

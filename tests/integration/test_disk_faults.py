@@ -696,6 +696,7 @@ def test_a_metadata_file_that_cannot_be_right_stops_the_start_and_nothing_is_beg
     assert disk_broker.terminate() == 0
     path = disk_broker.data_directory / "metadata.sqlite"
     shutil.copy(path, tmp_path / "backup")
+    path.with_name("metadata.sqlite.copy").unlink()
     damage(path)
     for _ in range(2):
         line = refused_start(disk_broker)
@@ -705,6 +706,26 @@ def test_a_metadata_file_that_cannot_be_right_stops_the_start_and_nothing_is_beg
     disk_broker.start()
     assert cluster_id(disk_broker) == before
     assert read(disk_broker, "events") == [b"x"]
+
+
+@pytest.mark.parametrize("damage", [delete, cut_to_nothing, cut_to_one_page, cut_in_half, fill_with_garbage])
+def test_a_metadata_file_that_is_damaged_is_replaced_by_its_copy_with_a_line_in_the_log(
+    disk_broker: BrokerProcess, damage: Callable[[Path], None]
+) -> None:
+    create(disk_broker, "events")
+    write(disk_broker, "events", b"x")
+    before = cluster_id(disk_broker)
+    assert disk_broker.terminate() == 0
+    damage(disk_broker.data_directory / "metadata.sqlite")
+    disk_broker.start()
+    assert "metadata_restored_from_copy" in disk_broker.output
+    assert cluster_id(disk_broker) == before
+    assert read(disk_broker, "events") == [b"x"]
+    write(disk_broker, "events", b"y")
+    assert disk_broker.terminate() == 0
+    disk_broker.start()
+    assert disk_broker.output.count("metadata_restored_from_copy") == 1
+    assert read(disk_broker, "events") == [b"x", b"y"]
 
 
 # Crashes while topics come and go

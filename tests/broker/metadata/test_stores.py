@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import base64
+import os
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from broker import supervision
 from broker.disk import StorageError
+from broker.metadata import sqlite
+from broker.metadata.copy import read_copy, write_copy
 from broker.metadata.image import TopicMetadata
 from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
+from broker.metadata.sqlite import COPYING, FILE_NAME, SqliteMetadataStore
 from broker.metadata.store import MetadataStore
+from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 
 ORDERS = TopicMetadata("orders", b"o" * 16, 3, {"retention.ms": "1000"})
 PAYMENTS = TopicMetadata("payments", b"p" * 16, 1)
@@ -111,6 +117,7 @@ async def test_damage_inside_the_file_is_found_on_opening(tmp_path: Path) -> Non
     for page in range(1, len(content) // 4096):
         content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
     path.write_bytes(content)
+    (tmp_path / f"{FILE_NAME}.copy").unlink()
     with pytest.raises(StorageError, match="is damaged"):
         await SqliteMetadataStore(str(path)).open()
 
@@ -185,3 +192,176 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
 async def test_a_directory_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be used"):
         await SqliteMetadataStore(str(tmp_path / "missing" / FILE_NAME)).open()
+
+
+# The copy beside the file
+
+
+async def filled(directory: Path) -> tuple[str, list[TopicMetadata]]:
+    """A store with topics and a deletion that is not finished, closed; its cluster id and topics."""
+    store = SqliteMetadataStore(str(directory / FILE_NAME))
+    await store.open()
+    topics = [TopicMetadata(f"topic-{index:03}", index.to_bytes(16, "big"), 1) for index in range(150)]
+    for topic in topics:
+        await store.create_topic(topic)
+    await store.create_topic(ORDERS)
+    await store.delete_topic("orders")
+    await store.compare_and_set("block", b"7", 0)
+    cluster_id = await store.cluster_id()
+    await store.close()
+    return cluster_id, topics
+
+
+@pytest.mark.parametrize("filling", [b"\0", b"\xff", b"random"])
+async def test_whichever_page_is_damaged_the_copy_is_used_or_the_start_refused(tmp_path: Path, filling: bytes) -> None:
+    cluster_id, topics = await filled(tmp_path)
+    path = tmp_path / FILE_NAME
+    content = path.read_bytes()
+    copy = (tmp_path / f"{FILE_NAME}.copy").read_bytes()
+    page_count = len(content) // 4096
+    assert page_count > 5
+    for page in range(page_count):
+        damaged = bytearray(content)
+        damaged[page * 4096 : (page + 1) * 4096] = (filling * 4096)[:4096]
+        path.write_bytes(damaged)
+        (tmp_path / f"{FILE_NAME}.copy").write_bytes(copy)
+        store = SqliteMetadataStore(str(path))
+        with capture_logs() as lines:
+            await store.open()
+        assert [line["event"] for line in lines].count("metadata_restored_from_copy") == 1, page
+        assert await store.cluster_id() == cluster_id
+        assert await store.load_topics() == topics
+        await store.close()
+        assert (tmp_path / f"{FILE_NAME}.damaged").read_bytes() == bytes(damaged)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"damaged" * 1_000])
+async def test_a_file_that_is_lost_is_replaced_by_its_copy(tmp_path: Path, content: bytes | None) -> None:
+    cluster_id, topics = await filled(tmp_path)
+    path = tmp_path / FILE_NAME
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    store = SqliteMetadataStore(str(path), on_restoring={"block": lambda value: value + b"000"})
+    await store.open()
+    assert await store.cluster_id() == cluster_id
+    assert await store.load_topics() == topics
+    assert await store.load_deletions() == [], "nothing is deleted for an old copy's sake"
+    assert await store.read_versioned("block") == (b"7000", 2)
+    await store.close()
+    again = SqliteMetadataStore(str(path), on_restoring={"block": lambda value: value + b"000"})
+    await again.open()
+    assert await again.read_versioned("block") == (b"7000", 2), "once"
+    await again.close()
+
+
+async def test_a_damaged_copy_is_not_used(tmp_path: Path) -> None:
+    await filled(tmp_path)
+    copy = tmp_path / f"{FILE_NAME}.copy"
+    content = bytearray(copy.read_bytes())
+    content[len(content) // 2] ^= 1
+    copy.write_bytes(content)
+    (tmp_path / FILE_NAME).write_bytes(b"damaged" * 1_000)
+    with pytest.raises(StorageError, match="is damaged"):
+        await SqliteMetadataStore(str(tmp_path / FILE_NAME)).open()
+
+
+async def test_the_copy_follows_changes_while_the_store_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "COPY_AFTER_S", 0.001)
+    store = SqliteMetadataStore(str(tmp_path / FILE_NAME))
+    await store.open()
+    await store.create_topic(ORDERS)
+    await until(lambda: b"orders" in (read_copy(str(tmp_path / f"{FILE_NAME}.copy")) or b""))
+    await store.create_topic(PAYMENTS)
+    await until(lambda: b"payments" in (read_copy(str(tmp_path / f"{FILE_NAME}.copy")) or b""))
+    await store.close()
+
+
+@plants(COPYING)
+@unforeseen
+async def test_a_copy_that_fails_is_made_again(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "COPY_AFTER_S", 0.001)
+    monkeypatch.setattr(supervision, "FIRST_RETRY_PAUSE_S", 0.001)
+    store = SqliteMetadataStore(str(tmp_path / FILE_NAME))
+    await store.open()
+    monkeypatch.setattr(sqlite, "write_copy", raising(error, times=1, then=write_copy))
+    with logged(COPYING):
+        await store.create_topic(ORDERS)
+        await until(lambda: b"orders" in (read_copy(str(tmp_path / f"{FILE_NAME}.copy")) or b""))
+    await store.close()
+
+
+async def test_a_copy_that_cannot_be_written_is_said_and_stops_nothing(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(str(tmp_path / FILE_NAME))
+    await store.open()
+    (tmp_path / f"{FILE_NAME}.copy.tmp").mkdir()
+    await store.create_topic(ORDERS)
+    with capture_logs() as lines:
+        await store.close()
+    assert [line["event"] for line in lines] == ["metadata_copy_not_written"]
+
+
+def modes(directory: Path) -> set[int]:
+    return {path.stat().st_mode & 0o777 for path in directory.iterdir()}
+
+
+def open_to_all(directory: Path) -> None:
+    for path in directory.iterdir():
+        path.chmod(0o644)
+
+
+async def test_only_the_owner_may_read_what_is_in_the_store(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(str(tmp_path / FILE_NAME))
+    await store.open()
+    await store.create_topic(ORDERS)
+    assert modes(tmp_path) == {0o600}
+    await store.close()
+    assert modes(tmp_path) == {0o600}
+    open_to_all(tmp_path)
+    with capture_logs() as lines:
+        await store.open()
+    assert {line["path"] for line in lines} == {str(tmp_path / FILE_NAME), str(tmp_path / f"{FILE_NAME}.copy")}
+    await store.close()
+    assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
+
+
+# A full disk
+
+
+async def test_on_a_full_disk_topics_are_deleted_and_configs_changed_but_none_is_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteMetadataStore(str(tmp_path / FILE_NAME))
+    await store.open()
+    for index in range(8):
+        topic = TopicMetadata(f"topic-{index}", index.to_bytes(16, "big"), 1, {"note": "x" * 9_000})
+        assert await store.create_topic(topic)
+    reserve = tmp_path / f"{FILE_NAME}.reserve"
+    assert reserve.stat().st_blocks * 512 >= 1_000_000
+
+    def limit(page_count: int) -> None:
+        store._database.execute(f"PRAGMA max_page_count = {page_count}").fetchone()  # type: ignore[union-attr]
+
+    await store._run(lambda: limit(1))  # as many as there are now
+    real_truncate = os.truncate
+
+    def truncate(path: str, length: int) -> None:
+        real_truncate(path, length)
+        limit(1_000_000)
+
+    monkeypatch.setattr(os, "truncate", truncate)
+    with pytest.raises(StorageError, match="full"):
+        await store.create_topic(TopicMetadata("more", b"m" * 16, 1, {"note": "x" * 90_000}))
+    assert reserve.stat().st_size > 0
+    assert await store.delete_topic("topic-0")
+    assert reserve.stat().st_size == 0
+    await store._run(lambda: limit(1))
+    await store.finish_deletion((0).to_bytes(16, "big"))
+    await store.close()
+    await store.open()
+    assert reserve.stat().st_size > 0
+    await store.close()

@@ -8,7 +8,7 @@ import pytest
 
 from broker.disk import StorageError
 from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.transaction.producer_ids import BLOCK_KEY, BLOCK_SIZE, ProducerIds
+from broker.transaction.producer_ids import BLOCK_KEY, BLOCK_SIZE, SKIPPED_IDS, ProducerIds, beyond_old_blocks
 
 
 class Store(InMemoryMetadataStore):
@@ -131,3 +131,19 @@ async def test_the_last_block_is_not_given_out_beyond_the_greatest_id() -> None:
     await producer_ids.start()
     assert producer_ids.take() is None
     await producer_ids.close()
+
+
+async def test_from_an_old_record_of_blocks_no_id_is_given_out_twice() -> None:
+    store = Store()
+    before = ProducerIds(store)
+    await before.start()
+    old, version = await store.read_versioned(BLOCK_KEY)
+    assert old is not None
+    later = await taken(before, 3 * BLOCK_SIZE)
+    await before.close()
+    _, version = await store.read_versioned(BLOCK_KEY)
+    assert await store.compare_and_set(BLOCK_KEY, beyond_old_blocks(old), version)
+    after = ProducerIds(store)
+    await after.start()
+    assert min(await taken(after, 10)) > max(later) + SKIPPED_IDS // 2
+    await after.close()

@@ -1,0 +1,57 @@
+"""A copy of the metadata file: the whole SQLite database behind a checksum, replaced as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+COPY_SUFFIX = ".copy"
+
+_MAGIC = b"fencepost metadata copy 1\n"
+_DIGEST_BYTES = 32
+_JOURNAL_MODE = slice(18, 20)
+_ROLLBACK_JOURNAL = b"\x01\x01"
+"""What SQLite's header says of a database without a write-ahead log beside it."""
+
+_OWNER_ONLY = 0o600
+
+
+def write_copy(path: str, image: bytes) -> None:
+    """Replace the copy, durably. image: as SQLite serializes the database. Raises OSError."""
+    content = bytearray(image)
+    content[_JOURNAL_MODE] = _ROLLBACK_JOURNAL
+    write_durably(path, _MAGIC + hashlib.sha256(content).digest() + content)
+
+
+def read_copy(path: str) -> bytes | None:
+    """The database in a copy; None where there is none, or it is not what was written."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError:
+        return None
+    digest_end = len(_MAGIC) + _DIGEST_BYTES
+    image = content[digest_end:]
+    if not content.startswith(_MAGIC) or hashlib.sha256(image).digest() != content[len(_MAGIC) : digest_end]:
+        return None
+    return image
+
+
+def write_durably(path: str, content: bytes | bytearray) -> None:
+    """Replace a file, which only its owner may read. Raises OSError; the file is as it was then."""
+    temporary = path + ".tmp"
+    try:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, _OWNER_ONLY)) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+    descriptor = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
