@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from broker.disk import StorageError
-from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.api import LargeReply, RequestContext, Services, api
 from broker.handlers.partition_lookup import find_log
 from broker.log.partition_log import PartitionLog
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
@@ -43,7 +43,9 @@ def _failed(partition: int, error: ErrorCode) -> DeleteRecordsPartitionResult:
 
 
 @api(DeleteRecordsRequest, DeleteRecordsResponse, failed=delete_records_failed)
-async def handle_delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def handle_delete_records(
+    context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse | LargeReply:
     """Let nothing below an offset be read any more; -1 for all up to the high watermark. Kept over any crash.
 
     Refuses, per partition: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (compacted, and nothing else),
@@ -74,18 +76,17 @@ async def handle_delete_records(context: RequestContext, request: DeleteRecordsR
             partition_index=name.partition, low_watermark=log.log_start_offset, error_code=ErrorCode.NONE
         )
 
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    result(TopicPartition(topic.name, partition.partition_index)) for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-            if topic.partitions
-        ]
-    )
+    topics = []
+    for topic in request.topics:
+        results = []
+        for count, partition in enumerate(topic.partitions, 1):
+            if count % FOUND_PER_TURN == 0:
+                await asyncio.sleep(0)
+            results.append(result(TopicPartition(topic.name, partition.partition_index)))
+        if results:
+            topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+    response = DeleteRecordsResponse(topics=topics)
+    return LargeReply(response) if len(found) >= FOUND_PER_TURN else response
 
 
 def _deletable(services: Services, name: TopicPartition) -> PartitionLog | ErrorCode:
