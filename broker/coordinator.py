@@ -326,7 +326,10 @@ class CoordinatorRuntime(Generic[S]):
                 self._decision_failed(partition, error)
                 raise
             if error_code is not NO_ERROR:
-                # Nothing was written and nothing applied: the state still matches the log.
+                # Nothing was written and nothing applied: but for what `refused` takes back the state matches the log.
+                if decision.refused is not None:
+                    decision.refused()
+                    self._schedule(partition)
                 raise CoordinatorRefusal(_APPEND_ERRORS.get(error_code, error_code))
         try:
             if records:

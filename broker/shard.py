@@ -7,7 +7,7 @@ Source: Kafka's CoordinatorShard and CoordinatorResult.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
@@ -67,6 +67,7 @@ class Decision(NamedTuple, Generic[Reply]):
               its marker.
     answers:  replies to requests parked before, by token; they leave with this decision, in this order.
     guard:    what `PartitionLog.begin_verification` gave for the producer, if it asked for verification (KIP-890).
+    refused:  called in the same step where the log refuses the records: sets again what deciding has taken out.
     """
 
     reply: Reply | Parked
@@ -74,6 +75,7 @@ class Decision(NamedTuple, Generic[Reply]):
     producer: tuple[int, int] | None = None
     answers: Sequence[tuple[Hashable, Any]] = ()
     guard: VerificationGuard | None = None
+    refused: Callable[[], None] | None = None
 
 
 class RecordOrigin(NamedTuple):

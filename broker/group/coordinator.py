@@ -79,6 +79,12 @@ log = structlog.get_logger(__name__)
 
 MAX_GROUPS_PER_SWEEP_STEP = 1_000
 MAX_DEADLINES_PER_DECISION = 500
+DEADLINE_RECORDS_BYTES = 16_384
+"""Of one decision about time that is over, as estimated; what is left over is decided in later turns."""
+SWEEP_RECORDS_BYTES = 524_288
+"""Of one step of expiry, at most."""
+REFUSED_PAUSE_MS = 1_000
+"""After which a deadline comes again whose records the log refused."""
 _SWEEP = DeadlineKey(DeadlineKind.SWEEP)
 
 
@@ -373,16 +379,23 @@ class GroupCoordinatorShard:
         effects = Effects(now_ms)
         # Groups of the newer protocols change by records alone: what is due of one is one step.
         due: dict[str, list[DeadlineKey]] = {}
+        taken: list[DeadlineKey] = []
+        size_bytes = 0
         for key in islice(self._deadlines.due(now_ms), MAX_DEADLINES_PER_DECISION):
+            taken.append(key)
             if key.kind is DeadlineKind.SWEEP:
                 self._sweep(effects)
-                continue
-            group = self._groups.get(key.group_id)
-            if isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
-                due.setdefault(key.group_id, []).append(key)
-            elif group is not None:
-                self._rebalance.deadline(group, key, effects)
-                self._forget_if_abandoned(group)
+            else:
+                group = self._groups.get(key.group_id)
+                if isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
+                    due.setdefault(key.group_id, []).append(key)
+                elif group is not None:
+                    self._rebalance.deadline(group, key, effects)
+                    self._forget_if_abandoned(group)
+                # Three tombstones of a member, and what its group writes; a character has up to three bytes.
+                size_bytes += 256 + 9 * (len(key.group_id) + len(key.member_id))
+            if size_bytes >= DEADLINE_RECORDS_BYTES:
+                break
         for group_id, keys in due.items():
             group = self._groups[group_id]
             if isinstance(group, ConsumerGroup):
@@ -391,7 +404,22 @@ class GroupCoordinatorShard:
                 self.shares.time_over(group, keys, effects)
             elif isinstance(group, StreamsGroup):
                 self.streams.time_over(group, keys, effects)
-        return effects.decision(None)
+        decision: Decision[None] = effects.decision(None)
+        return decision._replace(refused=lambda: self._set_again(taken, now_ms + REFUSED_PAUSE_MS))
+
+    def _set_again(self, taken: list[DeadlineKey], at_ms: int) -> None:
+        """Have what was due come again: the log refused its records. A member that stays needs its session, too."""
+        for key in taken:
+            keys = [key]
+            group = self._groups.get(key.group_id)
+            if key.member_id:
+                keys.append(DeadlineKey(DeadlineKind.SESSION, key.group_id, key.member_id))
+            if isinstance(group, ClassicGroup) and not group.members:
+                # Its members are out already; the generation without them is still to be written down.
+                keys.append(DeadlineKey(DeadlineKind.JOIN, key.group_id))
+            for again in keys:
+                if self._deadlines.get(again) is None:
+                    self._deadlines.set(again, at_ms)
 
     def _consumer_deadlines(self, group: ConsumerGroup, due: list[DeadlineKey], effects: Effects) -> None:
         members = [key for key in due if key.kind is not DeadlineKind.DOWNGRADE]
@@ -413,9 +441,10 @@ class GroupCoordinatorShard:
             queue.extend(self._group_ids())
         for _ in range(min(len(queue), MAX_GROUPS_PER_SWEEP_STEP)):
             room = MAX_RECORDS_PER_DECISION - len(effects.records)
-            if room <= 0:
+            if room <= 0 or sum(len(record.key) for record in effects.records) >= SWEEP_RECORDS_BYTES // 2:
                 break
             group_id = queue.pop()
+            room = max(1, min(room, SWEEP_RECORDS_BYTES // (280 + 3 * len(group_id))))
             group = self._group(group_id)
             if group is None or isinstance(group, ShareGroup):
                 continue  # share groups have no offsets here, and stay until they are deleted
