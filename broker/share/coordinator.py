@@ -37,6 +37,7 @@ UNKNOWN_COUNT = -1
 NO_LEADER_EPOCH = -1
 FIRST_LEADER_EPOCH = 0
 MAX_SNAPSHOTS_PER_DECISION = 500
+MAX_SNAPSHOT_BYTES_PER_DECISION = 262_144
 MAX_RECORDS_AFTER_SNAPSHOT = 10_000
 
 
@@ -224,7 +225,13 @@ class ShareCoordinatorShard:
             _snapshot(key, replace(state, snapshot_epoch=state.snapshot_epoch + 1, write_timestamp_ms=now_ms))
             for key, state in cold
         ]
-        return Decision(len(records) == MAX_SNAPSHOTS_PER_DECISION, records=records)
+        is_last = len(records) < MAX_SNAPSHOTS_PER_DECISION
+        size_bytes = 0
+        for count, record in enumerate(records, start=1):
+            size_bytes += len(record.key) + len(record.value or b"")
+            if size_bytes >= MAX_SNAPSHOT_BYTES_PER_DECISION and count < len(records):
+                return Decision(True, records=records[:count])
+        return Decision(not is_last, records=records)
 
     def _change(
         self,
