@@ -26,6 +26,7 @@ import structlog
 from broker.disk import LogFile, StorageError
 from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder, Fault
 from broker.log.batch_scan import DamagedLogError, damaged
+from broker.log.checkpoints import GREATEST_NUMBER
 from broker.log.leader_epochs import UNKNOWN_EPOCH, LeaderEpochs
 from broker.log.log_config import LogConfig
 from broker.log.log_segments import LogSegments
@@ -244,7 +245,7 @@ class LogLoader:
             return self._files.numbered()
 
     def _open_segments(self, numbered: Mapping[str, Sequence[int]]) -> list[Segment]:
-        base_offsets = numbered.get(".log", [])
+        base_offsets = self._possible(numbered.get(".log", []))
         known = set(base_offsets)
         self._orphans = [
             self._files.path(file_name(offset, suffix))
@@ -282,6 +283,17 @@ class LogLoader:
             if segment.base_offset not in indexed and segment.size_bytes and not segment.has_transaction_index:
                 segment.suspect_transaction_index()
         return segments
+
+    def _possible(self, base_offsets: Sequence[int]) -> Sequence[int]:
+        """The offsets that log files are named after; the log is refused where one cannot be an offset."""
+        possible = [offset for offset in base_offsets if offset <= GREATEST_NUMBER]
+        if len(possible) < len(base_offsets) and self._refusal is None:
+            path = self._files.path(file_name(base_offsets[-1], ".log"))
+            what = (
+                f"{path} is named after an offset above 2^63, which none has; move it away if it does not belong here"
+            )
+            self._refuse(self._of_directory(what, ())._replace(path=path))
+        return possible
 
     # Files that are missing
 

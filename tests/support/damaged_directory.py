@@ -59,7 +59,8 @@ COMPACTED = LogConfig(
     retention_ms=-1,
 )
 GROUP = "readers"
-UNAVAILABLE = "unavailable"
+MOST_REFUSALS = 1_000
+"""Of one reader; a log that refuses more ends where it cannot."""
 
 Taken = tuple[bytes | None, bytes | None]
 
@@ -107,7 +108,7 @@ def read_all(log: PartitionLog, isolation: Isolation) -> Found:
     records: dict[int, Taken] = {}
     refused: list[int] = []
     offset, end_offset = log.log_start_offset, log.log_end_offset
-    while offset < end_offset:
+    while offset < end_offset and len(refused) < MOST_REFUSALS:
         read = log.read(offset, 400, isolation=isolation)
         if read.error is not ErrorCode.NONE or not read.records:
             refused.append(offset)
@@ -373,6 +374,10 @@ class _Judging:
             (Isolation.READ_COMMITTED, known.committed),
         ):
             served = read_all(log, isolation)
+            if len(served.refused) >= MOST_REFUSALS:
+                found.append(
+                    f"{isolation.value} was refused at {len(served.refused)} offsets: it ends at {log.log_end_offset}"
+                )
             if served.refused and not self._is_target:
                 found.append(f"{isolation.value} was refused at {served.refused[:3]}, though nothing was damaged")
             false = [offset for offset, taken in served.records.items() if expected.get(offset) != taken]
