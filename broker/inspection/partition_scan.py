@@ -27,8 +27,8 @@ from broker.log.partition_files import INDEX_SUFFIXES, LEADER_EPOCH_FILE, METADA
 from broker.log.producer_replay import NEVER_EXPIRE_MS, replay_batch
 from broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot
 from broker.log.producer_state import ProducerState
-from broker.log.segment_checksums import CHECKSUMS_FILE, FileRecord, SegmentChecksums
-from broker.log.segment_files import file_name
+from broker.log.segment_checksums import CHECKSUMS_FILE, START_SUFFIX, FileRecord, SegmentChecksums
+from broker.log.segment_files import begins_otherwise, file_name
 from broker.log.time_index import TimeIndex
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
 from broker.topic_partition import TopicPartition
@@ -198,6 +198,10 @@ class PartitionScan:
                 self._checksums.get("")
             except StorageError as error:
                 self._add(Kind.UNREADABLE, path, str(error))
+            else:
+                if self._checksums.is_of_another_directory:
+                    what = f"{self._files.directory} is the directory of another partition, as this list says"
+                    self._add(Kind.NOT_RECORDED, path, what, first_offset=self._known.log_start_offset)
             if self._disk.read_file(path) != content:  # a list that cannot be believed is begun anew
                 self._add(Kind.STALE, path, "it does not begin or end as it should: what it says is not believed")
 
@@ -299,6 +303,9 @@ class PartitionScan:
         self.size_bytes += file.size_bytes
         self.file_sizes[path] = file.size_bytes
         segment = _Segment(base_offset)
+        if begins_otherwise(file, self._checksums.get(file_name(base_offset, START_SUFFIX))):
+            what = "it begins with another batch than was written there: it is another partition's file"
+            self._add(Kind.NOT_RECORDED, path, what, first_offset=base_offset, end_offset=following)
         reported = position = 0
         try:
             for found in scan_segment(file, base_offset, following, end_offset=known_end):

@@ -16,7 +16,7 @@ from broker.log.log_config import LogConfig
 from broker.log.log_directory import RECOVERY_POINT_FILE
 from broker.log.partition_files import INDEX_SUFFIXES, PartitionFiles
 from broker.log.recovery import LoadedLog, LogLoader
-from broker.log.segment_checksums import SegmentChecksums
+from broker.log.segment_checksums import CHECKSUMS_FILE, DIRECTORY_NAME, START_SUFFIX, SegmentChecksums
 from broker.log.segment_files import file_name
 from broker.log.steps import done
 from broker.log.swap import finish_swaps
@@ -115,6 +115,9 @@ def _forget_checksums(disk: Disk, files: PartitionFiles, plan: Plan) -> None:
     names = set(disk.list(files.directory))
     changed = {path.rpartition("/")[2] for path in (*plan.edits, *plan.set_aside, *plan.deletes)}
     changed |= {problem.path.rpartition("/")[2] for problem in plan.repaired}
+    changed |= {f"{one}{START_SUFFIX.removeprefix('.log')}" for one in changed if one.endswith(".log")}
+    if CHECKSUMS_FILE in changed:
+        changed.add(DIRECTORY_NAME)
     accepts_loss = any(problem.kind in LOSING for problem in plan.repaired)
     forgotten: dict[str, None] = {
         one: None for one in checksums.names() if one in changed or (accepts_loss and one not in names)

@@ -319,6 +319,12 @@ class LogLoader:
             if is_missing:
                 self._refuse_missing(base_offset, record.check, record.size_bytes)
                 return
+        for base_offset, start in checksums.starts():
+            segment = present.get(base_offset)
+            is_gone = base_offset > base_offsets[-1] if segment is None else segment.size_bytes < start.size_bytes
+            if is_gone and base_offset >= self._log_start_offset:
+                self._refuse_missing(base_offset, max(self._recovery_point, base_offset + 1), start.size_bytes)
+                return
 
     def _refuse_what_is_of_another(self, segments: Sequence[Segment]) -> None:
         """Refuse files that are right in themselves, and another partition's, or this one's of another time."""

@@ -30,6 +30,7 @@ _EARLIER_HEADER = b"0\n"
 DIRECTORY_NAME = "directory"
 START_SUFFIX = ".log.start"
 _LOG_NAME = re.compile(r"(\d{20})\.log")
+_START_NAME = re.compile(r"(\d{20})\.log\.start")
 _FORGOTTEN = "-"
 _FIELD_COUNT = 4
 _SUPERFLUOUS_LINES = 100
@@ -80,6 +81,19 @@ class SegmentChecksums:
         for name, record in self._records.items():
             match = _LOG_NAME.fullmatch(name)
             if match is not None and record.size_bytes:
+                found.append((int(match[1]), record))
+        return sorted(found)
+
+    def starts(self) -> list[tuple[int, FileRecord]]:
+        """What log files begin with, by base offset, rising: their first batches are on the disk. Raises StorageError.
+
+        A file that a line is about as a whole is left out.
+        """
+        self._load()
+        found = []
+        for name, record in self._records.items():
+            match = _START_NAME.fullmatch(name)
+            if match is not None and f"{match[1]}.log" not in self._records:
                 found.append((int(match[1]), record))
         return sorted(found)
 

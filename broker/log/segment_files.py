@@ -566,10 +566,7 @@ class SegmentFiles:
 
         The checksum of that batch tells another file from this one with damage. Raises StorageError.
         """
-        noted = self._checksums.get(file_name(self.base_offset, START_SUFFIX))
-        if noted is None or self.log.size_bytes < noted.size_bytes:
-            return False
-        return _start_check(self.log, noted.size_bytes) != noted.check and valid_batch_at(self.log, 0) is not None
+        return begins_otherwise(self.log, self._checksums.get(file_name(self.base_offset, START_SUFFIX)))
 
     def _start_record(self) -> FileRecord | None:
         start = self.log.read(0, HEADER_BYTES)
@@ -625,6 +622,13 @@ class SegmentFiles:
         for suffix in (".log", ".index", ".timeindex", ".txnindex"):
             if suffix != ".txnindex" or self.has_transaction_index:
                 self._disk.delete(self.path(suffix))
+
+
+def begins_otherwise(file: LogFile, noted: FileRecord | None) -> bool:
+    """Whether a log file begins with a valid batch that is not the noted one. Raises StorageError."""
+    if noted is None or file.size_bytes < noted.size_bytes:
+        return False
+    return _start_check(file, noted.size_bytes) != noted.check and valid_batch_at(file, 0) is not None
 
 
 def _start_check(file: LogFile, size_bytes: int) -> int:

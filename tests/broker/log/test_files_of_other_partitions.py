@@ -7,12 +7,13 @@ import os
 import pytest
 import structlog
 
+from broker.inspection.problems import Kind
 from broker.log.log_config import LogConfig
 from broker.log.partition_log import PartitionLog
 from broker.log.segment_checksums import CHECKSUMS_FILE
 from broker.topic_partition import TopicPartition
 from protocol.record_batch import Record, build_batch
-from tests.support.data_directory import records_of
+from tests.support.data_directory import problems_of, records_of, repair
 from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, content_of, overwrite
 
 NEXT = TopicPartition("orders", 1)
@@ -120,3 +121,45 @@ async def test_a_log_that_was_cut_to_its_start_may_begin_otherwise(world: LogWor
     log = await world.restart()
     assert not log.is_offline
     assert records_of(log) == {0: b"first"}
+
+
+@pytest.mark.parametrize("how", ["removed", "emptied"])
+async def test_an_active_segment_that_is_gone_is_noticed_above_the_recovery_point(world: LogWorld, how: str) -> None:
+    world.create()
+    append(world.orders, b"acknowledged")
+    await world.orders.flushed()
+    world.logs.sweep(world.clock.now_ms())
+    path = world.orders.segments.active.path(".log")
+    if how == "removed":
+        os.remove(path)
+    else:
+        os.truncate(path, 0)
+    with structlog.testing.capture_logs() as logs:
+        log = await world.restart(crash=True)
+    assert log.is_offline
+    assert [entry["path"] for entry in logs if entry["event"] == "log_damaged"] == [path]
+
+
+async def test_verify_names_the_file_of_another_partition_and_repair_takes_it_as_it_is(world: LogWorld) -> None:
+    await with_three_logs(world)
+    await world.stop()
+    exchange(*[f"{world.path}/{name}/{4:020d}.log" for name in (ORDERS, OTHERS)])
+    found = {problem.path: problem.kind for problem in await problems_of(world.path)}
+    assert found[f"{world.path}/{ORDERS}/{4:020d}.log"] is Kind.NOT_RECORDED
+    await repair(world.path)
+    assert (await world.restart(crash=True)).is_offline, "nothing is taken without being told"
+    await world.stop()
+    await repair(world.path, accept_loss=True)
+    log = await world.restart(crash=True)
+    assert not log.is_offline
+    assert records_of(log)[5] == value(OTHERS, 5)
+
+
+async def test_verify_names_directories_that_were_exchanged_and_repair_takes_them_as_they_are(world: LogWorld) -> None:
+    await with_three_logs(world)
+    await world.stop()
+    exchange(f"{world.path}/{ORDERS}", f"{world.path}/{NEXT}")
+    assert f"{world.path}/{ORDERS}/{CHECKSUMS_FILE}" in [problem.path for problem in await problems_of(world.path)]
+    await repair(world.path, accept_loss=True)
+    log = await world.restart(crash=True)
+    assert records_of(log)[5] == value(NEXT, 5)
