@@ -32,6 +32,7 @@ from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment
 from broker.log.steps import Steps
 from broker.log.unopened_logs import UnopenedLogs
+from broker.log.unreadable_log import is_unreadable
 from broker.log.ways_out import ways_out
 from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
@@ -151,7 +152,7 @@ class LogDirectory:
         for count, (name, partition_log) in enumerate(list(self._logs.items()), 1):
             if count % COLLECTED_PER_STEP == 0:
                 await asyncio.sleep(0)
-            if is_wanted(name) and not partition_log.is_deleted:
+            if is_wanted(name) and not partition_log.is_deleted and not is_unreadable(partition_log.segments.first):
                 sizes[name] = partition_log.size_bytes
         return sizes
 

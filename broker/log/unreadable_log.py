@@ -51,6 +51,11 @@ class AbsentFile:
         return StorageError(f"{self.path} could not be opened")
 
 
+def is_unreadable(segment: Segment) -> bool:
+    """Whether a segment stands for files that could not be opened, of which not even the size is known."""
+    return isinstance(segment.log, AbsentFile)
+
+
 def unreadable_segment(files: PartitionFiles, end_offset: int, index_interval_bytes: int) -> Segment:
     """What stands for all segments of the log, the last of which ended at `end_offset`, as far as is known."""
     return Segment(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,10 +34,11 @@ class FussyDisk(LocalDisk):
     def __init__(self) -> None:
         super().__init__()
         self.refused = ""
+        self.error = errno.EIO
 
     def list(self, path: str) -> Sequence[str]:
         if self.refused and path.endswith(self.refused):
-            raise StorageError(5, "Input/output error", path)
+            raise StorageError(self.error, os.strerror(self.error), path)
         return super().list(path)
 
 
@@ -66,8 +69,8 @@ class Broker:
         if crash:
             await self.topics.close()
             self.disk.close()
-            refused, self.disk = self.disk.refused, FussyDisk()
-            self.disk.refused = refused
+            before, self.disk = self.disk, FussyDisk()
+            self.disk.refused, self.disk.error = before.refused, before.error
         else:
             await self.stop()
         return await self.start()
@@ -244,9 +247,28 @@ async def test_a_stray_directory_is_neither_served_nor_taken_over(tmp_path: Path
     await broker.stop()
 
 
-async def test_a_log_that_cannot_be_opened_is_reported_and_tried_again_when_asked_for(tmp_path: Path) -> None:
+async def test_a_log_that_the_disk_does_not_read_is_offline_and_the_others_are_served(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).with_orders()
     broker.disk.refused = str(SECOND)
+    with structlog.testing.capture_logs() as logs:
+        await broker.restart(crash=True)
+        await broker.topics.ensure_opened()
+    assert [entry["partition"] for entry in logs if entry["event"] == "partition_went_offline"] == [1]
+    log = broker.topics.log(SECOND)
+    assert log is not None
+    assert log.is_offline
+    assert await broker.logs.sizes_bytes(lambda name: name == SECOND) == {}, "nothing is known of its size"
+    broker.disk.refused = ""
+    await broker.restart(crash=True)
+    await broker.topics.ensure_opened()
+    assert broker.end_offsets() == [1, 2, 3]
+    await broker.stop()
+
+
+async def test_a_log_for_which_means_are_short_is_reported_and_tried_again_when_asked_for(tmp_path: Path) -> None:
+    broker = await Broker(tmp_path).with_orders()
+    broker.disk.refused = str(SECOND)
+    broker.disk.error = errno.EMFILE
     with structlog.testing.capture_logs() as logs:
         topics = await broker.restart(crash=True)
         await broker.topics.ensure_opened()
