@@ -259,6 +259,7 @@ ALLOWED: Final[dict[str, str]] = {
     "broker.log.flusher.Flusher._start": "the flusher watches its sync itself: _ended",
     "broker.log.large_batches.on_a_thread": _AWAITED,
     "broker.log.large_batches.on_a_thread.run": "sets the result of a future, unless that is done already",
+    "broker.metadata.sqlite.SqliteMetadataStore._copy": _AWAITED,
     "broker.metadata.sqlite.SqliteMetadataStore._run": _AWAITED,
     "broker.metadata.sqlite.SqliteMetadataStore.close": _AWAITED,
     "broker.node._close_on_thread": _AWAITED,

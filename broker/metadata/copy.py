@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+
+try:  # as hashlib has it, which also loads OpenSSL: 4 MB
+    from _blake2 import blake2b
+except ImportError:
+    from hashlib import blake2b
 
 COPY_SUFFIX = ".copy"
 
@@ -16,11 +20,15 @@ _ROLLBACK_JOURNAL = b"\x01\x01"
 _OWNER_ONLY = 0o600
 
 
+def _digest(content: bytes | bytearray) -> bytes:
+    return blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
 def write_copy(path: str, image: bytes) -> None:
     """Replace the copy, durably. image: as SQLite serializes the database. Raises OSError."""
     content = bytearray(image)
     content[_JOURNAL_MODE] = _ROLLBACK_JOURNAL
-    write_durably(path, _MAGIC + hashlib.sha256(content).digest() + content)
+    write_durably(path, _MAGIC + _digest(content) + content)
 
 
 def read_copy(path: str) -> bytes | None:
@@ -32,7 +40,7 @@ def read_copy(path: str) -> bytes | None:
         return None
     digest_end = len(_MAGIC) + _DIGEST_BYTES
     image = content[digest_end:]
-    if not content.startswith(_MAGIC) or hashlib.sha256(image).digest() != content[len(_MAGIC) : digest_end]:
+    if not content.startswith(_MAGIC) or _digest(image) != content[len(_MAGIC) : digest_end]:
         return None
     return image
 

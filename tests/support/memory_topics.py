@@ -155,8 +155,13 @@ class MemoryLog:
 
     def read(self, offset: int, max_bytes: int, *, isolation: Isolation, minimum_one_batch: bool = True) -> LogRead:
         assert isolation is Isolation.LOG_END
+        next_offset = 0
         for batch in self.batches:
-            if read_header(batch).last_offset >= offset:
+            header = read_header(batch)
+            if header.base_offset < next_offset:
+                break  # nothing is read behind what is not the next batch
+            next_offset = header.last_offset + 1
+            if header.last_offset >= offset:
                 return LogRead(memoryview(batch), self.log_end_offset, self.log_end_offset, 0)
         return LogRead(memoryview(b""), self.log_end_offset, self.log_end_offset, 0)
 
