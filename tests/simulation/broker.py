@@ -30,6 +30,8 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
 }
 
+STARTS_BETWEEN_LOST_INDEXES = 4
+
 
 class SimulatedStore(InMemoryMetadataStore):
     """A metadata store that outlives its broker; what changes it counts among the operations of the broker's disk.
@@ -160,6 +162,8 @@ class SimulatedBroker:
         self.died = asyncio.Event()
         process.at_death(self._has_died)
         self.disk = self.disk.restarted(process, power_loss=power_loss)
+        if self.start_count % STARTS_BETWEEN_LOST_INDEXES == 0:
+            self._lose_indexes()
         self.disk.before, self.disk.after = self._before, self._after
         self.store.disk = self.disk
         with process.running():
@@ -178,6 +182,12 @@ class SimulatedBroker:
             return False
         self._node = node
         return True
+
+    def _lose_indexes(self) -> None:
+        """Empty all index files while nothing runs: they may be lost, as the log says the same."""
+        for path in self.disk.paths():
+            if path.endswith(".index"):
+                self.disk.replace_content(path, b"")
 
     async def stop(self) -> bool:
         """Stop as on SIGTERM; False when it died on the way."""
