@@ -227,13 +227,14 @@ def test_a_broker_that_is_stopped_and_continued_serves_again(own_broker: BrokerP
     assert read(own_broker, "events") == [b"x"]
 
 
-def test_an_unreadable_metadata_file_stops_the_start_with_its_name(tmp_path: Path) -> None:
+def test_an_unreadable_metadata_file_without_a_copy_stops_the_start_with_its_name(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data")
     broker.start()
     create(broker, "events")
     assert broker.terminate() == 0
-    (database,) = broker.data_directory.glob("*.sqlite*")
-    database.write_bytes(b"this is not a database" * 100)
+    database = broker.data_directory / "metadata.sqlite"
+    for path in (database, broker.data_directory / "metadata.sqlite.copy"):
+        path.write_bytes(b"this is not a database" * 100)
     with pytest.raises(BrokerFailedError) as raised:
         broker.start()
     assert database.name in str(raised.value)
