@@ -22,7 +22,7 @@ from broker.disk import StorageError
 from broker.file_slice import FileSlice, is_mapped
 from broker.handlers.api import CloseConnection
 from broker.long_polls import Frame, PendingReply, Reply
-from broker.receive_buffer import SMALL_CAPACITY_BYTES, Receiver
+from broker.receive_buffer import Receiver
 from broker.supervision import Place, Policy
 from protocol.primitives import Buffer, DecodeError
 
@@ -323,13 +323,18 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_kept_waiting(self) -> bool:
-        return self._unmute_timer is not None
+        return self._unmute_timer is not None or self._holds_count > 0
 
+    @SERVING.handles
     def memory_granted(self, byte_count: int) -> None:
-        self._awaits_memory = False
-        self._has_memory = True
-        self._receiver.reserve(byte_count)
-        self._pause_or_resume_reading()
+        """Raises nothing: it is called where another connection gives its memory back."""
+        try:
+            self._awaits_memory = False
+            self._has_memory = True
+            self._receiver.reserve(byte_count)
+            self._pause_or_resume_reading()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            self._failed(error)
 
     def give_up_request(self, reason: str) -> None:
         self._owner.connection_refused(self, reason)
@@ -412,9 +417,11 @@ class Connection(asyncio.BufferedProtocol):
             self._is_consuming = False
         receiver = self._receiver
         receiver.rest()
-        if (receiver.wanted_bytes > SMALL_CAPACITY_BYTES or self._has_memory) and self._request_memory is not None:
+        if (receiver.wanted_bytes or self._has_memory) and self._request_memory is not None:
             self._weigh_memory(self._request_memory)
         self._send_ready()
+        if self._kept_bytes and not self._is_writing_paused:
+            self._weigh_kept()  # those before them may have come in this step, and all have left
         if has_more and self._may_start():
             # Others get their turn before the rest of a long pipeline.
             self._is_behind = True

@@ -26,11 +26,13 @@ SHRINK_AFTER_SMALL_ROUNDS = 8
 class ReceiveBuffer:
     """One block of memory.
 
+    room_bytes:    how far it is read into: the capacity, or the end of the request that it was reserved for. What
+                   follows that request is read elsewhere, or it would keep the memory and wait for more.
     held_count:    requests in flight whose frame lies in it.
-    counted_bytes: of the memory for requests of all connections.
+    counted_bytes: granted for a request, of the memory of all connections. Others above 128 KiB are counted as spare.
     """
 
-    __slots__ = ("capacity_bytes", "counted_bytes", "held_count", "is_retired", "view")
+    __slots__ = ("capacity_bytes", "counted_bytes", "held_count", "is_retired", "room_bytes", "view")
 
     def __init__(self, capacity_bytes: int) -> None:
         if capacity_bytes <= LARGE_CAPACITY_BYTES:
@@ -40,6 +42,7 @@ class ReceiveBuffer:
             self.view = memoryview(mmap.mmap(-1, capacity_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         self.counted_bytes = 0
         self.capacity_bytes = capacity_bytes
+        self.room_bytes = capacity_bytes
         self.held_count = 0
         self.is_retired = False  # goes back to the pool when no frame in it is held any more
 
@@ -70,7 +73,7 @@ class BufferPool:
     def take(self, wanted_bytes: int, *, reserved_bytes: int = 0) -> ReceiveBuffer:
         """A buffer of at least so many bytes. Capacities are powers of two, so that they can be exchanged.
 
-        reserved_bytes: counted already, and now counted by the buffer.
+        reserved_bytes: granted for a request of `wanted_bytes`, and now counted by the buffer.
         """
         capacity_bytes = capacity_for(wanted_bytes)
         free = self._free.get(capacity_bytes)
@@ -79,11 +82,26 @@ class BufferPool:
             buffer = free.pop()
         else:
             buffer = ReceiveBuffer(capacity_bytes)
-        if self.memory is not None and capacity_bytes > SMALL_CAPACITY_BYTES:
-            buffer.counted_bytes = reserved_bytes or capacity_bytes
-            if not reserved_bytes:
-                self.memory.use(capacity_bytes)
+        if reserved_bytes:
+            buffer.counted_bytes = reserved_bytes
+            buffer.room_bytes = wanted_bytes
+        elif self.memory is not None and capacity_bytes > SMALL_CAPACITY_BYTES:
+            self.memory.spare_bytes += capacity_bytes
         return buffer
+
+    def take_spare(self, capacity_bytes: int) -> ReceiveBuffer | None:
+        """A buffer above 128 KiB of a capacity that others have had; None where there is no memory to spare."""
+        memory = self.memory
+        if memory is not None:
+            spare_bytes = memory.spare_bytes + capacity_bytes
+            if spare_bytes > memory.spare_limit_bytes:
+                return None
+            memory.spare_bytes = spare_bytes
+        free = self._free.get(capacity_bytes)
+        if not free:
+            return ReceiveBuffer(capacity_bytes)
+        self.free_bytes -= capacity_bytes
+        return free.pop()
 
     def take_shared(self) -> ReceiveBuffer:
         """The shared buffer, with what has just been read into it; from now on another one is shared."""
@@ -94,12 +112,22 @@ class BufferPool:
     def give_back(self, buffer: ReceiveBuffer) -> None:
         """Take a buffer that nobody reads or writes any more."""
         capacity_bytes = buffer.capacity_bytes
-        if buffer.counted_bytes and self.memory is not None:
-            counted_bytes, buffer.counted_bytes = buffer.counted_bytes, 0
-            self.memory.release(counted_bytes)
+        memory = self.memory
+        is_spare = False
+        if memory is not None and capacity_bytes > SMALL_CAPACITY_BYTES:
+            counted_bytes = buffer.counted_bytes
+            if counted_bytes:
+                buffer.counted_bytes = 0
+                buffer.room_bytes = capacity_bytes
+                memory.release(counted_bytes)
+            else:
+                memory.spare_bytes -= capacity_bytes
+                is_spare = True
         if capacity_bytes <= LARGE_CAPACITY_BYTES and self.free_bytes + capacity_bytes <= self._limit_bytes:
             self._free.setdefault(capacity_bytes, []).append(buffer)
             self.free_bytes += capacity_bytes
+        elif is_spare and memory is not None:
+            memory.freed_spare(capacity_bytes)
 
     def retire(self, buffer: ReceiveBuffer) -> None:
         """A connection reads into this one no longer; it is free when the last frame in it is let go."""
@@ -153,14 +181,11 @@ class Receiver:
         if buffer is None:
             if self._capacity_bytes <= SMALL_CAPACITY_BYTES:
                 return self._pool.shared.view
-            memory = self._pool.memory
-            if memory is not None and not memory.has_spare(self._capacity_bytes):
-                return self._pool.shared.view
-            self.buffer = buffer = self._pool.take(self._capacity_bytes)
-            return buffer.view
-        if self._reserved_bytes or buffer.capacity_bytes - self._end < self._needed_bytes():
+            self.buffer = buffer = self._pool.take_spare(self._capacity_bytes)
+            return self._pool.shared.view if buffer is None else buffer.view
+        if self._reserved_bytes or buffer.room_bytes - self._end < self._needed_bytes():
             buffer = self._make_room(buffer)
-        return buffer.view[self._end :]
+        return buffer.view[self._end : buffer.room_bytes]
 
     def received(self, byte_count: int) -> None:
         self._end += byte_count
@@ -239,7 +264,7 @@ class Receiver:
         if wanted_bytes <= SMALL_CAPACITY_BYTES or self._reserved_bytes:
             return 0
         buffer = self.buffer
-        if buffer is not None and wanted_bytes <= buffer.capacity_bytes - (self._start if buffer.held_count else 0):
+        if buffer is not None and wanted_bytes <= buffer.room_bytes - (self._start if buffer.held_count else 0):
             return 0
         return capacity_for(wanted_bytes)
 
@@ -299,18 +324,20 @@ class Receiver:
     def _needed_bytes(self) -> int:
         """How much should fit behind what is there.
 
-        An announced frame gets no more room than has proved useful before, or as much again as has arrived of it.
+        An announced frame gets no more room than has proved useful before, or as much again as has arrived of it; and
+        none behind its end, for which a larger buffer would be needed than for the frame.
         """
         available_bytes = self._end - self._start
         missing_bytes = self.wanted_bytes - available_bytes
-        return min(max(missing_bytes, MINIMUM_READ_BYTES), max(available_bytes, self._capacity_bytes))
+        if missing_bytes <= 0:
+            missing_bytes = MINIMUM_READ_BYTES
+        return min(missing_bytes, max(available_bytes, self._capacity_bytes))
 
     def _make_room(self, buffer: ReceiveBuffer) -> ReceiveBuffer:
         start, end = self._start, self._end
         rest_bytes = end - start
         if self._reserved_bytes:
-            frame_bytes = max(self.wanted_bytes, rest_bytes + MINIMUM_READ_BYTES)
-            other = self._pool.take(frame_bytes, reserved_bytes=self._reserved_bytes)
+            other = self._pool.take(self.wanted_bytes, reserved_bytes=self._reserved_bytes)
             self._reserved_bytes = 0
             other.view[:rest_bytes] = buffer.view[start:end]
             self._pool.retire(buffer)
@@ -323,7 +350,7 @@ class Receiver:
         memory = self._pool.memory
         if memory is None or memory.has_spare(self._capacity_bytes):
             wanted_bytes = max(wanted_bytes, self._capacity_bytes)
-        if buffer.held_count == 0 and wanted_bytes <= buffer.capacity_bytes:
+        if buffer.held_count == 0 and wanted_bytes <= buffer.room_bytes:
             # The halves may overlap; assignment between slices of one memoryview moves like memmove.
             buffer.view[:rest_bytes] = buffer.view[start:end]
         else:

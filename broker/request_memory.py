@@ -11,6 +11,7 @@ Source: Kafka's `queued.max.request.bytes` and SimpleMemoryPool, where a large r
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import OrderedDict
 from typing import Protocol
 
@@ -20,7 +21,7 @@ from broker.supervision import Place, Policy
 PROGRESS_CHECK = Place("check for requests that do not arrive", Policy.RETRY)
 
 ORDINARY_BYTES = 2 * 1024 * 1024
-"""Requests up to this size, most batches among them, wait only for each other: a quarter of the memory is theirs."""
+"""Requests up to this size, most batches among them, wait only for each other: an eighth of the memory is theirs."""
 
 PROGRESS_CHECK_S = 5.0
 LEAST_PROGRESS_BYTES = 64 * 1024
@@ -73,17 +74,22 @@ class RequestMemory:
 
     limit_bytes:           over all connections; negative for no bound. Raised to what the largest request needs.
     largest_request_bytes: must always fit.
-    used_bytes:            of buffers beyond 128 KiB, and granted for requests that arrive.
+    used_bytes:            granted for requests that arrive, or were read and are served.
+    spare_bytes:           of buffers beyond 128 KiB that only make reading faster. They have an eighth of their own, so
+                           that no request waits for a client that has sent a part of a small one.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit_bytes: int, largest_request_bytes: int) -> None:
         self._loop = loop
         self._is_bounded = limit_bytes >= 0
-        # Of four quarters the large requests may use three, and buffers are a power of two.
+        # Of eight eighths the large requests may use six, and buffers are a power of two.
         largest_buffer_bytes = max(ORDINARY_BYTES, largest_request_bytes + ORDINARY_BYTES)
         self.limit_bytes = max(limit_bytes, largest_buffer_bytes * 4 // 3 + 1)
         self._large_limit_bytes = self.limit_bytes * 3 // 4
+        self.spare_limit_bytes = self.limit_bytes // 8 if self._is_bounded else sys.maxsize
+        self._requests_limit_bytes = self.limit_bytes - self.limit_bytes // 8
         self.used_bytes = 0
+        self.spare_bytes = 0
         self._large_bytes = 0
         self._waiting_large: OrderedDict[MemoryUser, int] = OrderedDict()
         self._waiting_ordinary: OrderedDict[MemoryUser, int] = OrderedDict()
@@ -97,10 +103,12 @@ class RequestMemory:
         return len(self._waiting_large) + len(self._waiting_ordinary)
 
     def has_spare(self, byte_count: int) -> bool:
-        """Whether there is memory for what is only faster with it: half of what ordinary requests have for sure."""
-        return not self._is_bounded or (
-            not self.waiting_count and self.used_bytes - self._large_bytes + byte_count <= self.limit_bytes // 8
-        )
+        """Whether there is memory for what is only faster with it."""
+        return self.spare_bytes + byte_count <= self.spare_limit_bytes
+
+    def freed_spare(self, byte_count: int) -> None:
+        """A buffer that was spare, and is counted no more, is freed."""
+        self._freed_memory.freed(self.used_bytes + self.spare_bytes + byte_count, byte_count)
 
     def reserve(self, user: MemoryUser, byte_count: int) -> bool:
         """Ask for memory for a request of which a part has arrived; False where it has to be waited for."""
@@ -123,13 +131,13 @@ class RequestMemory:
             self._grant_waiting()
 
     def use(self, byte_count: int) -> None:
-        """A buffer is in use that nothing was reserved for, or reserved memory has become a buffer."""
+        """So much is granted for a request."""
         self.used_bytes += byte_count
         if byte_count > ORDINARY_BYTES:
             self._large_bytes += byte_count
 
     def release(self, byte_count: int) -> None:
-        """What was used or reserved is free again."""
+        """What was granted for a request is free again."""
         self._freed_memory.freed(self.used_bytes, byte_count)
         self.used_bytes -= byte_count
         if byte_count > ORDINARY_BYTES:
@@ -147,17 +155,17 @@ class RequestMemory:
         return self._waiting_large if byte_count > ORDINARY_BYTES else self._waiting_ordinary
 
     def _fits(self, byte_count: int) -> bool:
-        """Large requests leave a quarter to ordinary ones, which use the rest, too, while no large one waits."""
+        """Large requests leave an eighth to ordinary ones, which use the rest, too, while no large one waits."""
         if not self._is_bounded:
             return True
         if byte_count > ORDINARY_BYTES:
             return (
                 self._large_bytes + byte_count <= self._large_limit_bytes
-                and self.used_bytes + byte_count <= self.limit_bytes
+                and self.used_bytes + byte_count <= self._requests_limit_bytes
             )
         ordinary_bytes = self.used_bytes - self._large_bytes + byte_count
-        return ordinary_bytes <= self.limit_bytes - self._large_limit_bytes or (
-            not self._waiting_large and self.used_bytes + byte_count <= self.limit_bytes
+        return ordinary_bytes <= self._requests_limit_bytes - self._large_limit_bytes or (
+            not self._waiting_large and self.used_bytes + byte_count <= self._requests_limit_bytes
         )
 
     def _grant(self, user: MemoryUser, byte_count: int) -> None:

@@ -160,13 +160,13 @@ def check_records(content: Buffer, count: int) -> bool:
             only_misses_key = _misses_key_of_plain_record(content)
             if only_misses_key is not None:
                 return only_misses_key
-        _headers_left[0] = HEADERS_AT_ONCE
         if count <= RECORDS_PER_BLOCK:
             position, misses_key = _check_next_block(content, 0, 0, count)
         else:
             if count > RECORDS_AT_ONCE:
                 raise TooMuchAtOnceError
             position, misses_key = 0, False
+            _headers_left[0] = HEADERS_AT_ONCE
             for first_of_block in range(0, count, RECORDS_PER_BLOCK):
                 block_count = min(RECORDS_PER_BLOCK, count - first_of_block)
                 position, block_misses_key = _check_next_block(content, position, first_of_block, block_count)
@@ -254,6 +254,8 @@ def _check_next_block(content: Buffer, position: int, first_of_block: int, count
         end, misses_key = _check_uniform_block(content, position, lowest_bytes, higher_bytes)
         if end is not None:
             return end, misses_key
+    if not first_of_block:  # what was checked before in this step is another batch
+        _headers_left[0] = HEADERS_AT_ONCE
     return _check_block(content, position, lowest_bytes, higher_bytes)
 
 
@@ -442,7 +444,7 @@ class UniformRecords:
         columns = list(zip(*found, strict=True))
         first_continued, first_lowest = len(self._expected), len(columns) - self._lowest_count
         return (
-            all(column.count(expected) == count for column, expected in zip(columns, self._expected, strict=False))
+            all(map(count.__eq__, map(tuple.count, columns, self._expected)))
             and not b"".join(map(b"".join, columns[first_continued:first_lowest])).translate(None, _CONTINUED_BYTES)
             and b"".join(map(b"".join, columns[first_lowest:])).isascii()
         )

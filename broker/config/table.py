@@ -108,7 +108,7 @@ class ConnectionSettings:
         "How much memory the requests of all connections have together, beyond 128 KiB of each connection. A request "
         "that finds none waits, and its connection is not read; while others wait, what does not arrive within two "
         "minutes is closed. -1: no bound, the default in Apache Kafka. Never less than one request of "
-        "`socket.request.max.bytes` needs, with a quarter kept for requests up to 2 MiB.",
+        "`socket.request.max.bytes` needs, with a quarter kept for requests up to 2 MiB and for reading ahead.",
         at_least(-1),
     )
     socket_send_buffer_bytes: int = declare(

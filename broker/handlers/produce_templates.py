@@ -281,8 +281,9 @@ class ProduceTemplates:
         """
         log = template.log
         try:
-            now_ms = self._services.clock.now_ms()
-            result = log.append(records, now_ms=now_ms, header=header, guard=guard, checked=checked)
+            result = log.append(
+                records, now_ms=self._services.clock.now_ms(), header=header, guard=guard, checked=checked
+            )
         except StorageError as error:
             return self._lost(template, correlation_id, error)
         except TooMuchAtOnceError:

@@ -23,7 +23,7 @@ from broker.handlers.produce_verification import (
 from broker.log.results import AppendResult
 from broker.topic_partition import TopicPartition
 from protocol.compression import TooMuchAtOnceError
-from protocol.errors import ErrorCode
+from protocol.errors import NO_ERROR, ErrorCode
 from protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 
 if TYPE_CHECKING:
@@ -336,6 +336,7 @@ class Production(ABC, Generic[Answer]):
         if not self._ready:
             return
         now_ms = self._services.clock.now_ms()
+        appended = self._appended
         for write in self._ready:
             try:
                 result = write.log.append(write.records, now_ms=now_ms, header=write.header, guard=write.guard)
@@ -346,10 +347,16 @@ class Production(ABC, Generic[Answer]):
                 self._large.append(write)
                 self.has_large_batches = True
                 continue
-            self._take_result(write, result)
+            write.outcome = result
+            if result.error is NO_ERROR:
+                write.durable_offset = result.last_offset + 1
+                appended.append(write)
+            elif self.first_error is NO_ERROR:
+                self.first_error = result.error
         self._ready = ()
 
     def _take_result(self, write: Write, result: AppendResult) -> None:
+        """What `_append` does in place, where a call for each batch would count."""
         write.outcome = result
         if result.error is ErrorCode.NONE:
             write.durable_offset = result.last_offset + 1

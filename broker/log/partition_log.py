@@ -45,6 +45,7 @@ from protocol.batch_run import BatchForm, BatchRun
 from protocol.errors import NO_ERROR, ErrorCode
 from protocol.record import PlainRecord
 from protocol.record_batch import (
+    LENGTH_OVERHEAD_BYTES,
     MARKER_BYTES,
     BatchHeader,
     build_end_transaction_marker,
@@ -124,7 +125,7 @@ class PartitionLog(SweptLog):
                 self.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
             return prepared
         header, rest = prepared
-        size_bytes = header.size_bytes
+        size_bytes = header.batch_length + LENGTH_OVERHEAD_BYTES
         max_timestamp_ms = header.max_timestamp_ms
         is_of_producer = header.producer_id >= 0
         if is_of_producer:
