@@ -133,7 +133,7 @@ class CoordinatorRuntime(Generic[S]):
                 not yet durable then.
     only_latest_count: whether the last record of a key says all there is to know about it, which makes loading faster.
     decides_purely: whether a request's decision changes nothing of a shard, not even where it fails half-way.
-    load_again: given a partition's log, gives the partition up and loads it; by whoever has it loaded.
+    load_again: gives a partition up and loads it again, given its log; set by the `CoordinatedTopic` that loads it.
     """
 
     load_again: Callable[[PartitionLog], None] | None = None
@@ -191,8 +191,6 @@ class CoordinatorRuntime(Generic[S]):
             return self._execute_when_loaded(index, decide)
         try:
             decision = decide(partition.shard)
-        except CoordinatorRefusal:
-            raise
         except BaseException as error:
             self._decision_failed(partition, error)
             raise
@@ -274,8 +272,6 @@ class CoordinatorRuntime(Generic[S]):
         partition = self.partition(index)
         try:
             decision = decide(partition.shard)
-        except CoordinatorRefusal:
-            raise
         except BaseException as error:
             self._decision_failed(partition, error)
             raise
@@ -361,7 +357,7 @@ class CoordinatorRuntime(Generic[S]):
         if not decision.answers:
             return self._durable(partition)
         # Others wait for these answers: they leave even if the connection of the request that led to them goes away.
-        # A failed write refuses the parked requests; the caller, if still there, is told too.
+        # A failed write refuses the parked requests. The request that led here gets the same error from the task.
         task = ANSWER.start(
             self._answer_when_durable(partition, decision),
             concerns=partition.log.topic_partition,
@@ -500,7 +496,12 @@ class CoordinatorRuntime(Generic[S]):
             self.load(partition.index, partition.log, coordinator_epoch=partition.coordinator_epoch)
 
     def _decision_failed(self, partition: CoordinatorPartition[S], error: BaseException) -> None:
-        """Nothing was appended: the log is right, and so is the shard, unless it changes as it decides."""
+        """Nothing was appended: the log is right, and so is the shard, unless it changes as it decides.
+
+        A refusal is an answer, no failure.
+        """
+        if isinstance(error, CoordinatorRefusal):
+            return
         DECISION.failed(
             error,
             concerns=partition.log.topic_partition,
@@ -515,7 +516,7 @@ class CoordinatorRuntime(Generic[S]):
             return
         loop = asyncio.get_running_loop()
         delay_s = self._reloads.doubt_s(partition.index, loop.time())
-        # Never in this step: whoever failed still works with the shard.
+        # Never in this step: the failed decision's caller still works with the shard.
         doubted = DOUBT.callback(
             self._end_doubt, concerns=partition.log.topic_partition, on_failure=partial(self.fail, partition)
         )

@@ -42,7 +42,7 @@ class FreedMemory:
         self._timer: asyncio.TimerHandle | None = None
 
     def freed(self, used_bytes: int, freed_bytes: int) -> None:
-        """Of so many used bytes, some are about to be freed."""
+        """Note that `freed_bytes` of the `used_bytes` in use are about to be freed."""
         self._peak_bytes = max(self._peak_bytes, used_bytes)
         if self._peak_bytes > 2 * KEPT_BYTES and used_bytes - freed_bytes < self._peak_bytes // 4:
             self._peak_bytes = 0

@@ -226,7 +226,7 @@ def _errors_for_people() -> Iterator[None]:
 
 @contextmanager
 def _reading(total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """Show how many megabytes were read; what it yields is told the bytes."""
+    """Show a progress bar of megabytes. Yields a function that adds the number of bytes just read."""
     with progress("reading (MB)", total=total_bytes // MEGABYTE) as bar:
         read_bytes = 0
 

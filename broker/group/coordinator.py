@@ -439,9 +439,13 @@ class GroupCoordinatorShard:
         queue = self._sweep_queue
         if not queue:
             queue.extend(self._group_ids())
+        records = effects.records
+        counted = keys_bytes = 0
         for _ in range(min(len(queue), MAX_GROUPS_PER_SWEEP_STEP)):
-            room = MAX_RECORDS_PER_DECISION - len(effects.records)
-            if room <= 0 or sum(len(record.key) for record in effects.records) >= SWEEP_RECORDS_BYTES // 2:
+            keys_bytes += sum(len(record.key) for record in records[counted:])
+            counted = len(records)
+            room = MAX_RECORDS_PER_DECISION - counted
+            if room <= 0 or keys_bytes >= SWEEP_RECORDS_BYTES // 2:
                 break
             group_id = queue.pop()
             room = max(1, min(room, SWEEP_RECORDS_BYTES // (280 + 3 * len(group_id))))
@@ -452,7 +456,7 @@ class GroupCoordinatorShard:
                 group, self._offsets, retention_ms=self._config.offsets_retention_ms, now_ms=effects.now_ms
             )
             expired = list(islice(found, room))
-            effects.records.extend(offset_tombstone(group_id, topic_partition) for topic_partition in expired)
+            records.extend(offset_tombstone(group_id, topic_partition) for topic_partition in expired)
             if len(expired) == room:
                 queue.append(group_id)
             elif (
@@ -460,7 +464,7 @@ class GroupCoordinatorShard:
                 and not self._offsets.has_pending(group_id)
                 and _is_over(group)
             ):
-                effects.records.extend(self._tombstones(group))
+                records.extend(self._tombstones(group))
         self._deadlines.set(_SWEEP, effects.now_ms + (1 if queue else self._config.offsets_retention_check_interval_ms))
 
     # The log

@@ -302,7 +302,7 @@ class Production(ABC, Generic[Answer]):
 
     async def _append_large(self) -> None:
         """Check one batch after the other, which takes many steps, and append each in the step after its check."""
-        await asyncio.sleep(0)  # whoever has the memory of the batches can have it kept, or copy them
+        await asyncio.sleep(0)  # so that the caller, whose memory the batches lie in, can keep it or copy them
         while self._large:
             write = self._large.pop(0)
             try:

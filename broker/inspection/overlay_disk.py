@@ -234,7 +234,7 @@ class OverlayDisk:
         return Volume(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> bool:
-        """Whoever looks has the directory to themselves; see `broker.inspection.directory_lock`."""
+        """Locks nothing: the command holds the lock on the directory; see `broker.inspection.directory_lock`."""
         return True
 
     def unlock(self, path: str) -> None:

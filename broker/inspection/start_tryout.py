@@ -97,7 +97,7 @@ async def try_start(
     *,
     as_after_crash: bool,
 ) -> TriedStart:
-    """Start, as far as logs and coordinators are concerned, and stop without a trace.
+    """Start the logs and coordinators of a directory, and stop them; nothing is written to the disk.
 
     as_after_crash: whatever the last stop was.
     """
