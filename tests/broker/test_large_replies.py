@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,15 @@ def test_a_value_that_cannot_be_written_is_named() -> None:
         done(response_frame_in_steps(7, response, 9))
 
 
+@asynccontextmanager
+async def open_with_topics(directory: Path) -> AsyncIterator[HandlerBroker]:
+    """A broker with a small topic and a larger one."""
+    async with open_broker(directory) as broker:
+        await broker.create_topic("a", 3)
+        await broker.create_topic("b", 60)
+        yield broker
+
+
 async def answered(broker: HandlerBroker, request: Any) -> Any:
     context = broker.context(request.api_key, 9)
     return await finished(metadata.handle_metadata(context, request))
@@ -62,9 +73,7 @@ async def answered(broker: HandlerBroker, request: Any) -> Any:
 async def test_a_large_description_says_what_a_small_one_does(
     request_: MetadataRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_broker(tmp_path) as broker:
-        await broker.create_topic("a", 3)
-        await broker.create_topic("b", 60)
+    async with open_with_topics(tmp_path) as broker:
         at_once = await answered(broker, request_)
         monkeypatch.setattr(metadata, "FEWEST_IN_SLICES", 1)
         in_slices = await answered(broker, request_)
@@ -76,9 +85,7 @@ async def test_a_large_description_says_what_a_small_one_does(
 async def test_a_topic_that_is_deleted_while_it_is_described_is_not_there(
     request_: MetadataRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_broker(tmp_path) as broker:
-        await broker.create_topic("a", 3)
-        await broker.create_topic("b", 60)
+    async with open_with_topics(tmp_path) as broker:
         monkeypatch.setattr(metadata, "FEWEST_IN_SLICES", 1)
         monkeypatch.setattr(metadata, "SLICE_S", 0.0)
         describing = asyncio.ensure_future(answered(broker, request_))

@@ -182,18 +182,22 @@ async def test_settings_that_change_meanwhile_reach_the_new_logs(hosted: Hosted)
     assert [log.config.segment_bytes for log in logs if log is not None] == [12_345, 12_345]
 
 
+def fail_at_directory(partition: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_directory = LocalDisk.make_directory
+
+    def failing(disk: LocalDisk, path: str) -> None:
+        if path.endswith(f"-{partition}"):
+            raise error
+        make_directory(disk, path)
+
+    monkeypatch.setattr(LocalDisk, "make_directory", failing)
+
+
 @pytest.mark.parametrize("error", [StorageError(28, "No space left on device"), RuntimeError("unforeseen")])
 async def test_a_creation_that_fails_half_way_leaves_nothing(
     hosted: Hosted, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_directory = LocalDisk.make_directory
-
-    def full(disk: LocalDisk, path: str) -> None:
-        if path.endswith(f"-{COUNT - 3}"):
-            raise error
-        make_directory(disk, path)
-
-    monkeypatch.setattr(LocalDisk, "make_directory", full)
+    fail_at_directory(COUNT - 3, error, monkeypatch)
     with pytest.raises(type(error)):
         await hosted.topics.create("one", COUNT, {})
     assert (hosted.topics.metadata.get("one"), hosted.log(0), hosted.directories()) == (None, None, 0)
@@ -208,14 +212,7 @@ class EndOfProcessError(BaseException):
 async def test_a_crash_in_the_middle_of_a_creation_is_made_good(
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_directory = LocalDisk.make_directory
-
-    def crashing(disk: LocalDisk, path: str) -> None:
-        if path.endswith(f"-{COUNT // 2}"):
-            raise EndOfProcessError
-        make_directory(disk, path)
-
-    monkeypatch.setattr(LocalDisk, "make_directory", crashing)
+    fail_at_directory(COUNT // 2, EndOfProcessError(), monkeypatch)
     with pytest.raises(EndOfProcessError):
         await hosted.topics.create("one", COUNT, {})
     monkeypatch.undo()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,6 @@ BASE_OFFSET = 100
 SIZES = (1, 3, 2, 1, 5)
 """Records of the batches."""
 GAP = 40
-
-
-@pytest.fixture
-def disk() -> Iterator[LocalDisk]:
-    local_disk = LocalDisk()
-    yield local_disk
-    local_disk.close()
 
 
 def batches(*, gap_before: int | None = None) -> list[bytes]:

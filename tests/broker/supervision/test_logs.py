@@ -53,6 +53,17 @@ async def is_offline(log: PartitionLog) -> None:
     assert log.read(0, 1_000, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.KAFKA_STORAGE_ERROR
 
 
+async def only_the_broken_one_goes_offline(broken: PartitionLog, sound: PartitionLog) -> None:
+    """Nothing is acknowledged whose sync failed; its log is offline then, and the other one is served."""
+    with logged(flusher.SYNC):
+        append(broken)
+        async with asyncio.timeout(5):
+            with pytest.raises(StorageError):
+                await broken.flushed()
+    await is_offline(broken)
+    await is_served(sound)
+
+
 @plants(flusher.SYNC)
 @unforeseen
 @pytest.mark.parametrize("step", ["begin_sync", "end_sync"])
@@ -80,13 +91,7 @@ async def test_a_sync_that_cannot_be_begun_takes_its_logs_offline_and_is_not_the
 ) -> None:
     broken, sound = pair(world)
     monkeypatch.setattr(world.disk, "sync", raising(error, times=1, then=world.disk.sync))
-    with logged(flusher.SYNC):
-        append(broken)
-        async with asyncio.timeout(5):
-            with pytest.raises(StorageError):
-                await broken.flushed()
-    await is_offline(broken)
-    await is_served(sound)
+    await only_the_broken_one_goes_offline(broken, sound)
 
 
 @plants(flusher.SYNC)
@@ -101,13 +106,7 @@ async def test_a_sync_that_ends_in_something_unforeseen_counts_as_failed(
         raise Unforeseen("planted")
 
     monkeypatch.setattr(world.disk, "sync", fail)
-    with logged(flusher.SYNC):
-        append(broken)
-        async with asyncio.timeout(5):
-            with pytest.raises(StorageError):
-                await broken.flushed()
-    await is_offline(broken)
-    await is_served(sound)
+    await only_the_broken_one_goes_offline(broken, sound)
 
 
 @plants(flusher.PAUSE)

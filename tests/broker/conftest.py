@@ -1,4 +1,4 @@
-"""Disks and log directories for the tests of the log."""
+"""Disks and log directories that tests of the log share with those of what is built on it."""
 
 from __future__ import annotations
 
