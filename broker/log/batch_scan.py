@@ -68,7 +68,8 @@ def scan_batches(file: LogFile, position: int, end_position: int, order: BatchOr
         if header.base_offset != expected_offset and previous is not None:
             previous_header = previous.header
             if not check_crc(file.read(previous.position, previous_header.size_bytes)):
-                order.reject(previous.position, previous_header, "the batch there has a wrong length or checksum")
+                offset = previous_header.base_offset
+                order.fault = Fault(previous.position, offset, offset, "the batch there has a wrong length or checksum")
                 return
         previous = ScannedBatch(position, header)
         yield previous

@@ -16,7 +16,7 @@ import structlog
 
 from broker.clock import Clock
 from broker.disk import Disk, LogFile, StorageError, UnexpectedFailureError
-from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder
+from broker.log.batch_order import MAX_RELATIVE_OFFSET
 from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from broker.log.compaction import CleanedTransactions, LastRecord, OffsetMap, RetentionRules
 from broker.log.large_batches import SLICE_S, on_a_thread
@@ -159,9 +159,7 @@ class LogCleaning:
     async def _batches(self, segment: Segment) -> AsyncIterator[tuple[int, RecordBatch]]:
         """All batches of a segment with their positions, a slice of the event loop's time after the other."""
         end_position = 0
-        order = BatchOrder(
-            segment.base_offset, segment.next_offset, may_skip=segment.may_skip, known_epochs=segment.known_epochs
-        )
+        order = segment.order_from_start()
         for position, batch in checked_batches(segment.log, order):
             yield position, batch
             end_position = position + batch.header.size_bytes

@@ -46,6 +46,7 @@ class LogSegments:
 
     def add(self, segment: Segment) -> None:
         """A new active segment, above all others."""
+        segment.known_epochs = self.active.known_epochs
         self.sealed_bytes += self.active.size_bytes
         self._segments.append(segment)
         self._base_offsets.append(segment.base_offset)
@@ -60,6 +61,7 @@ class LogSegments:
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
         """Put a cleaned segment in the place of sealed neighbours."""
+        new.known_epochs = old[0].known_epochs
         slot = self._segments.index(old[0])
         self._segments[slot : slot + len(old)] = [new]
         self.replace_all(self._segments)

@@ -156,6 +156,8 @@ class LogLoader:
         self._log_start_offset = max(self._log_start_offset, segments[0].base_offset)
         self._epochs = self._files.read_epochs()
         self._known_epochs = LeaderEpochs(self._epochs.starts)
+        for segment in segments:
+            segment.known_epochs = self._epochs
         try:
             is_resumed = self._refusal is not None
             if self._is_clean and not is_resumed:
@@ -352,7 +354,7 @@ class LogLoader:
     def _resume(self, segments: Sequence[Segment]) -> Steps[bool]:
         """Whether the log ends as the clean stop left it; then everything else is as it was left, too."""
         active = segments[-1]
-        order = active.resume(self._epochs)
+        order = active.resume()
         fault = order.fault
         if fault is not None or active.next_offset != self._recovery_point:
             reason = f"the log ends at offset {active.next_offset} instead of {self._recovery_point}"

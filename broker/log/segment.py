@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from broker.file_slice import FileSlice
-from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder, Fault
+from broker.log.batch_order import MAX_RELATIVE_OFFSET, Fault
 from broker.log.batch_scan import DamagedLogError
 from broker.log.checked_ranges import CheckedRange
 from broker.log.header_check import check_headers
@@ -269,13 +269,7 @@ class Segment(SegmentFiles):
         """
         checked = self._checked_ranges.containing(position)
         if checked is not None:
-            order = BatchOrder(
-                checked.next_offset,
-                self._bound_offset,
-                may_skip=self.may_skip,
-                leader_epoch=checked.leader_epoch,
-                known_epochs=self.known_epochs,
-            )
+            order = self.order_at(checked.next_offset, checked.leader_epoch)
         else:
             order = self.order_from(position)
             checked = CheckedRange(position, position, order.next_offset, order.leader_epoch)

@@ -16,7 +16,7 @@ from broker.disk import Disk, LogFile, StorageError
 from broker.log.batch_order import MAX_RELATIVE_OFFSET, NO_EPOCHS, BatchOrder, Fault
 from broker.log.batch_scan import DamagedLogError, ScannedBatch, damaged, scan_batches
 from broker.log.checked_ranges import CheckedRanges
-from broker.log.leader_epochs import LeaderEpochs
+from broker.log.leader_epochs import UNKNOWN_EPOCH
 from broker.log.offset_index import CorruptIndexError, OffsetIndex
 from broker.log.segment_checksums import START_SUFFIX, FileRecord, SegmentChecksums, content_record
 from broker.log.tail_check import valid_batch_at
@@ -282,10 +282,20 @@ class SegmentFiles:
         is_known = self.next_offset > self.base_offset
         return self.next_offset if is_known else self.base_offset + MAX_RELATIVE_OFFSET + 1
 
-    def order_from_start(self) -> BatchOrder:
-        return BatchOrder(self.base_offset, self._bound_offset, may_skip=self.may_skip, known_epochs=self.known_epochs)
+    def order_at(self, next_offset: int, leader_epoch: int = UNKNOWN_EPOCH) -> BatchOrder:
+        """What is expected of a batch that should begin with `next_offset`, and of those behind it."""
+        return BatchOrder(
+            next_offset,
+            self._bound_offset,
+            may_skip=self.may_skip,
+            leader_epoch=leader_epoch,
+            known_epochs=self.known_epochs,
+        )
 
-    def order_from(self, position: int, known_epochs: LeaderEpochs | None = None) -> BatchOrder:
+    def order_from_start(self) -> BatchOrder:
+        return self.order_at(self.base_offset)
+
+    def order_from(self, position: int) -> BatchOrder:
         """What is expected of the batch at the position of an index entry, or at 0, and of those behind it."""
         next_offset = self.base_offset
         if position:
@@ -293,9 +303,7 @@ class SegmentFiles:
             last_offset = self.base_offset + self.offset_index.last_offset_at(position)
             if len(header) == HEADER_BYTES:
                 next_offset = last_offset - read_header(header).last_offset_delta
-        return BatchOrder(
-            next_offset, self._bound_offset, may_skip=self.may_skip, known_epochs=known_epochs or self.known_epochs
-        )
+        return self.order_at(next_offset)
 
     def scan_from(self, offset: int) -> Iterator[ScannedBatch]:
         """The batches from one at or before that which holds `offset` (relative) to the end of the file.
@@ -406,7 +414,7 @@ class SegmentFiles:
             self._index_batch(last_offset, position)
         self.next_offset = last_offset + 1
 
-    def resume(self, known_epochs: LeaderEpochs = NO_EPOCHS) -> BatchOrder:
+    def resume(self) -> BatchOrder:
         """After a clean stop: find the end of an active segment from its last index entry on.
 
         Returns what its last batch leads to expect, with what keeps the batches from reaching the end of the file.
@@ -417,7 +425,7 @@ class SegmentFiles:
         _ = self.max_timestamp_ms
         positions = self.offset_index.positions
         start = positions[-1] if positions else 0
-        order = self.order_from(start, known_epochs)
+        order = self.order_from(start)
         for _, header in scan_batches(self.log, start, size_bytes, order):
             self.next_offset = header.last_offset + 1
             assert self._max_timestamp_ms is not None

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import structlog
 
-from broker.log.batch_scan import DamagedLogError
+from broker.log.batch_order import BatchOrder
+from broker.log.batch_scan import DamagedLogError, scan_batches
 from broker.log.log_config import LogConfig
 from broker.log.partition_log import Isolation, PartitionLog
 from broker.log.recovery import LogLoader
@@ -161,6 +162,48 @@ async def test_batches_of_earlier_epochs_are_found_behind_a_bad_place(world: Log
         await world.restart(crash=True)
     (entry,) = [entry for entry in logs if entry["event"] == "log_cut_before_valid_batches"]
     assert (entry["offset"], entry["end_offset"]) == (0, 4)
+
+
+async def test_an_epoch_that_the_log_knows_is_no_damage_in_a_segment_that_was_rolled(world: LogWorld) -> None:
+    log = world.create(INDEX_EVERY_BATCH)
+    world.append(b"value", timestamp_ms=NOW_MS)
+    log.roll(NOW_MS)
+    world.append(b"value", timestamp_ms=NOW_MS + 1)
+    log.lead(9)
+    world.append(b"value", timestamp_ms=NOW_MS + 2)
+    found = log.offset_for_timestamp(NOW_MS + 2, isolation=Isolation.LOG_END)
+    assert found is not None
+    assert (found.offset, found.leader_epoch) == (2, 9)
+
+
+async def test_an_epoch_that_the_checkpoint_knows_is_no_damage_when_producers_are_replayed(world: LogWorld) -> None:
+    log = world.create()
+    world.append(b"value", producer_id=7, producer_epoch=0, base_sequence=0)
+    log.lead(9)
+    world.append(b"value", producer_id=7, producer_epoch=0, base_sequence=1)
+    await log.flushed()
+    directory = log.files.directory
+    await world.stop()
+    for name in os.listdir(directory):
+        if name.endswith(".snapshot"):
+            os.unlink(f"{directory}/{name}")
+    log = await world.restart(crash=True)
+    assert not log.is_offline
+    assert [producer.last_sequence for producer in log.active_producers(NOW_MS)] == [1]
+
+
+async def test_a_length_that_swallows_a_batch_is_reported_where_it_stands(world: LogWorld) -> None:
+    path, content, positions = await with_batches(world)
+    length = positions[2] - positions[1] - 12
+    doubled = content[: positions[1] + 8] + (2 * length + 12).to_bytes(4, "big") + content[positions[1] + 12 :]
+    replace(path, doubled)
+    file = world.disk.open(path)
+    order = BatchOrder(0, BATCHES, may_skip=True)
+    read = [scanned.header.base_offset for scanned in scan_batches(file, 0, file.size_bytes, order)]
+    file.close()
+    assert read == [0, 1]
+    assert order.fault is not None
+    assert order.fault[:3] == (positions[1], 1, 1)
 
 
 async def test_a_false_leader_epoch_is_not_adopted(world: LogWorld) -> None:
