@@ -44,7 +44,7 @@ _WRONG_KIND = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST})
 
 
 def remedy(error: OSError) -> str:
-    """What whoever runs the broker can do about a failure of the disk, before starting it again."""
+    """What the operator can do about a failure of the disk, before starting the broker again."""
     if isinstance(error, UnexpectedFailureError):
         return "report the failure that the log tells of, with its traceback"
     if error.errno in _NO_SPACE:
@@ -87,7 +87,7 @@ class LogFile(Protocol):
 
     def read_to_send(self, position: int, length_bytes: int) -> memoryview:
         """As `read`, of bytes that are only handed to the system, to send: it may be the page cache's own memory.
-        May be shorter where they are copied instead, for each client would have such a copy.
+        May return fewer bytes where they are copied, because every client that reads slowly would hold such a copy.
 
         Nobody else may touch them. Where a disk fails later, the system fails to send them; this process would die.
         """

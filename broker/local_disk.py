@@ -40,7 +40,7 @@ SMALLEST_MAPPED_BYTES = 512 * 1024
 """What is shorter is copied in less time than it is mapped."""
 
 COPIED_BYTES = 128 * 1024
-"""Read at a time of what would be mapped if that were possible: each client that does not read holds as much."""
+"""Bytes read at a time where a file cannot be mapped. Every client that does not read its reply holds this much."""
 
 RELEASED_AT_ONCE = 16
 """Files closed where no descriptor is left."""

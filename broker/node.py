@@ -62,8 +62,8 @@ LONGEST_SWEEP_ROUND_S = 60.0
 class Node:
     """One broker. Several may live in one process, each with its own data directory and ports.
 
-    disk, store: the machine's file system and an SQLite file in the data directory, unless given. A disk that is given
-                 is closed by whoever gave it.
+    disk, store: the machine's file system and an SQLite file in the data directory, unless given. The caller closes a
+                 disk that it passes in.
     bind:        takes the address of a listener: a socket of this machine, unless given.
     randomness:  where ids come from that nobody may guess: the machine's, unless given.
     placement:   which partitions are led here, and where the others are: all of them here, unless given.
@@ -71,7 +71,7 @@ class Node:
     peers:       with a placement, the way to the other nodes: connections opened by `connect`, unless given.
     Between `start` and `stop`, `services` is what handlers work with, `address` where the first listener accepts.
     failure:   why it serves nobody any more, after something unexpected that it cannot go on from; else None.
-    on_failed: called then, in the same step, by whoever ends the process.
+    on_failed: the node calls it in that same step; set by the code that then ends the process.
     """
 
     failure: str | None = None
@@ -141,8 +141,8 @@ class Node:
     async def start(self) -> None:
         """Bring everything up; when this returns, clients are served.
 
-        Order: ports, data directory, metadata, recovery of the logs, listeners. Coordinators load meanwhile: who only
-        writes and reads need not wait for them, and requests to one that is loading do.
+        Order: ports, data directory, metadata, recovery of the logs, listeners. Coordinators load meanwhile: clients
+        that only produce and fetch need not wait for them, and requests to one that is loading do.
         Raises StartError or StorageError, each with one line for the user; nothing is left behind then.
         """
         started_s = time.perf_counter()

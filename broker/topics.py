@@ -260,7 +260,7 @@ class Topics:
                     raise StorageError(f"{name} could not be created: {message}")
 
     async def _to_its_end(self, change: Coroutine[Any, Any, T]) -> T:
-        """Make a change as a whole, though whoever asked for it may stop waiting: the store and the logs are to stay in
+        """Make a change as a whole, even if the request that asked for it is cancelled, so that store and logs stay in
         step."""
         task = CHANGE.start(change, expected=(StorageError,))
         self._changes.add(task)

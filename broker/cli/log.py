@@ -53,8 +53,8 @@ def log() -> None:
 def verify(data_dir: str | None, properties_path: str | None, as_json: bool, partitions: tuple[str, ...]) -> None:
     """Say what is wrong in a data directory, and where.
 
-    Every byte of every log is read, and the next start is tried out; nothing is written into the directory. For each
-    finding it is said what the next start makes of it, and what each choice costs.
+    Every byte of every log is read, and the next start is tried out; nothing is written into the directory. Each
+    finding says what the next start does about it, and what each choice costs.
 
     The exit code is 0 when nothing is wrong, 1 when something is, 2 when the options are wrong.
     """
@@ -108,8 +108,8 @@ def repair(
     With it, records that cannot be saved are given up as well. Their offsets stay: readers step over them, what follows
     keeps its place, and no offset is given out twice.
 
-    A repair that was interrupted is finished by running it again. The exit code is 0 when all is right afterwards, 1
-    when something is left, 2 when the options are wrong.
+    A repair that was interrupted is finished by running it again. The exit code is 0 when nothing is left but
+    what the next start does by itself, 1 when something else is left, 2 when the options are wrong.
     """
     import asyncio
 

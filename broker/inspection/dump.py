@@ -6,6 +6,7 @@ Source: Kafka's DumpLogSegments.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -173,7 +174,8 @@ def _text(content: bytes | None) -> str | None:
 
 
 def _content(path: str) -> bytes:
-    return OverlayDisk().read_file(path) or b""
+    with contextlib.closing(OverlayDisk()) as disk:
+        return disk.read_file(path) or b""
 
 
 def _dump_offset_index(path: str) -> Iterator[Row]:

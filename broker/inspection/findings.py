@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from broker.inspection.problems import Kind, Problem
-from broker.inspection.repair_plan import lost_path
 from broker.log.partition_files import METADATA_FILE
+from broker.log.segment_files import lost_path
 from broker.topic_partition import TopicPartition
 
 

@@ -7,45 +7,64 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 from broker.disk import StorageError
+from broker.inspection.start_tryout import collected_events
+from broker.metadata.copy import COPY_SUFFIX
 from broker.metadata.sqlite import FILE_NAME, OWNER_ONLY, SqliteMetadataStore
 
-COPIED_SUFFIXES = ("", "-wal")
+COPIED_SUFFIXES = ("", "-wal", COPY_SUFFIX)
+
+
+class CopiedMetadata(NamedTuple):
+    """A store that may be read and, without effect, written.
+
+    restored: why, and from a copy of which time, the next start restores the file; None where it does not.
+    """
+
+    store: SqliteMetadataStore
+    restored: str | None
 
 
 @contextlib.asynccontextmanager
-async def opened_copy(data_directory: str) -> AsyncIterator[SqliteMetadataStore]:
-    """The store of a directory whose broker is stopped, to be read and, without effect, written.
+async def opened_copy(data_directory: str) -> AsyncIterator[CopiedMetadata]:
+    """The metadata of a directory whose broker is stopped, opened as the next start opens them.
 
-    Raises StorageError when there is none, or it is damaged.
+    Raises StorageError when there are none, or they are damaged, and there is no good copy beside them either.
     """
     path = os.path.join(data_directory, FILE_NAME)
+
+    def insist_on_metadata() -> None:
+        state = "empty" if os.path.exists(path) else "missing"
+        raise StorageError(f"{path} is {state}: it says which topics there are")
+
     with tempfile.TemporaryDirectory(prefix="fencepost-") as copies:
         copy = os.path.join(copies, FILE_NAME)
         _copy(path, copy)
-        store = SqliteMetadataStore(copy)
+        store = SqliteMetadataStore(copy, before_founding=insist_on_metadata)
         try:
-            await store.open()
-            await store.load_topics()
+            with collected_events() as events:
+                await store.open()
+                await store.load_topics()
         except StorageError as error:
             await store.close()
             raise StorageError(str(error).replace(copies, data_directory)) from error
+        restored = next((event for event in events if event["event"] == "metadata_restored_from_copy"), None)
+        reason = None if restored is None else f"{restored['reason']}; its copy is of {restored['copied_at']}"
         try:
-            yield store
+            yield CopiedMetadata(store, None if reason is None else reason.replace(copies, data_directory))
         finally:
             await store.close()
 
 
 def _copy(path: str, copy: str) -> None:
+    """With the times of the files: the time of the copy is how old the topics in it are."""
     for suffix in COPIED_SUFFIXES:
         try:
-            shutil.copyfile(path + suffix, copy + suffix)
+            shutil.copy2(path + suffix, copy + suffix)
             os.chmod(copy + suffix, OWNER_ONLY)
         except FileNotFoundError:
-            if not suffix:
-                raise StorageError(f"{path} is missing: it says which topics there are") from None
+            continue
         except OSError as error:
             raise StorageError(f"cannot read {path + suffix}: {error.strerror}") from error
-    if not os.path.getsize(copy):
-        raise StorageError(f"{path} is empty: it says which topics there are")

@@ -23,15 +23,14 @@ from broker.log.checkpoints import (
 )
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.offset_index import CorruptIndexError, OffsetIndex
-from broker.log.partition_files import INDEX_SUFFIXES, LEADER_EPOCH_FILE, METADATA_FILE, PartitionFiles
+from broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE, PartitionFiles
 from broker.log.producer_replay import NEVER_EXPIRE_MS, replay_batch
 from broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot
 from broker.log.producer_state import ProducerState
-from broker.log.segment_checksums import CHECKSUMS_FILE, START_SUFFIX, FileRecord, SegmentChecksums
-from broker.log.segment_files import begins_otherwise, file_name
+from broker.log.segment_checksums import CHECKSUMS_FILE, START_SUFFIX, FileRecord
+from broker.log.segment_files import INDEX_SUFFIXES, LOST_SUFFIX, begins_otherwise, file_name
 from broker.log.time_index import TimeIndex
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
-from broker.topic_partition import TopicPartition
 from protocol.primitives import DecodeError
 from protocol.record_batch import HEADER_BYTES, BatchHeader, RecordBatch, read_header
 
@@ -100,11 +99,9 @@ class PartitionScan:
     def __init__(
         self,
         files: PartitionFiles,
-        topic_partition: TopicPartition,
         expectations: Expectations,
         check_records: CheckRecords | None = None,
     ) -> None:
-        self.topic_partition = topic_partition
         self.problems: list[Problem] = []
         self.end_offset = 0
         self.start_offset = 0
@@ -116,7 +113,7 @@ class PartitionScan:
         self._disk = files.disk
         self._known = expectations
         self._check_records = check_records
-        self._checksums = SegmentChecksums(files.disk, files.directory)
+        self._checksums = files.checksums
         self._producers = ProducerState()
         self._is_replayed_wholly = True
         self._snapshots: list[int] = []
@@ -231,7 +228,6 @@ class PartitionScan:
     def _look_at_topic_id(self) -> None:
         path = self._files.path(METADATA_FILE)
         content = self._disk.read_file(path)
-        topic_id = ZERO_TOPIC_ID
         if content is None:
             self._add(Kind.STALE, path, "it is missing: whose partition this is, is taken from the directory's name")
             return
@@ -263,7 +259,7 @@ class PartitionScan:
             if is_numbered and f".{suffix}" in INDEX_SUFFIXES:
                 if int(stem) not in bases:
                     self._orphans.setdefault(int(stem), []).append(name)
-            elif is_numbered and suffix.startswith("log.lost-"):
+            elif is_numbered and f".{suffix}".startswith(f".log{LOST_SUFFIX}"):
                 size_bytes = self._disk.size_bytes(path)
                 self._add(Kind.NOTE, path, f"{size_bytes:,} bytes that were cut off or given up, kept for you")
             elif not name.endswith((".cleaned", ".swap", ".deleted")):
@@ -274,9 +270,9 @@ class PartitionScan:
         missing = {problem.path for problem in self.problems if problem.kind is Kind.MISSING}
         for base_offset, names in self._orphans.items():
             path = self._path(base_offset, ".log")
-            end_offset = self._indexed_end(base_offset)
             if path in missing:
                 continue
+            end_offset = self._indexed_end(base_offset)
             if base_offset >= self.end_offset and end_offset > base_offset and self.base_offsets:
                 self._missing(
                     path, f"its index is there, and had entries up to offset {end_offset - 1}", base_offset, end_offset

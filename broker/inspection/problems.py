@@ -28,7 +28,7 @@ class Kind(Enum):
     STALE = "stale"
     """A file that is made from the log, and does not agree with it: it can be made again."""
     NOTE = "note"
-    """Nothing is wrong, and yet somebody may want to know."""
+    """Nothing is wrong; the operator may want to know."""
 
 
 class Problem(NamedTuple):
@@ -59,10 +59,3 @@ class Problem(NamedTuple):
         if self.position is None or self.end_position is None:
             return 0
         return self.end_position - self.position
-
-    @property
-    def offsets_count(self) -> int | None:
-        """How many offsets are concerned; None when not known."""
-        if self.first_offset is None:
-            return 0
-        return None if self.end_offset is None else self.end_offset - self.first_offset

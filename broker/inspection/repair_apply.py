@@ -10,14 +10,14 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from broker.disk import Disk, LogFile, StorageError
-from broker.inspection.repair_plan import LOSING, Edit, Plan, lost_path
+from broker.inspection.repair_plan import LOSING, Edit, Plan
 from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import RECOVERY_POINT_FILE
-from broker.log.partition_files import INDEX_SUFFIXES, PartitionFiles
+from broker.log.partition_files import PartitionFiles
 from broker.log.recovery import LoadedLog, LogLoader
-from broker.log.segment_checksums import CHECKSUMS_FILE, DIRECTORY_NAME, START_SUFFIX, SegmentChecksums
-from broker.log.segment_files import file_name
+from broker.log.segment_checksums import CHECKSUMS_FILE, DIRECTORY_NAME, START_SUFFIX
+from broker.log.segment_files import INDEX_SUFFIXES, file_name, lost_path
 from broker.log.steps import done
 from broker.log.swap import finish_swaps
 from broker.topic_partition import TopicPartition
@@ -54,7 +54,8 @@ async def apply_plan(
         disk.open(files.path(file_name(plan.restarts_at, ".log"))).close()
     indexes = [path.removesuffix(".log") + suffix for path in plan.edits for suffix in INDEX_SUFFIXES]
     for path in (*plan.deletes, *indexes):
-        disk.delete(path)  # before what is known of the log file is forgotten: nobody may believe them any more
+        # Before the list forgets the log file: without its checksum, a start would take a stale index for right.
+        disk.delete(path)
     _forget_checksums(disk, files, plan)
     if plan.writes_topic_id and topic_id is not None:
         file = files.write_topic_id(topic_id)
@@ -64,7 +65,7 @@ async def apply_plan(
         return kept
     loaded = done(
         LogLoader(
-            PartitionFiles(disk, directory),
+            files,
             config,
             is_clean=False,
             recovery_point=plan.restarts_at if plan.restarts_at is not None else plan.reread_from or 0,
@@ -72,14 +73,15 @@ async def apply_plan(
             now_ms=now_ms,
         ).load()
     )
-    await _finish(loaded, plan, data_directory, directory, name, disk)
+    await _finish(loaded, plan, data_directory, name, files)
     return kept
 
 
 async def _finish(
-    loaded: LoadedLog, plan: Plan, data_directory: str, directory: str, name: TopicPartition, disk: Disk
+    loaded: LoadedLog, plan: Plan, data_directory: str, name: TopicPartition, files: PartitionFiles
 ) -> None:
     """Have what was read again on the disk, then say so in the checkpoint."""
+    disk, directory = files.disk, files.directory
     try:
         if loaded.offline_reason is not None:
             raise StorageError(f"{name} is refused all the same: {loaded.offline_reason}")
@@ -87,7 +89,7 @@ async def _finish(
         end_offset = loaded.segments.active.next_offset
         if plan.raises_epoch:
             loaded.epochs.assign(max(loaded.epochs.latest, 0) + 1, end_offset)
-        epochs_file = PartitionFiles(disk, directory).write_epochs_anew(loaded.epochs)
+        epochs_file = files.write_epochs_anew(loaded.epochs)
         await disk.sync([epochs_file], [directory])
         epochs_file.close()
         _note_recovery_point(data_directory, name, end_offset, disk)
@@ -111,7 +113,7 @@ def _note_recovery_point(data_directory: str, name: TopicPartition, offset: int,
 
 def _forget_checksums(disk: Disk, files: PartitionFiles, plan: Plan) -> None:
     """What is said of files that have changed, or are not there any more, must not accuse those that are."""
-    checksums = SegmentChecksums(disk, files.directory)
+    checksums = files.checksums
     names = set(disk.list(files.directory))
     changed = {path.rpartition("/")[2] for path in (*plan.edits, *plan.set_aside, *plan.deletes)}
     changed |= {problem.path.rpartition("/")[2] for problem in plan.repaired}

@@ -17,7 +17,6 @@ from protocol.record_batch import BatchHeader, sealed_header
 LARGEST_OFFSET_DELTA = 2**31 - 2
 LOSING = frozenset({Kind.DAMAGE, Kind.MISSING, Kind.NOT_RECORDED, Kind.REFUSED})
 """What cannot be put right without giving something up."""
-LOSSLESS = frozenset({Kind.HEADER, Kind.SUPERFLUOUS, Kind.STALE})
 
 
 class Edit(NamedTuple):
@@ -41,6 +40,8 @@ class Plan:
     lost_offsets: how many offsets are given up; each had at most one record.
     reread_from: the segment from which on the log is read again, and all that is made from it is made anew; None when
                  nothing is to be done.
+    writes_topic_id: partition.metadata is written anew.
+    raises_epoch: the next records get a new leader epoch.
     restarts_at: for a log of which nothing is left: the offset at which it begins.
     """
 
@@ -233,8 +234,3 @@ def empty_batches(problem: Problem, first_offset: int, end_offset: int) -> bytes
         content += sealed_header(header, b"")
         first_offset += delta + 1
     return content
-
-
-def lost_path(path: str, position: int) -> str:
-    """Where bytes of a log file are kept that were given up, as recovery names it."""
-    return f"{path}.lost-{position}"

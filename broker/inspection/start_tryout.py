@@ -45,9 +45,7 @@ class TriedPartition:
 
     topic_id: bytes | None = None
     config: LogConfig = field(default_factory=LogConfig)
-    log_start_offset: int = 0
     log_end_offset: int = 0
-    leader_epoch: int = 0
     offline_reason: str | None = None
     is_stray: bool = False
     coordinator_reason: str | None = None
@@ -62,9 +60,7 @@ class TriedStart:
     topics:  the names of the topics that are known, by id.
     """
 
-    was_clean: bool
     partitions: dict[TopicPartition, TriedPartition] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
     refused: str | None = None
     topics: dict[bytes, str] = field(default_factory=dict)
 
@@ -103,7 +99,7 @@ async def try_start(
     """
     if as_after_crash:
         disk.delete(os.path.join(data_directory, CLEAN_SHUTDOWN_FILE))
-    tried = TriedStart(disk.exists(os.path.join(data_directory, CLEAN_SHUTDOWN_FILE)))
+    tried = TriedStart()
     with collected_events() as events:
         try:
             await _open(data_directory, disk, store, settings, clock, tried)
@@ -119,8 +115,6 @@ async def try_start(
             tried.partitions[name].events.append(event)
             if event["event"] == "stray_partition_found":
                 tried.partitions[name].is_stray = True
-        else:
-            tried.events.append(event)
     return tried
 
 
@@ -137,7 +131,7 @@ async def _open(
     topics = Topics(store, logs, settings)
     try:
         await topics.open()
-        tried.topics = {topic.topic_id: topic.name for topic in await store.load_topics()}
+        tried.topics = {topic.topic_id: topic.name for topic in topics.metadata.all()}
         await topics.ensure_opened()
         for partition_log in logs.logs():
             tried.partitions[partition_log.topic_partition] = await _tried(partition_log, topics)
@@ -152,9 +146,7 @@ async def _tried(partition_log: PartitionLog, topics: Topics) -> TriedPartition:
     tried = TriedPartition(
         topic.topic_id if is_known and topic is not None else None,
         partition_log.config,
-        partition_log.log_start_offset,
         partition_log.log_end_offset,
-        partition_log.leader_epoch,
         partition_log.offline_reason,
     )
     if tried.offline_reason is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -145,11 +146,13 @@ class Verification:
 
     async def _try_start(self, report: Report, *, as_after_crash: bool) -> TriedStart:
         disk = OverlayDisk()
-        tried = TriedStart(False)
+        tried = TriedStart()
         try:
-            async with opened_copy(self._path) as store:
+            async with opened_copy(self._path) as metadata:
+                if metadata.restored is not None and not as_after_crash:
+                    self._name_restore(report, metadata.restored)
                 tried = await try_start(
-                    self._path, disk, store, self._settings, self._clock, as_after_crash=as_after_crash
+                    self._path, disk, metadata.store, self._settings, self._clock, as_after_crash=as_after_crash
                 )
         except StorageError as error:
             tried.refused = str(error)
@@ -158,6 +161,15 @@ class Verification:
         if tried.refused is not None and not as_after_crash:
             self._name_refusal(report, tried.refused)
         return tried
+
+    def _name_restore(self, report: Report, what: str) -> None:
+        at_next_start = (
+            "it is restored from its copy: topics created since are strays, what was changed or deleted since is as it "
+            "was before"
+        )
+        choices = (Choice(f"restore {FILE_NAME} from a newer backup", "what was changed since that backup"),)
+        path = os.path.join(self._path, FILE_NAME)
+        report.findings.append(Finding(Severity.REBUILT, None, path, what, at_next_start, choices))
 
     def _name_refusal(self, report: Report, refused: str) -> None:
         path = os.path.join(self._path, FILE_NAME)
@@ -180,7 +192,8 @@ class Verification:
         offsets = {}
         for name, at_next_start in costs.items():
             path = os.path.join(self._path, name)
-            content = OverlayDisk().read_file(path)
+            with contextlib.closing(OverlayDisk()) as disk:
+                content = disk.read_file(path)
             try:
                 offsets[name] = decode_offsets(content) if content is not None else {}
             except CorruptCheckpointError as error:
@@ -208,7 +221,7 @@ class Verification:
                 is_compacted=outcome is None or outcome.config.is_compacted,
                 topics=tried.topics,
             )
-            scan = PartitionScan(files, name, expectations, _record_check(name))
+            scan = PartitionScan(files, expectations, _record_check(name))
             try:
                 for count in scan.run():
                     self._progress(count)
@@ -368,8 +381,8 @@ def _outcome(one: ScannedPartition, problem: Problem) -> str:
     after = "" if crashed is None or crashed.offline_reason is None else "; after a crash it would be offline"
     if problem.kind in (Kind.HEADER, Kind.DAMAGE):
         return (
-            "the partition is served; whoever reads these offsets gets CORRUPT_MESSAGE, or what stands there, and only "
-            f"clients that check checksums refuse that{after}"
+            "the partition is served; consumers that read these offsets get CORRUPT_MESSAGE, or what stands there, and "
+            f"only clients that check checksums refuse that{after}"
         )
     return f"the partition is served{after}"
 

@@ -88,7 +88,7 @@ _COMPRESSED_AT_ONCE_BYTES = {
     Codec.ZSTD: 256 * 1024,
     Codec.GZIP: 64 * 1024,
 }
-"""At the default levels, which take 4 ms at most for so much."""
+"""At the default levels: compressing this much takes 4 ms at most."""
 _THOROUGHLY_COMPRESSED_AT_ONCE_BYTES = 16 * 1024
 
 

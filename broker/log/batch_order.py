@@ -6,7 +6,7 @@ bit in one of them leaves a batch that seems whole. Each of them is determined b
   contradicts it, if it leaves the range of the segment, or if the log ends with it.
 - Leader epochs never fall along a log, and rise only to one that is known, or that the next batch confirms.
 - A false length leads to a place where no batch begins, or to a wrong checksum.
-Nothing here reads a file: whoever does hands in the headers.
+Nothing here reads a file: the callers pass the headers in.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class BatchOrder:
         known = self.known_epochs.epoch_at(header.base_offset)
         if behind is not None and epoch < known <= behind.partition_leader_epoch:
             return f"the batch there has leader epoch {epoch}, and leader-epoch-checkpoint says {known}"
-        # Nobody confirms it.
+        # No batch behind it has that epoch.
         greatest = max(self.leader_epoch, self.known_epochs.latest, self.greatest_epoch)
         is_known = max(self.leader_epoch, self.known_epochs.latest) > UNKNOWN_EPOCH
         if epoch > (greatest + 1 if is_known else max(greatest, GREATEST_FIRST_EPOCH)):
@@ -153,26 +153,18 @@ class BatchOrder:
         return None
 
 
-def is_plausible(header: BatchHeader) -> bool:
-    """Whether a header can be one, so that its length may be trusted enough to read that much."""
-    return (
-        header.magic == CURRENT_MAGIC
-        and header.batch_length >= SMALLEST_BATCH_LENGTH
-        and header.base_offset >= 0
-        and header.last_offset_delta >= 0
-    )
-
-
-def implausibility(header: BatchHeader) -> str:
-    """Which field of a header cannot be right."""
+def implausibility(header: BatchHeader) -> str | None:
+    """Which field of a header cannot be right; None where its length may be trusted enough to read that much."""
     if header.magic != CURRENT_MAGIC:
         return f"what stands there has format {header.magic}, and batches have {CURRENT_MAGIC}"
     if header.batch_length < SMALLEST_BATCH_LENGTH:
         return f"the batch there has length {header.batch_length}, and the least is {SMALLEST_BATCH_LENGTH}"
     if header.base_offset < 0:
         return f"the batch there has offset {header.base_offset}"
-    return f"the batch there ends {-header.last_offset_delta} offsets before it begins"
+    if header.last_offset_delta < 0:
+        return f"the batch there ends {-header.last_offset_delta} offsets before it begins"
+    return None
 
 
 def _plausible(header: BatchHeader | None) -> BatchHeader | None:
-    return header if header is not None and is_plausible(header) else None
+    return header if header is not None and implausibility(header) is None else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker.disk import LogFile, StorageError
-from broker.log.batch_order import BatchOrder, Fault, implausibility, is_plausible
+from broker.log.batch_order import BatchOrder, Fault, implausibility
 from protocol.record_batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 
 SCAN_CHUNK_BYTES = 64 * 1024
@@ -40,8 +40,7 @@ def scan_batches(file: LogFile, position: int, end_position: int, order: BatchOr
         start = in_chunk + size_bytes
         if start + HEADER_BYTES <= len(chunk):
             return read_header(chunk, start)
-        found = file.read(position + size_bytes, HEADER_BYTES)
-        return read_header(found) if len(found) == HEADER_BYTES else None
+        return header_at(file, position + size_bytes)
 
     while position < end_position:
         in_chunk = position - chunk_position
@@ -56,8 +55,9 @@ def scan_batches(file: LogFile, position: int, end_position: int, order: BatchOr
                 return
         header = read_header(chunk, in_chunk)
         size_bytes = header.size_bytes
-        if not is_plausible(header):
-            order.reject(position, header, implausibility(header))
+        implausible = implausibility(header)
+        if implausible is not None:
+            order.reject(position, header, implausible)
             return
         if position + size_bytes > end_position:
             order.reject(position, header, "the batch there does not end in the file")
@@ -74,6 +74,12 @@ def scan_batches(file: LogFile, position: int, end_position: int, order: BatchOr
         previous = ScannedBatch(position, header)
         yield previous
         position += size_bytes
+
+
+def header_at(file: LogFile, position: int) -> BatchHeader | None:
+    """The header that stands at a position, plausible or not; None where the file ends before it does."""
+    found = file.read(position, HEADER_BYTES)
+    return read_header(found) if len(found) == HEADER_BYTES else None
 
 
 def damaged(path: str, fault: Fault) -> DamagedLogError:

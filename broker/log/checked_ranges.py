@@ -43,10 +43,9 @@ class CheckedRanges:
         for known in self._ranges:
             if known.end < added.start or known.start > added.end:
                 kept.append(known)
-            elif known.end > added.end:
-                added = known._replace(start=min(known.start, added.start))
             else:
-                added = added._replace(start=min(known.start, added.start))
+                farther = known if known.end > added.end else added
+                added = farther._replace(start=min(known.start, added.start))
         if len(kept) >= MAX_RANGES:
             kept.clear()
         kept.append(added)

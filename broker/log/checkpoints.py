@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from broker.log.steps import Steps
+from broker.log.steps import Steps, done
 from broker.topic_partition import TopicPartition
 
 VERSION = 0
@@ -37,7 +37,7 @@ class EpochStart(NamedTuple):
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """`recovery-point-offset-checkpoint` and `log-start-offset-checkpoint`: `topic partition offset` per line."""
-    return _encode(f"{name.topic} {name.partition} {offset}" for name, offset in offsets.items())
+    return done(encode_offsets_in_steps(offsets))
 
 
 def encode_offsets_in_steps(offsets: Mapping[TopicPartition, int]) -> Steps[bytes]:

@@ -23,7 +23,7 @@ from broker.log.large_batches import SLICE_S, on_a_thread
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_replay import usable_transaction_index
 from broker.log.segment import Segment
-from broker.log.segment_files import file_name
+from broker.log.segment_files import file_name, forget_segments
 from broker.log.steps import Steps, done, done_in_slices
 from broker.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX, TRANSACTIONS_CLEANED_SUFFIX, finish_swap
 from broker.log.tail_check import checked_batches
@@ -283,7 +283,7 @@ class LogCleaning:
         try:
             if await self._rewrite(group, rules, cleaned, kept_aborted) or len(group) > 1:
                 cleaned.log.set_last_write_ms(max(segment.log.last_write_ms() for segment in group))
-                await self._sync(cleaned, kept_aborted, forgotten=[segment.forget_records() for segment in group])
+                await self._sync(cleaned, kept_aborted, forgotten=[forget_segments(self._files.checksums, group)])
                 self._insist_on(group)
                 # From here to the replacement in memory nothing comes between: files and segments change together.
                 is_swapped = True
@@ -412,7 +412,7 @@ class Cleaner:
         self._cleaned_offsets.pop(topic_partition, None)
 
     def _dirtiest(self, logs: list[PartitionLog]) -> tuple[PartitionLog, DirtyRange] | None:
-        """Also takes those out of `logs` of which it cannot be told."""
+        """The log to clean next. Removes from `logs` those whose dirty range cannot be computed."""
         now_ms = self._clock.now_ms()
         due: list[tuple[PartitionLog, DirtyRange]] = []
         for partition_log in tuple(logs):

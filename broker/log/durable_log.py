@@ -190,8 +190,8 @@ class DurableLog:
     def discard(self, segments: Sequence[Segment]) -> None:
         """Delete the files of segments that are not part of the log any more.
 
-        That happens when it is on the disk that they are to be deleted: a segment that is known and not there has been
-        taken away by somebody else. Raises StorageError.
+        The files are deleted only when the list of checksums, on the disk, no longer names them: a start takes a
+        segment that the list names and that is not there for lost. Raises StorageError.
         """
         try:
             self.sync_with_next([forget_segments(self.files.checksums, segments)])

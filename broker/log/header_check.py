@@ -11,8 +11,8 @@ from bisect import bisect_left
 from typing import NamedTuple
 
 from broker.disk import LogFile
-from broker.log.batch_order import CURRENT_MAGIC, SMALLEST_BATCH_LENGTH, BatchOrder, Fault, implausibility, is_plausible
-from broker.log.batch_scan import LARGE_BATCH_BYTES, SCAN_CHUNK_BYTES
+from broker.log.batch_order import CURRENT_MAGIC, SMALLEST_BATCH_LENGTH, BatchOrder, Fault, implausibility
+from broker.log.batch_scan import LARGE_BATCH_BYTES, SCAN_CHUNK_BYTES, header_at
 from broker.log.checked_ranges import CheckedRange
 from broker.log.offset_index import OffsetIndex
 from protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, check_crc, read_header
@@ -20,7 +20,7 @@ from protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHead
 MOST_HEADERS = 4_096
 """That one check is about, so that it takes some milliseconds; the rest is for the next."""
 BYTES_LIKE_A_HEADER = 4_096
-"""So many bytes have their checksum computed in the time that a header takes, roughly."""
+"""Computing the checksum of this many bytes takes about as long as checking one header."""
 _FIELDS = struct.Struct(">qiib6xi")  # base offset, batch length, leader epoch, format, last offset delta
 
 
@@ -122,15 +122,11 @@ def _wrong_length(position: int, next_offset: int, _: int) -> Fault:
 
 def _fault_at(file: LogFile, position: int, header: BatchHeader, order: BatchOrder) -> Fault | None:
     """What is wrong with a batch that does not simply go on where the one before ends; None when nothing is."""
-
-    def following() -> BatchHeader | None:
-        found = file.read(position + header.size_bytes, HEADER_BYTES)
-        return read_header(found) if len(found) == HEADER_BYTES else None
-
-    if not is_plausible(header):
-        order.reject(position, header, implausibility(header))
+    implausible = implausibility(header)
+    if implausible is not None:
+        order.reject(position, header, implausible)
     elif position + header.size_bytes > file.size_bytes:
         order.reject(position, header, "the batch there does not end in the file")
     else:
-        order.accept(header, position, following)
+        order.accept(header, position, lambda: header_at(file, position + header.size_bytes))
     return order.fault

@@ -38,7 +38,7 @@ OPENING_SYNC = Place("sync of logs that were recovered", Policy.FAIL_PARTITION)
 OF_THE_WHOLE_DIRECTORY = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
-"""Failures of which the other logs have their part: what they keep from being opened is not about one partition."""
+"""Errors that would meet every other log of the directory too, so they are not about one partition."""
 OWN_LEADER_EPOCH = 0
 """Where nobody else tells in which epoch a partition is led: its log's own is never below."""
 LOADS_PER_TURN = 16

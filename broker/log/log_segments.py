@@ -6,10 +6,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from broker.log.batch_order import Fault
+from broker.log.batch_scan import ScannedBatch
 from broker.log.results import AbortedTransaction, TimestampedOffset
 from broker.log.segment import EMPTY, Segment, SegmentRead
 from protocol.primitives import DecodeError
-from protocol.record_batch import Record, RecordBatch, check_crc, read_header, read_records
+from protocol.record_batch import BatchHeader, Record, read_records
 
 
 class LogSegments:
@@ -111,12 +112,12 @@ class LogSegments:
             if segment.max_timestamp_ms < timestamp_ms:
                 continue
             first_offset = max(segment.time_index.offset_before(timestamp_ms), start_offset - segment.base_offset)
-            for position, batch in _batches_from(segment, first_offset):
-                if batch.header.max_timestamp_ms < timestamp_ms:
+            for position, header in _batches_from(segment, first_offset):
+                if header.max_timestamp_ms < timestamp_ms:
                     continue
-                for record in _records(segment, position, batch):
+                for record in _records(segment, position, header):
                     if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                        epoch = batch.header.partition_leader_epoch
+                        epoch = header.partition_leader_epoch
                         return TimestampedOffset(record.offset, record.timestamp_ms, epoch)
         return None
 
@@ -126,30 +127,28 @@ class LogSegments:
         max_timestamp_ms = segment.max_timestamp_ms
         if max_timestamp_ms < 0:
             return None
-        for position, batch in _batches_from(segment, segment.offset_of_max_timestamp - segment.base_offset):
-            if batch.header.max_timestamp_ms < max_timestamp_ms:
+        for position, header in _batches_from(segment, segment.offset_of_max_timestamp - segment.base_offset):
+            if header.max_timestamp_ms < max_timestamp_ms:
                 continue
-            for record in _records(segment, position, batch):
+            for record in _records(segment, position, header):
                 if record.timestamp_ms >= max_timestamp_ms:
-                    epoch = batch.header.partition_leader_epoch
+                    epoch = header.partition_leader_epoch
                     return TimestampedOffset(record.offset, record.timestamp_ms, epoch)
         return None
 
 
-def _batches_from(segment: Segment, relative_offset: int) -> Iterator[tuple[int, RecordBatch]]:
-    """The batches of a segment from the one that holds an offset on, and where they begin. Raises DamagedLogError."""
-    for position, header in segment.scan_from(relative_offset):
-        if header.last_offset - segment.base_offset >= relative_offset:
-            buffer = segment.log.read(position, header.size_bytes)
-            yield position, RecordBatch(read_header(buffer), buffer)
+def _batches_from(segment: Segment, relative_offset: int) -> Iterator[ScannedBatch]:
+    """The headers of a segment's batches from the one that holds an offset on. Raises DamagedLogError."""
+    for scanned in segment.scan_from(relative_offset):
+        if scanned.header.last_offset - segment.base_offset >= relative_offset:
+            yield scanned
 
 
-def _records(segment: Segment, position: int, batch: RecordBatch) -> Iterator[Record]:
+def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
     """The records of a batch, which this process has perhaps not written. Raises DamagedLogError."""
-    offset = batch.header.base_offset
-    if not check_crc(batch.buffer):
-        raise segment.damaged(Fault(position, offset, offset, "the batch there has a wrong checksum"))
+    batch = segment.checked_batch(position, header)
     try:
         yield from read_records(batch)
     except DecodeError as error:
+        offset = header.base_offset
         raise segment.damaged(Fault(position, offset, offset, f"its records cannot be read: {error}")) from error

@@ -20,7 +20,6 @@ log = structlog.get_logger(__name__)
 
 LOG_START_FILE = "log-start-offset-checkpoint"
 
-
 SLICE_S = 0.005
 """How long the content of a file is put together at a stretch, while clients are served."""
 

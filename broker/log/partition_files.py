@@ -23,14 +23,13 @@ from broker.log.checkpoints import (
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot, encode_snapshot
 from broker.log.segment import Segment
-from broker.log.segment_checksums import START_SUFFIX, SegmentChecksums, content_record
-from broker.log.segment_files import file_name
+from broker.log.segment_checksums import SegmentChecksums, content_record
+from broker.log.segment_files import NOTED_SUFFIXES, file_name
 
 log = structlog.get_logger(__name__)
 
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 METADATA_FILE = "partition.metadata"
-INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 _NUMBERED = re.compile(r"(\d{20})(\..+)")
 
 
@@ -127,8 +126,7 @@ class PartitionFiles:
 
     def tidy_checksums(self, base_offsets: Sequence[int]) -> None:
         """Let the list of checksums be about the files that there are. Raises StorageError."""
-        suffixes = (".log", START_SUFFIX, *INDEX_SUFFIXES)
-        names = {file_name(offset, suffix) for offset in base_offsets for suffix in suffixes}
+        names = {file_name(offset, suffix) for offset in base_offsets for suffix in NOTED_SUFFIXES}
         names |= {file_name(offset, ".snapshot") for offset in self.snapshot_offsets}
         self.checksums.tidy(names)
 

@@ -7,16 +7,16 @@ Source: Kafka's UnifiedLog.rebuildProducerState and ProducerStateManager.update.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import structlog
 
-from broker.log.batch_order import Fault
 from broker.log.partition_files import PartitionFiles
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment
 from broker.log.segment_files import CorruptTransactionIndexError, SegmentFiles
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
-from protocol.record_batch import BatchHeader, RecordBatch, check_crc, read_end_transaction_marker, read_header
+from protocol.record_batch import BatchHeader, RecordBatch, read_end_transaction_marker
 
 log = structlog.get_logger(__name__)
 
@@ -64,21 +64,11 @@ def replay(
                 continue
             if header.base_offset >= end_offset:
                 return
-            entry = replay_batch(producers, header, _reader(segment, batch_position, header), now_ms=now_ms)
+            read_batch = partial(segment.checked_batch, batch_position, header)
+            entry = replay_batch(producers, header, read_batch, now_ms=now_ms)
             count += 1
             if entry is not None or count % STEP_BATCHES == 0:
                 yield entry
-
-
-def _reader(segment: Segment, position: int, header: BatchHeader) -> Callable[[], RecordBatch]:
-    def read_batch() -> RecordBatch:
-        buffer = segment.log.read(position, header.size_bytes)
-        if not check_crc(buffer):
-            offset = header.base_offset
-            raise segment.damaged(Fault(position, offset, offset, "the batch there has a wrong checksum"))
-        return RecordBatch(read_header(buffer), buffer)
-
-    return read_batch
 
 
 def usable_transaction_index(

@@ -31,12 +31,12 @@ from broker.log.leader_epochs import UNKNOWN_EPOCH, LeaderEpochs
 from broker.log.log_config import LogConfig
 from broker.log.log_segments import LogSegments
 from broker.log.offset_checkpoint import LOG_START_FILE
-from broker.log.partition_files import INDEX_SUFFIXES, LEADER_EPOCH_FILE, PartitionFiles
+from broker.log.partition_files import LEADER_EPOCH_FILE, PartitionFiles
 from broker.log.producer_replay import replay, replay_batch, usable_transaction_index
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment
 from broker.log.segment_checksums import CHECKSUMS_FILE
-from broker.log.segment_files import file_name
+from broker.log.segment_files import INDEX_SUFFIXES, file_name, forget_segments, lost_path
 from broker.log.steps import Steps
 from broker.log.swap import finish_swaps
 from broker.log.tail_check import LaterBatches, checked_batches, later_batches, valid_batch_at
@@ -86,8 +86,7 @@ class LoadedLog(NamedTuple):
 
     unsynced:   files of segments that were read again: to be synced before anything in them counts as durable.
     side_files: other files that were written; to be synced as well, and closed.
-    epochs:    the last of them is the epoch of the next records, also where none has been written in it yet.
-    was_cut:   records were lost; the next ones belong to a new leader epoch.
+    epochs:     the last of them is the epoch of the next records, also where none has been written in it yet.
     recovery_point: up to which the log will be on the disk when these have been synced.
     refusal:   why the log is refused; None when it may be used.
     """
@@ -98,7 +97,6 @@ class LoadedLog(NamedTuple):
     log_start_offset: int
     unsynced: Sequence[LogFile]
     side_files: Sequence[LogFile]
-    was_cut: bool
     recovery_point: int
     refusal: Refusal | None
 
@@ -182,8 +180,7 @@ class LogLoader:
         self._epochs.truncate_from_start(self._log_start_offset)
         if self._was_recovered and self._refusal is None and self._epochs.changed:
             # By what the checkpoint says the next recovery judges the epochs that it finds.
-            self._files.write_epochs(self._epochs)
-            self._side_files.append(self._disk.open(self._files.path(LEADER_EPOCH_FILE)))
+            self._side_files.append(self._files.write_epochs_anew(self._epochs))
         return LoadedLog(
             LogSegments(segments),
             self._producers,
@@ -191,7 +188,6 @@ class LogLoader:
             self._log_start_offset,
             self._unsynced,
             self._side_files,
-            self._was_cut,
             self._recovery_point if self._refusal is not None else segments[-1].next_offset,
             self._refusal,
         )
@@ -222,7 +218,8 @@ class LogLoader:
                     reason=f"readers were told that the log starts at offset {self._log_start_offset}, and it ends "
                     f"before; what it held is kept beside it",
                 )
-            self._side_files.append(segment.forget_records())
+        self._side_files.append(forget_segments(self._files.checksums, segments))
+        for segment in segments:
             segment.delete()
         return [self._files.new_segment(self._log_start_offset, self._config.index_interval_bytes)]
 
@@ -381,7 +378,7 @@ class LogLoader:
     def _are_as_recorded(self, segments: Sequence[Segment], end_offset: int) -> bool:
         """Whether the log files are as long as they were when they were left, and none is missing between them."""
         following_offsets = [*(segment.base_offset for segment in segments[1:]), end_offset]
-        for segment, following_offset in zip(segments, following_offsets, strict=False):
+        for slot, (segment, following_offset) in enumerate(zip(segments, following_offsets, strict=False)):
             recorded = self._files.checksums.get(file_name(segment.base_offset, ".log"))
             if recorded is None or recorded == (segment.size_bytes, following_offset):
                 continue
@@ -400,7 +397,7 @@ class LogLoader:
                     segment.base_offset,
                     None,
                     max(self._recovery_point, recorded.check),
-                    _bytes_from(segment, position, [one for one in segments if one.base_offset > segment.base_offset]),
+                    _bytes_from(segment, position, segments[slot + 1 :]),
                 )
             )
             return False
@@ -437,13 +434,15 @@ class LogLoader:
             if slot > first:
                 self._side_files.append(self._files.write_snapshot(segment.base_offset, self._producers.snapshot()))
             order = self._order_of(segment, later, recovered)
-            end_position = yield from self._read_again(segment, order)
+            yield from self._read_again(segment, order)
             recovered.append(segment)
             fault = order.fault or self._hole_behind(segment, later)
             if self._refusal is not None:
                 return list(segments)
             if fault is not None:
-                behind = yield from later_batches(segment.log, end_position, segment.base_offset, self._greatest_epoch)
+                behind = yield from later_batches(
+                    segment.log, fault.position, segment.base_offset, self._greatest_epoch
+                )
                 if self._is_known_to_be_lost(fault, behind, later) or _is_whole_with_a_false_header(segment.log, fault):
                     self._refuse_damage(segment, fault, later, behind.end_offset)
                     return list(segments)
@@ -509,11 +508,11 @@ class LogLoader:
             or any(segment.base_offset < self._recovery_point for segment in later)
         )
 
-    def _read_again(self, segment: Segment, order: BatchOrder) -> Steps[int]:
-        """Take in what a segment's log file holds; returns the position after its last valid batch."""
+    def _read_again(self, segment: Segment, order: BatchOrder) -> Steps[None]:
+        """Take in what a segment's log file holds, up to its last valid batch."""
         segment.reset_indexes()
         aborted = TransactionIndex()
-        end_position = step_end = 0
+        step_end = 0
         producers, epochs, now_ms = self._producers, self._epochs, self._now_ms
         for count, (position, batch) in enumerate(checked_batches(segment.log, order), 1):
             header = batch.header
@@ -532,7 +531,6 @@ class LogLoader:
                 yield
         self._read_epoch = order.leader_epoch
         segment.replace_transaction_index(aborted)
-        return end_position
 
     def _refuse_damage(self, segment: Segment, fault: Fault, later: Sequence[Segment], found_end: int) -> None:
         """found_end: the end offset of the valid batches behind the bad place; 0 where there are none."""
@@ -597,8 +595,9 @@ class LogLoader:
             )
         else:
             log.warning("torn_tail_cut", **facts, reason=fault.reason)
+        if later:
+            self._side_files.append(forget_segments(self._files.checksums, later))
         for dropped in later:
-            self._side_files.append(dropped.forget_records())
             dropped.delete()
         segment.truncate(position)
         self._was_cut = True
@@ -614,7 +613,7 @@ class LogLoader:
         self._side_files.append(aside)
 
     def _lost_path(self, segment: Segment, position: int) -> str:
-        return segment.path(f".log.lost-{position}")
+        return lost_path(segment.path(".log"), position)
 
 
 def _bytes_from(segment: Segment, position: int, later: Sequence[Segment]) -> int:

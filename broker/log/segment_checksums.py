@@ -70,7 +70,7 @@ class SegmentChecksums:
 
     @property
     def knows_files(self) -> bool:
-        """Whether there is a list, as of all logs that this broker has stopped with or sealed a segment of."""
+        """Whether there is a list. Every log that this broker has created or written has one. Raises StorageError."""
         self._load()
         return bool(self._records)
 

@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from broker.disk import Disk, LogFile, StorageError
 from broker.log.batch_order import MAX_RELATIVE_OFFSET, NO_EPOCHS, BatchOrder, Fault
-from broker.log.batch_scan import DamagedLogError, ScannedBatch, damaged, scan_batches
+from broker.log.batch_scan import DamagedLogError, ScannedBatch, damaged, header_at, scan_batches
 from broker.log.checked_ranges import CheckedRanges
 from broker.log.leader_epochs import UNKNOWN_EPOCH
 from broker.log.offset_index import CorruptIndexError, OffsetIndex
@@ -22,10 +22,14 @@ from broker.log.segment_checksums import START_SUFFIX, FileRecord, SegmentChecks
 from broker.log.tail_check import valid_batch_at
 from broker.log.time_index import TimeIndex
 from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
-from protocol.record_batch import CRC_POSITION, HEADER_BYTES, read_header
+from protocol.record_batch import CRC_POSITION, HEADER_BYTES, BatchHeader, RecordBatch, check_crc, read_header
 
 log = structlog.get_logger(__name__)
 
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+NOTED_SUFFIXES = (".log", START_SUFFIX, *INDEX_SUFFIXES)
+"""What the list of checksums has lines about, for each segment."""
+LOST_SUFFIX = ".lost-"
 NO_TIMESTAMP = -1
 START_BYTES = 256
 """Of the first batch, that a log file is recognised by: its header, with the checksum of the rest, and more."""
@@ -37,13 +41,17 @@ def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
+def lost_path(path: str, position: int) -> str:
+    """Where bytes that a log file is cut by are kept: `….log.lost-1234`."""
+    return f"{path}{LOST_SUFFIX}{position}"
+
+
 def forget_segments(checksums: SegmentChecksums, segments: Sequence[SegmentFiles]) -> LogFile:
     """Note that the files of segments are not to be compared with anything, or looked for, any more.
 
     Returns the list's file, to be synced and closed. Raises StorageError.
     """
-    suffixes = (".log", START_SUFFIX, ".index", ".timeindex", ".txnindex")
-    return checksums.add({file_name(one.base_offset, suffix): None for one in segments for suffix in suffixes})
+    return checksums.add({file_name(one.base_offset, suffix): None for one in segments for suffix in NOTED_SUFFIXES})
 
 
 class CorruptTransactionIndexError(Exception):
@@ -299,27 +307,32 @@ class SegmentFiles:
         """What is expected of the batch at the position of an index entry, or at 0, and of those behind it."""
         next_offset = self.base_offset
         if position:
-            header = self.log.read(position, HEADER_BYTES)
-            last_offset = self.base_offset + self.offset_index.last_offset_at(position)
-            if len(header) == HEADER_BYTES:
-                next_offset = last_offset - read_header(header).last_offset_delta
+            header = header_at(self.log, position)
+            if header is not None:
+                last_offset = self.base_offset + self.offset_index.last_offset_at(position)
+                next_offset = last_offset - header.last_offset_delta
         return self.order_at(next_offset)
+
+    def checked_batch(self, position: int, header: BatchHeader) -> RecordBatch:
+        """Read a batch and compare its checksum. Raises DamagedLogError."""
+        buffer = self.log.read(position, header.size_bytes)
+        if not check_crc(buffer):
+            offset = header.base_offset
+            raise self.damaged(Fault(position, offset, offset, "the batch there has a wrong checksum"))
+        return RecordBatch(read_header(buffer), buffer)
 
     def scan_from(self, offset: int) -> Iterator[ScannedBatch]:
         """The batches from one at or before that which holds `offset` (relative) to the end of the file.
 
         Raises DamagedLogError where the next batch does not begin.
         """
-        size_bytes = self.log.size_bytes
         position = self.offset_index.position_before(offset)
         order = self.order_from(position)
-        batches = scan_batches(self.log, position, size_bytes, order)
+        batches = scan_batches(self.log, position, self.log.size_bytes, order)
         first = next(batches, None)
         if first is None and order.fault is not None and position and self.rebuild_misleading_indexes(order.fault):
-            position = self.offset_index.position_before(offset)
-            order = self.order_from(position)
-            batches = scan_batches(self.log, position, size_bytes, order)
-            first = next(batches, None)
+            yield from self.scan_from(offset)
+            return
         if first is not None:
             yield first
             yield from batches
@@ -627,7 +640,7 @@ class SegmentFiles:
     def delete(self) -> None:
         """Remove the files, the log first: indexes without a log are removed at the next start."""
         self.close()
-        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        for suffix in (".log", *INDEX_SUFFIXES):
             if suffix != ".txnindex" or self.has_transaction_index:
                 self._disk.delete(self.path(suffix))
 

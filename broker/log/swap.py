@@ -16,8 +16,8 @@ import structlog
 
 from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder
 from broker.log.batch_scan import DamagedLogError, damaged
-from broker.log.partition_files import INDEX_SUFFIXES, PartitionFiles
-from broker.log.segment_files import file_name
+from broker.log.partition_files import PartitionFiles
+from broker.log.segment_files import INDEX_SUFFIXES, file_name
 from broker.log.steps import Steps
 from broker.log.tail_check import checked_batches
 

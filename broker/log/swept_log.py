@@ -29,8 +29,8 @@ class SweptLog(DurableLog):
     def move_log_start(self, before_offset: int) -> ErrorCode:
         """Let nothing below `before_offset` be read any more; TO_HIGH_WATERMARK (-1) for all that is durable.
 
-        Whoever waits for the log is told. The files go with the next sweep; durable when the log directory
-        has noted it.
+        Watchers of the log are called. The next sweep deletes the files; the new start is durable when the log
+        directory has written its checkpoint.
         OFFSET_OUT_OF_RANGE above the high watermark. Raises StorageError.
         """
         self._insist_on_online()

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker.disk import LogFile
-from broker.log.batch_order import MAX_RELATIVE_OFFSET, SMALLEST_BATCH_LENGTH, BatchOrder, implausibility, is_plausible
+from broker.log.batch_order import MAX_RELATIVE_OFFSET, SMALLEST_BATCH_LENGTH, BatchOrder, implausibility
+from broker.log.batch_scan import header_at
 from broker.log.steps import Steps
 from protocol.record_batch import (
     HEADER_BYTES,
@@ -59,7 +60,7 @@ def checked_batches(file: LogFile, order: BatchOrder) -> Iterator[CheckedBatch]:
     size_bytes = 0
 
     def following() -> BatchHeader | None:
-        return _header_at(file, position + size_bytes)
+        return header_at(file, position + size_bytes)
 
     while True:
         start = position - chunk_position
@@ -72,8 +73,9 @@ def checked_batches(file: LogFile, order: BatchOrder) -> Iterator[CheckedBatch]:
                 return
         header = read_header(chunk, start)
         size_bytes = header.batch_length + LENGTH_OVERHEAD_BYTES
-        if not is_plausible(header):
-            order.reject(position, header, implausibility(header))
+        implausible = implausibility(header)
+        if implausible is not None:
+            order.reject(position, header, implausible)
             return
         if start + size_bytes > chunk_bytes:
             if position + size_bytes > file.size_bytes:
@@ -128,16 +130,11 @@ def valid_batch_at(file: LogFile, position: int) -> RecordBatch | None:
 
     What the checksum does not cover may be false, but for the length.
     """
-    header = _header_at(file, position)
+    header = header_at(file, position)
     if header is None or header.batch_length < SMALLEST_BATCH_LENGTH or position + header.size_bytes > file.size_bytes:
         return None
     buffer = file.read(position, header.size_bytes)
     return RecordBatch(header, buffer) if check_crc(buffer) else None
-
-
-def _header_at(file: LogFile, position: int) -> BatchHeader | None:
-    start = file.read(position, HEADER_BYTES)
-    return read_header(start) if len(start) == HEADER_BYTES else None
 
 
 def _batch_pattern(greatest_epoch: int) -> re.Pattern[bytes]:

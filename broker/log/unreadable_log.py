@@ -11,7 +11,7 @@ from broker.log.segment import Segment
 
 
 class AbsentFile:
-    """Stands for a log file that cannot be opened: empty to whoever looks, and nobody can write to it."""
+    """Stands for a log file that cannot be opened: its size is 0, and reading or writing it raises StorageError."""
 
     __slots__ = ("path",)
 

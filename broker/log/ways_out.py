@@ -1,4 +1,4 @@
-"""What whoever runs the broker can do about damage in a partition's directory, in the words of all log lines."""
+"""What the operator can do about damage in a partition's directory, in the words of all log lines."""
 
 from __future__ import annotations
 

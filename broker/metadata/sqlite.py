@@ -332,14 +332,6 @@ class SqliteMetadataStore:
         log.warning("metadata_reserve_used", path=path, reason="the disk is full")
         return True
 
-    def _image(self) -> bytes:
-        if self._database is None:
-            raise StorageError(f"{self.path} is not open")
-        try:
-            return self._database.serialize()
-        except sqlite3.Error as error:
-            raise self._storage_error(error) from error
-
     def _storage_error(self, error: sqlite3.Error) -> StorageError:
         code = getattr(error, "sqlite_errorname", "")
         if code in ("SQLITE_BUSY", "SQLITE_LOCKED"):
@@ -408,10 +400,10 @@ class SqliteMetadataStore:
             await self._copy()
 
     async def _copy(self) -> None:
-        """Written and synced on a thread that nobody waits for. One that cannot be written is left to the next."""
+        """Write the copy on a thread of its own: no query waits for its sync. One that fails is left to the next."""
         self._is_copy_old = False
         try:
-            image = await self._run(self._image)
+            image = await self._query(lambda database: database.serialize())
             with ThreadPoolExecutor(1, thread_name_prefix="metadata-copy") as executor:
                 await asyncio.get_running_loop().run_in_executor(executor, write_copy, self.path + COPY_SUFFIX, image)
             await self._run(self._take_reserve)

@@ -32,8 +32,8 @@ _RUN, _CALLBACK = "_run", "_callback"
 class LoopSteps:
     """A context manager: while it is open, every callback of the loop that runs on this thread is timed.
 
-    worst:              the longest step since `reset`.
-    longest_collection: the longest pass of the garbage collector since `reset`, in seconds.
+    worst:              the longest step of all.
+    longest_collection: the longest pass of the garbage collector, in seconds.
     """
 
     def __init__(self) -> None:
@@ -43,10 +43,6 @@ class LoopSteps:
         self._collected_s = 0.0
         self._collection_began_s = 0.0
         self._run: Callable[[asyncio.Handle], None] = getattr(_HANDLE, _RUN)
-
-    def reset(self) -> None:
-        self.worst = NO_STEP
-        self.longest_collection_s = 0.0
 
     def __enter__(self) -> Self:
         run, thread_time, thread = self._run, time.thread_time, self._thread

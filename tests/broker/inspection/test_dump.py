@@ -10,6 +10,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from broker.cli.commands import fencepost
+from broker.inspection import dump
 from broker.log.log_config import LogConfig
 from tests.support.data_directory import batches_of, flip, log_paths
 from tests.support.log_world import TOPIC_ID, LogWorld
@@ -91,3 +92,11 @@ async def test_a_file_that_is_none_of_a_log_or_not_there_is_said(world: LogWorld
     snapshot = next(name for name in os.listdir(f"{path}/orders-0") if name.endswith(".snapshot"))
     flip(f"{path}/orders-0/{snapshot}", 12)
     assert [row["kind"] for row in await rows(f"{path}/orders-0/{snapshot}")] == ["unreadable"]
+
+
+async def test_a_dump_leaves_no_file_open(world: LogWorld) -> None:
+    path = await written(world)
+    before = len(os.listdir("/dev/fd"))
+    for file in dump.files_of(f"{path}/orders-0"):
+        list(dump.dump(file, with_records=False))
+    assert len(os.listdir("/dev/fd")) == before

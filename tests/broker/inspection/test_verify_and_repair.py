@@ -470,3 +470,33 @@ async def test_an_error_of_the_disk_leaves_the_partition_as_it_was(world: LogWor
     disk.close()
     assert "No space left" in str(done.failed)
     assert {name: content for name, (content, _) in tree(path).items()} == before
+
+
+@pytest.mark.parametrize("content", [None, b"", b"this is not a database" * 300], ids=["missing", "empty", "foreign"])
+async def test_metadata_that_the_next_start_restores_from_its_copy_are_no_refusal(
+    world: LogWorld, content: bytes | None
+) -> None:
+    path = await stopped(world, is_clean=True)
+    database = f"{path}/metadata.sqlite"
+    assert content_of(f"{database}.copy")
+    if content is None:
+        os.unlink(database)
+    else:
+        replace(database, content)
+    before = tree(path)
+    report = await verify(path)
+    (found,) = report.findings
+    assert (found.path, found.severity) == (database, Severity.REBUILT)
+    assert "its copy is of 20" in found.what
+    assert "restored from its copy" in found.at_next_start
+    assert [str(one.name) for one in report.partitions] == [str(ORDERS)]
+    assert tree(path) == before
+
+
+async def test_metadata_without_a_good_copy_are_a_refusal(world: LogWorld) -> None:
+    path = await stopped(world, is_clean=True)
+    for suffix in ("", ".copy"):
+        os.unlink(f"{path}/metadata.sqlite{suffix}")
+    (found,) = (await verify(path)).findings
+    assert (found.severity, found.at_next_start) == (Severity.DAMAGE, "the start is refused: no partition is served")
+    assert "is missing" in found.what
