@@ -16,6 +16,7 @@ from broker import eager
 from broker.coordinator import CoordinatorRefusal
 from broker.disk import StorageError
 from broker.handlers import APIS, Api, CloseConnection, LargeReply, RequestContext, Services
+from broker.handlers.api import SLICE_S
 from broker.handlers.api_versions import unsupported_version_reply
 from broker.handlers.request_templates import TEMPLATES, new_templates
 from broker.log.steps import done_in_slices
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 PRODUCE = int(ApiKey.PRODUCE)
-ENCODING_SLICE_S = 0.005
-"""How long a large reply is written at a stretch, while others are served."""
 
 
 class _Route(NamedTuple):
@@ -237,7 +236,7 @@ class Dispatcher:
         if meter is not None:
             meter.finish(response)
         steps = response_frame_in_steps(context.correlation_id, response, context.api_version)
-        reply = await done_in_slices(steps, ENCODING_SLICE_S)
+        reply = await done_in_slices(steps, SLICE_S)
         if meter is not None:
             meter.settle()
         return reply

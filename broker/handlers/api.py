@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from broker.handlers.served import SERVED
 from broker.log.large_batches import LargeBatches
+from broker.log.steps import Steps, done_in_slices
 from broker.loggers import Loggers
 from broker.long_polls import LongPolls
 from protocol.errors import ErrorCode
@@ -74,6 +75,10 @@ class Services:
         return self.share_service()
 
 
+SLICE_S = 0.005
+"""How long a large reply is made, or written, at a stretch, while others are served."""
+
+
 class LargeReply(NamedTuple):
     """What a coroutine of a handler returns for a reply that takes long to write: others are served meanwhile.
 
@@ -81,6 +86,11 @@ class LargeReply(NamedTuple):
     """
 
     response: Any
+
+
+async def large_reply(steps: Steps[Any]) -> LargeReply:
+    """Make a response a step at a time, while others are served."""
+    return LargeReply(await done_in_slices(steps, SLICE_S))
 
 
 class ClientConnection(Protocol):

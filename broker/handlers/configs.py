@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Sequence
 from enum import IntEnum
 
 from broker.config import ConfigSource, ConfigValue, describe_broker_configs, describe_broker_defaults
-from broker.handlers.api import LargeReply, RequestContext, Services, api
+from broker.handlers.api import LargeReply, RequestContext, Services, api, large_reply
 from broker.handlers.metadata import missing_topic_error
-from broker.log.steps import Steps, done_in_slices
+from broker.log.steps import Steps, done
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -26,7 +26,6 @@ from protocol.messages.configs import (
 UNKNOWN_TYPE = 0
 FEWEST_IN_SLICES = 10
 """Resources from which on a reply is made a part at a time, while others are served: one takes up to 1 ms."""
-SLICE_S = 0.005
 
 
 class ResourceType(IntEnum):
@@ -72,22 +71,15 @@ def handle_describe_configs(
         return DescribeConfigsResponse(
             results=[_failed(resource, ErrorCode.INVALID_REQUEST, message) for resource in request.resources]
         )
-    if len(request.resources) >= FEWEST_IN_SLICES:
-        return _describe_in_slices(context.services, request)
-    return DescribeConfigsResponse(
-        results=[_describe(context.services, request, resource) for resource in request.resources]
-    )
 
-
-async def _describe_in_slices(services: Services, request: DescribeConfigsRequest) -> LargeReply:
-    def steps() -> Steps[list[DescribeConfigsResult]]:
+    def steps() -> Steps[DescribeConfigsResponse]:
         results = []
         for resource in request.resources:
-            results.append(_describe(services, request, resource))
+            results.append(_describe(context.services, request, resource))
             yield
-        return results
+        return DescribeConfigsResponse(results=results)
 
-    return LargeReply(DescribeConfigsResponse(results=await done_in_slices(steps(), SLICE_S)))
+    return large_reply(steps()) if len(request.resources) >= FEWEST_IN_SLICES else done(steps())
 
 
 def _describe(

@@ -5,12 +5,11 @@ Source: KIP-107; Kafka's ReplicaManager.deleteRecords and Partition.deleteRecord
 
 from __future__ import annotations
 
-import asyncio
-
 from broker.disk import StorageError
-from broker.handlers.api import LargeReply, RequestContext, Services, api
+from broker.handlers.api import SLICE_S, LargeReply, RequestContext, Services, api, large_reply
 from broker.handlers.partition_lookup import find_log
 from broker.log.partition_log import PartitionLog
+from broker.log.steps import Steps, done, done_in_slices
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (
@@ -21,8 +20,8 @@ from protocol.messages.delete_records import (
 )
 
 NO_LOW_WATERMARK = -1
-FOUND_PER_TURN = 500
-"""Partitions that are looked up at a stretch, while others are served."""
+FEWEST_IN_SLICES = 500
+"""Partitions from which on a reply is written a part at a time, while others are served."""
 
 
 def delete_records_failed(request: DeleteRecordsRequest, error: ErrorCode, version: int) -> DeleteRecordsResponse:
@@ -54,14 +53,17 @@ async def handle_delete_records(
     services = context.services
     found: dict[TopicPartition, PartitionLog | ErrorCode] = {}
     before_offsets = {}
-    for topic in request.topics:
-        for count, partition in enumerate(topic.partitions, 1):
-            if count % FOUND_PER_TURN == 0:
-                await asyncio.sleep(0)
-            name = TopicPartition(topic.name, partition.partition_index)
-            found[name] = log = _deletable(services, name)
-            if isinstance(log, PartitionLog):
-                before_offsets[name] = partition.offset
+
+    def look_up() -> Steps[None]:
+        for topic in request.topics:
+            for partition in topic.partitions:
+                name = TopicPartition(topic.name, partition.partition_index)
+                found[name] = log = _deletable(services, name)
+                if isinstance(log, PartitionLog):
+                    before_offsets[name] = partition.offset
+                yield
+
+    await done_in_slices(look_up(), SLICE_S)
     try:
         errors = await services.topics.delete_records(before_offsets)
     except StorageError:
@@ -76,17 +78,18 @@ async def handle_delete_records(
             partition_index=name.partition, low_watermark=log.log_start_offset, error_code=ErrorCode.NONE
         )
 
-    topics = []
-    for topic in request.topics:
-        results = []
-        for count, partition in enumerate(topic.partitions, 1):
-            if count % FOUND_PER_TURN == 0:
-                await asyncio.sleep(0)
-            results.append(result(TopicPartition(topic.name, partition.partition_index)))
-        if results:
-            topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
-    response = DeleteRecordsResponse(topics=topics)
-    return LargeReply(response) if len(found) >= FOUND_PER_TURN else response
+    def answer() -> Steps[DeleteRecordsResponse]:
+        topics = []
+        for topic in request.topics:
+            results = []
+            for partition in topic.partitions:
+                results.append(result(TopicPartition(topic.name, partition.partition_index)))
+                yield
+            if results:
+                topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+        return DeleteRecordsResponse(topics=topics)
+
+    return await large_reply(answer()) if len(found) >= FEWEST_IN_SLICES else done(answer())
 
 
 def _deletable(services: Services, name: TopicPartition) -> PartitionLog | ErrorCode:

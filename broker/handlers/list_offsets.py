@@ -10,11 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable
 
 from broker.disk import StorageError
-from broker.handlers.api import LargeReply, RequestContext, Services, api
+from broker.handlers.api import LargeReply, RequestContext, Services, api, large_reply
 from broker.handlers.partition_lookup import find_log
 from broker.log.batch_scan import DamagedLogError
 from broker.log.partition_log import Isolation, PartitionLog
-from broker.log.steps import Steps, done, done_in_slices
+from broker.log.steps import Steps, done
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -26,7 +26,6 @@ from protocol.messages.list_offsets import (
 
 FEWEST_IN_SLICES = 100
 """Partitions from which on others are served while offsets are looked up."""
-SLICE_S = 0.005
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -114,11 +113,7 @@ def handle_list_offsets(
             topics.append(ListOffsetsTopicResponse(name=name, partitions=found))
         return ListOffsetsResponse(topics=topics)
 
-    return _in_slices(steps()) if len(counts) >= FEWEST_IN_SLICES else done(steps())
-
-
-async def _in_slices(steps: Steps[ListOffsetsResponse]) -> LargeReply:
-    return LargeReply(await done_in_slices(steps, SLICE_S))
+    return large_reply(steps()) if len(counts) >= FEWEST_IN_SLICES else done(steps())
 
 
 def _look_up(

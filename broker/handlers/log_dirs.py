@@ -5,12 +5,12 @@ Source: KIP-113, KIP-827; Kafka's ReplicaManager.describeLogDirs and alterReplic
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 
 from broker.disk import StorageError, Volume
-from broker.handlers.api import LargeReply, RequestContext, Services, api
+from broker.handlers.api import SLICE_S, LargeReply, RequestContext, Services, api
 from broker.handlers.partition_lookup import find_log
+from broker.log.steps import Steps, done_in_slices
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.log_dirs import (
@@ -30,8 +30,8 @@ LONGEST_DIRECTORY_NAME_BYTES = 255
 FUTURE_ENDING_BYTES = len(".-future") + 32
 """What Kafka appends to the name of a partition's directory while it moves."""
 
-DESCRIBED_PER_TURN = 1_000
-"""Partitions that are described at a stretch, while others are served."""
+FEWEST_IN_SLICES = 1_000
+"""Partitions from which on a reply is written a part at a time, while others are served."""
 
 
 # DescribeLogDirs
@@ -65,10 +65,13 @@ async def handle_describe_log_dirs(
 
     sizes: defaultdict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
     sizes_bytes = await directory.sizes_bytes(is_wanted)
-    for count, ((topic, partition), size_bytes) in enumerate(sizes_bytes.items(), 1):
-        if count % DESCRIBED_PER_TURN == 0:
-            await asyncio.sleep(0)
-        sizes[topic].append(DescribeLogDirsPartition(partition_index=partition, partition_size=size_bytes))
+
+    def steps() -> Steps[None]:
+        for (topic, partition), size_bytes in sizes_bytes.items():
+            sizes[topic].append(DescribeLogDirsPartition(partition_index=partition, partition_size=size_bytes))
+            yield
+
+    await done_in_slices(steps(), SLICE_S)
     try:
         volume, error = directory.volume(), ErrorCode.NONE
     except StorageError:
@@ -81,7 +84,7 @@ async def handle_describe_log_dirs(
         usable_bytes=volume.usable_bytes,
     )
     response = DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=[found])
-    return LargeReply(response) if len(sizes_bytes) >= DESCRIBED_PER_TURN else response
+    return LargeReply(response) if len(sizes_bytes) >= FEWEST_IN_SLICES else response
 
 
 # AlterReplicaLogDirs

@@ -7,14 +7,13 @@ KafkaApis.handleTopicMetadataRequest and AutoTopicCreationManager.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Iterable, Sequence
 
 from broker.disk import StorageError
-from broker.handlers.api import LargeReply, RequestContext, Services, api
+from broker.handlers.api import LargeReply, RequestContext, Services, api, large_reply
 from broker.handlers.authorized_operations import cluster_operations, topic_operations
 from broker.handlers.partition_lookup import leadership
-from broker.log.steps import Steps, done_in_slices
+from broker.log.steps import Steps
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import INTERNAL_TOPICS
 from broker.topic_rules import check_topic_name
@@ -35,7 +34,6 @@ MOST_CREATED_PER_REQUEST = 100
 FEWEST_IN_SLICES = 500
 """Partitions from which on a reply is made a part at a time, while others are served."""
 DESCRIBED_PER_STEP = 50
-SLICE_S = 0.005
 
 FIRST_VERSION_WHERE_EMPTY_IS_NONE = 1
 FIRST_VERSION_BY_TOPIC_ID = 12
@@ -68,7 +66,7 @@ def handle_metadata(
     asked = request.topics
     if asked is None or (not asked and version < FIRST_VERSION_WHERE_EMPTY_IS_NONE):
         if services.topics.metadata.partition_count >= FEWEST_IN_SLICES:
-            return _describe_all_in_slices(services, request)
+            return large_reply(_describe_all_in_steps(services, request))
         return _response(services, request, _describe_all(services, request))
     if version < FIRST_VERSION_BY_TOPIC_ID and any(
         topic.name is None or topic.topic_id != ZERO_UUID for topic in asked
@@ -119,67 +117,55 @@ def _describe_asked(
     asked: Sequence[MetadataRequestTopic],
     refused: dict[str, ErrorCode],
 ) -> MetadataResponse | Awaitable[LargeReply]:
-    metadata = services.topics.metadata
-    count = 0
-    for one in asked:
-        topic = metadata.get_by_id(one.topic_id) if one.topic_id != ZERO_UUID else metadata.get(one.name or "")
-        count += 1 if topic is None else topic.partition_count
+    found = [_find(services, one) for one in asked]
+    count = sum(1 if topic is None else topic.partition_count for topic in found)
     if count >= FEWEST_IN_SLICES:
-        return _describe_asked_in_slices(services, request, asked, refused)
+        return large_reply(_describe_asked_in_steps(services, request, asked, refused))
     return _response(services, request, [_describe(services, request, topic, refused) for topic in asked])
 
 
-async def _describe_all_in_slices(services: Services, request: MetadataRequest) -> LargeReply:
+def _find(services: Services, asked: MetadataRequestTopic) -> TopicMetadata | None:
+    metadata = services.topics.metadata
+    return metadata.get_by_id(asked.topic_id) if asked.topic_id != ZERO_UUID else metadata.get(asked.name or "")
+
+
+def _describe_all_in_steps(services: Services, request: MetadataRequest) -> Steps[MetadataResponse]:
     """The topics that there are when this begins, but for those that are deleted meanwhile."""
     metadata = services.topics.metadata
-
-    def steps() -> Steps[list[MetadataResponseTopic]]:
-        described: list[MetadataResponseTopic] = []
-        for topic in metadata.all():
-            described += [(yield from _describe_in_steps(services, request, topic))]
-        return described
-
-    described = await done_in_slices(steps(), SLICE_S)
-    return LargeReply(
-        _response(services, request, [topic for topic in described if metadata.get_by_id(topic.topic_id) is not None])
+    described: list[MetadataResponseTopic] = []
+    for topic in metadata.all():
+        described += [(yield from _describe_in_steps(services, request, topic))]
+    return _response(
+        services, request, [topic for topic in described if metadata.get_by_id(topic.topic_id) is not None]
     )
 
 
-async def _describe_asked_in_slices(
+def _describe_asked_in_steps(
     services: Services,
     request: MetadataRequest,
     asked: Sequence[MetadataRequestTopic],
     refused: dict[str, ErrorCode],
-) -> LargeReply:
+) -> Steps[MetadataResponse]:
     metadata = services.topics.metadata
-
-    def steps() -> Steps[list[MetadataResponseTopic]]:
-        described = []
-        for count, one in enumerate(asked, 1):
-            topic = metadata.get_by_id(one.topic_id) if one.topic_id != ZERO_UUID else metadata.get(one.name or "")
-            if topic is None:
-                described.append(_describe(services, request, one, refused))
-                if count % DESCRIBED_PER_STEP == 0:
-                    yield
-                continue
+    described = []
+    for one in asked:
+        topic = _find(services, one)
+        if topic is not None:
             found = yield from _describe_in_steps(services, request, topic)
-            if metadata.get_by_id(topic.topic_id) is None:  # deleted meanwhile
-                found = _describe(services, request, one, refused)
-            described.append(found)
-        return described
-
-    return LargeReply(_response(services, request, await done_in_slices(steps(), SLICE_S)))
+        if topic is None or metadata.get_by_id(topic.topic_id) is None:  # missing, or deleted meanwhile
+            found = _describe(services, request, one, refused)
+            yield
+        described.append(found)
+    return _response(services, request, described)
 
 
 def _describe_in_steps(
     services: Services, request: MetadataRequest, topic: TopicMetadata
 ) -> Steps[MetadataResponseTopic]:
-    described = _describe_topic(services, request, dataclasses.replace(topic, partition_count=0))
+    described = _describe_topic(services, request, topic, range(0))
     for start in range(0, topic.partition_count, DESCRIBED_PER_STEP):
-        end = min(start + DESCRIBED_PER_STEP, topic.partition_count)
-        described.partitions.extend(
-            [_describe_partition(services, topic.name, partition) for partition in range(start, end)]
-        )
+        partitions = range(start, min(start + DESCRIBED_PER_STEP, topic.partition_count))
+        described.partitions += [_describe_partition(services, topic.name, partition) for partition in partitions]
         yield
     return described
 
@@ -217,23 +203,22 @@ def _response(services: Services, request: MetadataRequest, topics: list[Metadat
 
 
 def _describe_all(services: Services, request: MetadataRequest) -> list[MetadataResponseTopic]:
-    return [_describe_topic(services, request, topic) for topic in services.topics.metadata.all()]
+    return [
+        _describe_topic(services, request, topic, range(topic.partition_count))
+        for topic in services.topics.metadata.all()
+    ]
 
 
 def _describe(
     services: Services, request: MetadataRequest, asked: MetadataRequestTopic, refused: dict[str, ErrorCode]
 ) -> MetadataResponseTopic:
     """refused: the topics that could not be created, and why."""
-    metadata = services.topics.metadata
-    if asked.topic_id != ZERO_UUID:
-        topic = metadata.get_by_id(asked.topic_id)
-        if topic is None:
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
-        return _describe_topic(services, request, topic)
-    name = asked.name or ""
-    topic = metadata.get(name)
+    topic = _find(services, asked)
     if topic is not None:
-        return _describe_topic(services, request, topic)
+        return _describe_topic(services, request, topic, range(topic.partition_count))
+    if asked.topic_id != ZERO_UUID:
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
+    name = asked.name or ""
     return MetadataResponseTopic(
         error_code=refused.get(name) or missing_topic_error(name),
         name=name,
@@ -248,13 +233,15 @@ def missing_topic_error(name: str) -> ErrorCode:
     return ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _describe_topic(services: Services, request: MetadataRequest, topic: TopicMetadata) -> MetadataResponseTopic:
+def _describe_topic(
+    services: Services, request: MetadataRequest, topic: TopicMetadata, partitions: range
+) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_describe_partition(services, topic.name, partition) for partition in range(topic.partition_count)],
+        partitions=[_describe_partition(services, topic.name, partition) for partition in partitions],
         topic_authorized_operations=topic_operations(asked_for=request.include_topic_authorized_operations),
     )
 

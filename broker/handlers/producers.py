@@ -5,14 +5,12 @@ Source: KIP-664; Kafka's ReplicaManager.activeProducerState.
 
 from __future__ import annotations
 
-import asyncio
-
-from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.api import SLICE_S, LargeReply, RequestContext, Services, api
 from broker.handlers.metadata import missing_topic_error
 from broker.handlers.partition_lookup import find_log
 from broker.log.partition_log import PRODUCERS_PER_STEP
 from broker.log.results import ActiveProducer
-from broker.log.steps import done_in_slices
+from broker.log.steps import Steps, done_in_slices
 from protocol.errors import ErrorCode
 from protocol.messages.producers import (
     DescribeProducersRequest,
@@ -41,43 +39,41 @@ def describe_producers_failed(
     )
 
 
-SLICE_S = 0.002
-"""How long producers are gone through at a stretch."""
-
-
 @api(DescribeProducersRequest, DescribeProducersResponse, failed=describe_producers_failed)
 async def handle_describe_producers(
     context: RequestContext, request: DescribeProducersRequest
-) -> DescribeProducersResponse:
+) -> DescribeProducersResponse | LargeReply:
     """The state that each partition keeps of its producers, -1 where there is none.
 
     Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR.
     """
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[
-                    await _describe(context.services, topic.name, partition) for partition in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+
+    def steps() -> Steps[DescribeProducersResponse]:
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partition_indexes:
+                partitions.append((yield from _describe(context.services, topic.name, partition)))
+                yield
+            topics.append(TopicResponse(name=topic.name, partitions=partitions))
+        return DescribeProducersResponse(topics=topics)
+
+    response = await done_in_slices(steps(), SLICE_S)
+    count = sum(len(partition.active_producers) for topic in response.topics for partition in topic.partitions)
+    return LargeReply(response) if count >= PRODUCERS_PER_STEP else response
 
 
-async def _describe(services: Services, topic: str, partition: int) -> PartitionResponse:
+def _describe(services: Services, topic: str, partition: int) -> Steps[PartitionResponse]:
     if services.topics.metadata.get(topic) is None:
         error = missing_topic_error(topic)
         return PartitionResponse(partition_index=partition, error_code=error, error_message="There is no such topic.")
     log = find_log(services.topics, topic, partition)
     if isinstance(log, ErrorCode):
         return PartitionResponse(partition_index=partition, error_code=log)
-    producers = await done_in_slices(log.active_producers_in_steps(services.clock.now_ms()), SLICE_S)
+    producers = yield from log.active_producers_in_steps(services.clock.now_ms())
     states: list[ProducerState] = []
     for start in range(0, len(producers), PRODUCERS_PER_STEP):
-        if start:
-            await asyncio.sleep(0)
+        yield
         states += map(_state, producers[start : start + PRODUCERS_PER_STEP])
     return PartitionResponse(partition_index=partition, error_code=ErrorCode.NONE, active_producers=states)
 

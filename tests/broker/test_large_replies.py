@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from broker.handlers import list_offsets, metadata
+from broker.handlers import api, delete_records, list_offsets, metadata, producers
 from broker.handlers.api import LargeReply
 from broker.log.steps import done
 from protocol.api_keys import ApiKey
 from protocol.framing import response_frame, response_frame_in_steps
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import (
     MetadataRequest,
@@ -23,8 +24,10 @@ from protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from protocol.messages.producers import DescribeProducersRequest, TopicRequest
 from protocol.primitives import EncodeError
-from tests.support.handler_context import HandlerBroker, finished, open_broker
+from tests.support.handler_context import NOW_MS, HandlerBroker, batch, finished, open_broker
+from tests.support.longest_step import steps_until_done
 
 ALL = MetadataRequest(topics=None)
 SOME = MetadataRequest(
@@ -87,7 +90,7 @@ async def test_a_topic_that_is_deleted_while_it_is_described_is_not_there(
 ) -> None:
     async with open_with_topics(tmp_path) as broker:
         monkeypatch.setattr(metadata, "FEWEST_IN_SLICES", 1)
-        monkeypatch.setattr(metadata, "SLICE_S", 0.0)
+        monkeypatch.setattr(api, "SLICE_S", 0.0)
         describing = asyncio.ensure_future(answered(broker, request_))
         deleting = asyncio.ensure_future(broker.topics.delete("b"))
         in_slices, _ = await asyncio.gather(describing, deleting)
@@ -109,5 +112,41 @@ async def test_many_offsets_are_looked_up_in_slices(tmp_path: Path, monkeypatch:
         at_once = list_offsets.handle_list_offsets(context, request)
         monkeypatch.setattr(list_offsets, "FEWEST_IN_SLICES", 4)
         in_slices = await finished(list_offsets.handle_list_offsets(context, request))
+        assert isinstance(in_slices, LargeReply)
+        assert in_slices.response == at_once
+
+
+async def test_records_of_many_topics_are_deleted_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delete_records, "SLICE_S", 0.0)
+    request = DeleteRecordsRequest(
+        topics=[
+            DeleteRecordsTopic(name=f"none-{number}", partitions=[DeleteRecordsPartition(partition_index=0, offset=0)])
+            for number in range(20)
+        ]
+    )
+    async with open_broker(tmp_path) as broker:
+        context = broker.context(ApiKey.DELETE_RECORDS, 2)
+        deleting = asyncio.ensure_future(finished(delete_records.handle_delete_records(context, request)))
+        steps = await steps_until_done(deleting)
+        assert steps.turns_count > 20
+        assert len((await deleting).topics) == 20
+
+
+async def test_many_producers_are_described_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = DescribeProducersRequest(topics=[TopicRequest(name="a", partition_indexes=[0, 1, 2])])
+    async with open_broker(tmp_path) as broker:
+        await broker.create_topic("a", 3)
+        for partition in range(3):
+            broker.log("a", partition).append(
+                memoryview(batch(b"v", producer_id=partition, producer_epoch=0, base_sequence=0)), now_ms=NOW_MS
+            )
+        context = broker.context(ApiKey.DESCRIBE_PRODUCERS, 0)
+        at_once = await finished(producers.handle_describe_producers(context, request))
+        monkeypatch.setattr(producers, "PRODUCERS_PER_STEP", 3)
+        monkeypatch.setattr(producers, "SLICE_S", 0.0)
+        describing = asyncio.ensure_future(finished(producers.handle_describe_producers(context, request)))
+        steps = await steps_until_done(describing)
+        assert steps.turns_count > 3
+        in_slices = await describing
         assert isinstance(in_slices, LargeReply)
         assert in_slices.response == at_once
