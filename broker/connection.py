@@ -336,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(error)
 
-    def give_up_request(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
         self._owner.connection_refused(self, reason)
         self.abort()
 
@@ -571,6 +571,9 @@ class Connection(asyncio.BufferedProtocol):
             in_flight.is_done = True
             if self._in_flight[0] is in_flight:
                 self._advance()
+            elif reply is not None:
+                self._keep(reply)
+                self._pause_or_resume_reading()
         except BaseException as failure:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(failure)
 
@@ -578,7 +581,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _keep(self, reply: Frame) -> None:
         """Take note of a reply that has to wait, for those before it or for the client."""
-        self._kept_bytes += sum(len(chunk) for chunk in reply if not isinstance(chunk, FileSlice))
+        self._kept_bytes += _bytes_in_memory(reply)
         if self._kept_bytes >= self._write_buffer_bytes:
             self._weigh_holds()
             self._count_waiting_replies()
@@ -586,17 +589,13 @@ class Connection(asyncio.BufferedProtocol):
     def _weigh_kept(self) -> None:
         """Some of the replies that had to wait have left."""
         self._kept_bytes = sum(
-            len(chunk)
-            for waiting in self._in_flight
-            if waiting.is_done and waiting.reply is not None
-            for chunk in waiting.reply
-            if not isinstance(chunk, FileSlice)
+            _bytes_in_memory(waiting.reply) for waiting in self._in_flight if waiting.reply is not None
         )
         self._weigh_holds()
         self._count_waiting_replies()
 
     def _count_waiting_replies(self) -> None:
-        """Say how much of this client's replies waits in memory."""
+        """Report to the `ReplyMemory` how many bytes of this client's replies wait in memory."""
         transport, memory = self._transport, self._reply_memory
         if transport is None or memory is None:
             return
@@ -607,10 +606,6 @@ class Connection(asyncio.BufferedProtocol):
             memory.waits(self, byte_count)
         else:
             memory.sent(self)
-
-    def give_up_replies(self, reason: str) -> None:
-        self._owner.connection_refused(self, reason)
-        self.abort()
 
     def _advance(self) -> None:
         """Replies became ready or there is room again: send, and start what was held back."""
@@ -785,8 +780,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._unsent_bytes(transport) < self._stalled_bytes:
                 self._watch_for_stall(transport)
                 return
-            self._owner.connection_refused(self, "the client does not read its replies")
-            self.abort()
+            self.give_up("the client does not read its replies")
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(error)
 
@@ -798,6 +792,11 @@ class Connection(asyncio.BufferedProtocol):
         # What was answered before still goes out; Kafka closes in the same way.
         self._send_ready()
         self.close()
+
+
+def _bytes_in_memory(reply: Frame) -> int:
+    """What a reply takes; what it holds of files is read as it is sent."""
+    return sum(len(chunk) for chunk in reply if not isinstance(chunk, FileSlice))
 
 
 def _descriptor_of(transport: asyncio.Transport) -> int:

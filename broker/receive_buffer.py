@@ -71,7 +71,9 @@ class BufferPool:
         self.shared = ReceiveBuffer(SMALL_CAPACITY_BYTES)
 
     def take(self, wanted_bytes: int, *, reserved_bytes: int = 0) -> ReceiveBuffer:
-        """A buffer of at least so many bytes. Capacities are powers of two, so that they can be exchanged.
+        """A buffer of at least so many bytes.
+
+        Capacities up to 4 MiB are powers of two, so that they can be exchanged; larger ones are whole pages.
 
         reserved_bytes: granted for a request of `wanted_bytes`, and now counted by the buffer.
         """
@@ -91,17 +93,9 @@ class BufferPool:
 
     def take_spare(self, capacity_bytes: int) -> ReceiveBuffer | None:
         """A buffer above 128 KiB of a capacity that others have had; None where there is no memory to spare."""
-        memory = self.memory
-        if memory is not None:
-            spare_bytes = memory.spare_bytes + capacity_bytes
-            if spare_bytes > memory.spare_limit_bytes:
-                return None
-            memory.spare_bytes = spare_bytes
-        free = self._free.get(capacity_bytes)
-        if not free:
-            return ReceiveBuffer(capacity_bytes)
-        self.free_bytes -= capacity_bytes
-        return free.pop()
+        if self.memory is not None and not self.memory.has_spare(capacity_bytes):
+            return None
+        return self.take(capacity_bytes)
 
     def take_shared(self) -> ReceiveBuffer:
         """The shared buffer, with what has just been read into it; from now on another one is shared."""

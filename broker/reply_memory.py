@@ -26,7 +26,7 @@ NOT_READ = (
 class ReplyHolder(Protocol):
     """A connection, as the memory sees it."""
 
-    def give_up_replies(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
         """Close the connection at once: it says then that it has left."""
         ...
 
@@ -64,7 +64,7 @@ class ReplyMemory:
             if oldest is None:
                 return
             self.sent(oldest)
-            oldest.give_up_replies(NOT_READ)
+            oldest.give_up(NOT_READ)
 
     def sent(self, holder: ReplyHolder) -> None:
         """Nothing of a connection waits any more."""

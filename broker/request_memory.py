@@ -26,7 +26,8 @@ ORDINARY_BYTES = 2 * 1024 * 1024
 PROGRESS_CHECK_S = 5.0
 LEAST_PROGRESS_BYTES = 64 * 1024
 LEAST_PROGRESS_PARTS = 24
-"""While others wait, a request has to arrive within so many checks, two minutes, but may always be this slow."""
+"""While others wait, a request has to arrive within LEAST_PROGRESS_PARTS checks, two minutes; LEAST_PROGRESS_BYTES for
+each check are always fast enough."""
 
 NO_PROGRESS = (
     "a large request arrives too slowly, and others wait for its memory; send smaller requests or raise "
@@ -51,7 +52,7 @@ class MemoryUser(Protocol):
         """What it asked for is there now."""
         ...
 
-    def give_up_request(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
         """Close the connection: it gives its memory back."""
         ...
 
@@ -82,11 +83,11 @@ class RequestMemory:
     def __init__(self, loop: asyncio.AbstractEventLoop, limit_bytes: int, largest_request_bytes: int) -> None:
         self._loop = loop
         self._is_bounded = limit_bytes >= 0
-        # Of eight eighths the large requests may use six, and buffers are a power of two.
-        largest_buffer_bytes = max(ORDINARY_BYTES, largest_request_bytes + ORDINARY_BYTES)
+        # Large requests may use three quarters: the largest must fit, rounded up to whole pages.
+        largest_buffer_bytes = largest_request_bytes + ORDINARY_BYTES
         self.limit_bytes = max(limit_bytes, largest_buffer_bytes * 4 // 3 + 1)
         self._large_limit_bytes = self.limit_bytes * 3 // 4
-        self.spare_limit_bytes = self.limit_bytes // 8 if self._is_bounded else sys.maxsize
+        self._spare_limit_bytes = self.limit_bytes // 8 if self._is_bounded else sys.maxsize
         self._requests_limit_bytes = self.limit_bytes - self.limit_bytes // 8
         self.used_bytes = 0
         self.spare_bytes = 0
@@ -104,7 +105,7 @@ class RequestMemory:
 
     def has_spare(self, byte_count: int) -> bool:
         """Whether there is memory for what is only faster with it."""
-        return self.spare_bytes + byte_count <= self.spare_limit_bytes
+        return self.spare_bytes + byte_count <= self._spare_limit_bytes
 
     def freed_spare(self, byte_count: int) -> None:
         """A buffer that was spare, and is counted no more, is freed."""
@@ -129,12 +130,6 @@ class RequestMemory:
         self._arriving.pop(user, None)
         if self._waiting_large.pop(user, None) is not None or self._waiting_ordinary.pop(user, None) is not None:
             self._grant_waiting()
-
-    def use(self, byte_count: int) -> None:
-        """So much is granted for a request."""
-        self.used_bytes += byte_count
-        if byte_count > ORDINARY_BYTES:
-            self._large_bytes += byte_count
 
     def release(self, byte_count: int) -> None:
         """What was granted for a request is free again."""
@@ -169,7 +164,9 @@ class RequestMemory:
         )
 
     def _grant(self, user: MemoryUser, byte_count: int) -> None:
-        self.use(byte_count)
+        self.used_bytes += byte_count
+        if byte_count > ORDINARY_BYTES:
+            self._large_bytes += byte_count
         self._arriving[user] = _Arriving(byte_count)
 
     def _grant_waiting(self) -> None:
@@ -201,4 +198,4 @@ class RequestMemory:
             is_late = arriving.seen_bytes is not None and arrived_bytes - arriving.seen_bytes < arriving.least_bytes
             arriving.seen_bytes = arrived_bytes
             if is_late and not user.is_kept_waiting:
-                user.give_up_request(NO_PROGRESS)
+                user.give_up(NO_PROGRESS)

@@ -107,7 +107,7 @@ class Place:
         on_failure: OnFailure | None = None,
         expected: tuple[type[Exception], ...] = (),
     ) -> asyncio.Task[T]:
-        """Start a task. Whoever awaits it gets its exception too.
+        """Start a task. A caller that awaits it gets its exception too.
 
         expected: exceptions that are an outcome of the work and no failure.
         """
@@ -236,35 +236,3 @@ def describe(error: BaseException) -> str:
     """An exception in one line."""
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-_REPLY = "what it ends in is a reply, or the end of the connection: Connection._finished sees to both"
-_AWAITED = "whoever started it awaits it in the same function and gets its exception"
-_FORGETS = "takes one entry out of a dictionary, which cannot fail"
-
-ALLOWED: Final[dict[str, str]] = {
-    "broker.cli.serve._serve": "a signal handler that sets an event or ends the process",
-    "broker.dispatch.Dispatcher._dispatch_decoded": _REPLY,
-    "broker.dispatch._cancel_on_disconnect": _FORGETS,
-    "broker.eager.start": "what it returns is the caller's to watch: calls of it are starts themselves",
-    "broker.handlers.offset_commit_templates.OffsetCommitTemplates.dispatch": _REPLY,
-    "broker.handlers.produce_templates.ProduceTemplates._append": _REPLY,
-    "broker.handlers.produce_templates.ProduceTemplates._verify": _REPLY,
-    "broker.handlers.produce_templates.ProduceTemplates.dispatch_run": _REPLY,
-    "broker.handlers.produce_topic_templates.ProduceTopicTemplates.dispatch": _REPLY,
-    "broker.handlers.produce_verification.begin_turn": "resolves a future and takes an entry out of a dictionary",
-    "broker.handlers.production.Production._verify_in_order": "the request that it is a part of awaits it",
-    "broker.handlers.transaction_templates._RepeatedRequests.dispatch": _REPLY,
-    "broker.handlers.production.Production.start": "the request that it is a part of awaits it",
-    "broker.log.flusher.Flusher._start": "the flusher watches its sync itself: _ended",
-    "broker.log.large_batches.on_a_thread": _AWAITED,
-    "broker.log.large_batches.on_a_thread.run": "sets the result of a future, unless that is done already",
-    "broker.metadata.sqlite.SqliteMetadataStore._copy": _AWAITED,
-    "broker.metadata.sqlite.SqliteMetadataStore._run": _AWAITED,
-    "broker.metadata.sqlite.SqliteMetadataStore.close": _AWAITED,
-    "broker.node._close_on_thread": _AWAITED,
-    "broker.share.led_partitions.LedSharePartitions.get": _FORGETS,
-    "broker.transaction.completion.Completion._deliver_all": _AWAITED,
-    "broker.transaction.completion.Completion.begin": "watched by COMPLETION_TASK in the same function",
-}
-"""Starts that go through no place, as `module.function`, with the reason. A test holds the broker to this list."""

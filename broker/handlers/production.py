@@ -181,7 +181,7 @@ class Production(ABC, Generic[Answer]):
                 unverified = transactional
         self._append()
         if self.has_large_batches:
-            return eager.start(self._go_on_with_large(unverified), asyncio.get_running_loop())
+            return eager.start(self._finish_large(unverified), asyncio.get_running_loop())
         if unverified:
             return self._verify_in_order(unverified)
         self.is_appended = True
@@ -286,19 +286,11 @@ class Production(ABC, Generic[Answer]):
 
     # Batches that are too large to be checked in one step
 
-    async def _go_on_with_large(self, unverified: Sequence[Write]) -> Answer:
+    async def _finish_large(self, unverified: Sequence[Write] = ()) -> Answer:
         await self._append_large()
         if unverified:
             return await self._verify_in_order(unverified)
-        self.is_appended = True
-        return await self.finish()
-
-    async def _finish_large(self) -> Answer:
-        await self._append_large()
-        self.is_appended = True
-        if self._end_turn is not None:
-            self._end_turn()
-        return await self.finish()
+        return await self._append_verified(())
 
     async def _append_large(self) -> None:
         """Check one batch after the other, which takes many steps, and append each in the step after its check."""

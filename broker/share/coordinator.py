@@ -210,28 +210,25 @@ class ShareCoordinatorShard:
 
         end_offset: of the log, by which one that has not changed at all may be left far behind.
         """
-        cold = list(
-            islice(
-                (
-                    (key, state)
-                    for key, state in self._states.items()
-                    if state.write_timestamp_ms < written_before_ms
-                    and (state.update_count or end_offset - state.snapshot_log_offset > MAX_RECORDS_AFTER_SNAPSHOT)
-                ),
-                MAX_SNAPSHOTS_PER_DECISION,
-            )
+        cold = islice(
+            (
+                (key, state)
+                for key, state in self._states.items()
+                if state.write_timestamp_ms < written_before_ms
+                and (state.update_count or end_offset - state.snapshot_log_offset > MAX_RECORDS_AFTER_SNAPSHOT)
+            ),
+            MAX_SNAPSHOTS_PER_DECISION,
         )
-        records = [
-            _snapshot(key, replace(state, snapshot_epoch=state.snapshot_epoch + 1, write_timestamp_ms=now_ms))
-            for key, state in cold
-        ]
-        is_last = len(records) < MAX_SNAPSHOTS_PER_DECISION
+        records: list[CoordinatorRecord] = []
         size_bytes = 0
-        for count, record in enumerate(records, start=1):
+        for key, state in cold:
+            if size_bytes >= MAX_SNAPSHOT_BYTES_PER_DECISION:
+                return Decision(True, records=records)
+            changed = replace(state, snapshot_epoch=state.snapshot_epoch + 1, write_timestamp_ms=now_ms)
+            record = _snapshot(key, changed)
+            records.append(record)
             size_bytes += len(record.key) + len(record.value or b"")
-            if size_bytes >= MAX_SNAPSHOT_BYTES_PER_DECISION and count < len(records):
-                return Decision(True, records=records[:count])
-        return Decision(not is_last, records=records)
+        return Decision(len(records) == MAX_SNAPSHOTS_PER_DECISION, records=records)
 
     def _change(
         self,

@@ -785,7 +785,7 @@ async def test_a_client_that_waits_for_memory_and_leaves_is_forgotten() -> None:
         client.send_bytes((3_000_000).to_bytes(4, "big") + bytes(100))
     other.connection.connection_lost(None)
     assert memory.waiting_count == 0
-    hog.connection.give_up_request("too slow")
+    hog.connection.give_up("too slow")
     assert hog.transport.ended == "aborted"
     assert hog.refusals == ["too slow"]
     hog.connection.connection_lost(None)

@@ -204,3 +204,18 @@ async def test_whoever_comes_and_goes_is_served_and_nothing_stays_counted(memory
         assert client.connection.in_flight_count == 0
         client.connection.connection_lost(None)
     assert (memory.used_bytes, memory.spare_bytes, memory.waiting_count) == (0, 0, 0)
+
+
+async def test_replies_that_come_behind_one_that_does_not_hold_the_client_back() -> None:
+    waiting = Waiting()
+    limits = Limits(fencepost_connection_max_in_flight=100, fencepost_connection_write_buffer_bytes=MIB)
+    client = Client(answer=waiting, limits=limits)
+    client.send(*[b"requests"] * 9)
+    for future in waiting.futures[1:7]:
+        future.set_result([bytes(MIB // 4)])
+    await settle()
+    is_held_back = not client.transport.accepts_input
+    assert is_held_back, "more than a write buffer waits behind the first reply"
+    waiting.futures[0].set_result([b"first"])
+    await settle()
+    assert client.transport.accepts_input

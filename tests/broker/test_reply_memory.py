@@ -19,7 +19,7 @@ MIB = 1024 * 1024
 class Holder:
     refusals: list[str] = field(default_factory=list)
 
-    def give_up_replies(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
         self.refusals.append(reason)
 
 

@@ -27,7 +27,7 @@ class User:
     def memory_granted(self, byte_count: int) -> None:
         self.granted.append(byte_count)
 
-    def give_up_request(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
         self.refusals.append(reason)
         self.memory.leave(self)
         self.memory.release(sum(self.granted))

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 
 import broker
-from broker.supervision import ALLOWED
 from tests.broker.supervision.planting import PLANTED, all_places
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -42,6 +41,38 @@ Start it through a place (broker/supervision.py): WORK = Place("what it is", Pol
 WORK.start_retrying(function) or loop.call_later(delay, WORK.callback(function)); or decorate a function that catches
 BaseException itself with @WORK.handles. Then plant an exception there in tests/broker/supervision. Where somebody else
 sees to what it raises, add it to ALLOWED with the reason."""
+
+
+_REPLY = "what it ends in is a reply, or the end of the connection: Connection._finished sees to both"
+_AWAITED = "the function that starts it awaits it, and gets its exception"
+_FORGETS = "takes one entry out of a dictionary, which cannot fail"
+
+ALLOWED: dict[str, str] = {
+    "broker.cli.serve._serve": "a signal handler that sets an event or ends the process",
+    "broker.dispatch.Dispatcher._dispatch_decoded": _REPLY,
+    "broker.dispatch._cancel_on_disconnect": _FORGETS,
+    "broker.eager.start": "what it returns is the caller's to watch: calls of it are starts themselves",
+    "broker.handlers.offset_commit_templates.OffsetCommitTemplates.dispatch": _REPLY,
+    "broker.handlers.produce_templates.ProduceTemplates._append": _REPLY,
+    "broker.handlers.produce_templates.ProduceTemplates._verify": _REPLY,
+    "broker.handlers.produce_templates.ProduceTemplates.dispatch_run": _REPLY,
+    "broker.handlers.produce_topic_templates.ProduceTopicTemplates.dispatch": _REPLY,
+    "broker.handlers.produce_verification.begin_turn": "resolves a future and takes an entry out of a dictionary",
+    "broker.handlers.production.Production._verify_in_order": "the request that it is a part of awaits it",
+    "broker.handlers.transaction_templates._RepeatedRequests.dispatch": _REPLY,
+    "broker.handlers.production.Production.start": "the request that it is a part of awaits it",
+    "broker.log.flusher.Flusher._start": "the flusher watches its sync itself: _ended",
+    "broker.log.large_batches.on_a_thread": _AWAITED,
+    "broker.log.large_batches.on_a_thread.run": "sets the result of a future, unless that is done already",
+    "broker.metadata.sqlite.SqliteMetadataStore._copy": _AWAITED,
+    "broker.metadata.sqlite.SqliteMetadataStore._run": _AWAITED,
+    "broker.metadata.sqlite.SqliteMetadataStore.close": _AWAITED,
+    "broker.node._close_on_thread": _AWAITED,
+    "broker.share.led_partitions.LedSharePartitions.get": _FORGETS,
+    "broker.transaction.completion.Completion._deliver_all": _AWAITED,
+    "broker.transaction.completion.Completion.begin": "watched by COMPLETION_TASK in the same function",
+}
+"""Starts that go through no place, as `module.function`, with the reason. A test holds the broker to this list."""
 
 
 class Start(NamedTuple):
