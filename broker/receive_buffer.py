@@ -48,7 +48,7 @@ class ReceiveBuffer:
 
 
 def capacity_for(wanted_bytes: int) -> int:
-    """The capacity of a buffer that takes so many bytes."""
+    """The capacity of a buffer that takes `wanted_bytes`."""
     if wanted_bytes > LARGE_CAPACITY_BYTES:
         return -(-wanted_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
     return max(SMALL_CAPACITY_BYTES, 1 << (wanted_bytes - 1).bit_length())

@@ -55,8 +55,10 @@ class ReplyMemory:
         self.sent(holder)
 
     def waits(self, holder: ReplyHolder, byte_count: int) -> None:
-        """So much of a connection waits now. Closes others, where that is too much for all; never this one, whose
-        reply may just be large."""
+        """Note that `byte_count` bytes of a connection's replies wait now.
+
+        Closes other connections where all of them exceed the limit; never this one, whose reply may just be large.
+        """
         self.waiting_bytes += byte_count - self._waiting.get(holder, 0)
         self._waiting[holder] = byte_count
         while 0 <= self._limit_bytes < self.waiting_bytes:

@@ -232,15 +232,6 @@ def sealed_header(header: BatchHeader, records: Buffer) -> bytes:
     return _UNCHECKED_HEADER.pack(*unchecked) + checked
 
 
-def recompress(
-    batch: RecordBatch, codec: Codec, level: int | None = None, *, maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES
-) -> bytearray:
-    """The same batch, its records compressed as a topic's `compression.type` and level ask. Raises DecodeError."""
-    header = batch.header
-    content = decompress(header.codec, batch.buffer[HEADER_BYTES:], maximum_bytes=maximum_bytes)
-    return compressed_anew(header, content, codec, level)
-
-
 def compressed_anew(header: BatchHeader, content: Buffer, codec: Codec, level: int | None) -> bytearray:
     """The batch of that header with its decompressed records compressed as a topic's settings ask."""
     section = compress(codec, content, level)
@@ -368,17 +359,6 @@ def _seal(batch: bytearray, base_offset: int, partition_leader_epoch: int, *chec
     length = len(batch) - LENGTH_OVERHEAD_BYTES
     _HEADER.pack_into(batch, 0, base_offset, length, partition_leader_epoch, CURRENT_MAGIC, _NO_CRC_YET, *checked)
     _CRC.pack_into(batch, CRC_POSITION, computed_crc(memoryview(batch)))
-
-
-def retain_records(batch: RecordBatch, records: list[Record], *, delete_horizon_ms: int | None = None) -> bytearray:
-    """The same batch with only some of its records, perhaps none, as the cleaner leaves it. See `retention_steps`."""
-    steps = retention_steps(batch, list(records), delete_horizon_ms=delete_horizon_ms)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            header, section = end.value
-            return compressed_and_sealed(header, section)
 
 
 def retention_steps(

@@ -224,7 +224,7 @@ class LedSharePartition:
         return ErrorCode.NONE
 
     def _failed(self, error: BaseException) -> ErrorCode:
-        """What is known here may be half changed: it is loaded again, as it was written down, when somebody asks."""
+        """What is known here may be half changed: drop it; the next request loads it from what was written down."""
         SHARING.failed(error, concerns=self.key, on_failure=lambda _: self._drop(self.key))
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -72,8 +72,8 @@ class Completion:
     transaction: as prepared; all its partitions get a marker, also those that had one before a restart: a repeated
                  marker is harmless.
     refusal:     why it was given up.
-    A partition that is out of reach is tried for ever; only a partition that was deleted is left out. So is everything
-    after a failure that nobody foresaw: a repeated marker is harmless.
+    A partition that is out of reach is tried for ever; only a partition that was deleted is left out. After an
+    unforeseen failure everything is done again from the beginning.
     Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
     """
 
@@ -173,8 +173,8 @@ class Completion:
         )
 
     def _note(self, refusal: CoordinatorRefusal) -> None:
-        """Say why it ends before its time: the partition was given up or its disk failed. Whoever loads it next finds
-        the prepared transaction in the log."""
+        """Say why it ends before its time: the partition was given up or its disk failed. The coordinator
+        that loads it next finds the prepared transaction in the log."""
         transactional_id = self.transaction.transactional_id
         log.warning("transaction_completion_given_up", transactional_id=transactional_id, error=refusal.error.name)
         self.refusal = refusal.error

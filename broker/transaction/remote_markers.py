@@ -169,7 +169,7 @@ class _MarkerQueue:
                     queued.answer({}, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _refuse_all(self) -> None:
-        """Nobody sends what is queued; whoever waits may send it again."""
+        """The sending task has failed: answer every queued marker with an error; its completion sends it again."""
         for queued in list(self._queued):
             queued.answer({}, ErrorCode.UNKNOWN_SERVER_ERROR)
 

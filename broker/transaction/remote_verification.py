@@ -207,7 +207,7 @@ class _VerificationQueue:
                     queued.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _refuse_all(self) -> None:
-        """Nobody asks what is queued; clients may try again."""
+        """The asking task has failed: refuse every queued transaction; clients try again."""
         for queued in list(self._queued.values()):
             queued.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.compression import Codec
+from broker.log.steps import done
+from protocol.compression import Codec, decompress
 from protocol.primitives import DecodeError
 from protocol.record_batch import (
     HEADER_BYTES,
@@ -22,13 +23,14 @@ from protocol.record_batch import (
     build_end_transaction_marker,
     build_plain_batch,
     check_crc,
+    compressed_and_sealed,
+    compressed_anew,
     iterate_batches,
     pack_prefix,
     read_end_transaction_marker,
     read_header,
     read_records,
-    recompress,
-    retain_records,
+    retention_steps,
     rewritten_header,
 )
 
@@ -55,6 +57,17 @@ record_lists = st.lists(
     min_size=1,
     max_size=100,
 ).map(lambda rows: [Record(offset, *row) for offset, row in enumerate(rows)])
+
+
+def recompress(batch: RecordBatch, codec: Codec) -> bytearray:
+    """The same batch, its records compressed in another way, as an append does it."""
+    content = decompress(batch.header.codec, batch.buffer[HEADER_BYTES:])
+    return compressed_anew(batch.header, content, codec, None)
+
+
+def retain_records(batch: RecordBatch, records: list[Record], *, delete_horizon_ms: int | None = None) -> bytearray:
+    """The same batch with only some of its records, perhaps none, as the cleaner leaves it."""
+    return compressed_and_sealed(*done(retention_steps(batch, list(records), delete_horizon_ms=delete_horizon_ms)))
 
 
 def one(buffer: bytes | bytearray | memoryview) -> RecordBatch:

@@ -53,8 +53,7 @@ def copied(path: str, target: str) -> str:
 async def crashed(world: LogWorld) -> str:
     """What a kill -9 leaves."""
     await world.orders.flushed()
-    for lock in (f"{world.path}/.lock",):
-        world.disk.unlock(lock)
+    world.disk.unlock(f"{world.path}/.lock")
     world.disk.close()
     return world.path
 
