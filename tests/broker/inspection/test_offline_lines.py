@@ -42,6 +42,7 @@ def test_every_offline_line_names_verify_and_repair() -> None:
 
 
 def test_the_commands_that_they_name_are_those_there_are() -> None:
+    from broker.cli.commands import fencepost
     from broker.cli.log import log
     from broker.log.ways_out import ways_back, ways_out, ways_out_while_served
 
@@ -50,5 +51,7 @@ def test_the_commands_that_they_name_are_those_there_are() -> None:
         assert "`fencepost log repair --data-dir /data a-0`" in text
         assert "`--accept-loss`" in text
     for command, arguments in (("verify", []), ("repair", ["--accept-loss"])):
-        parsed = log.commands[command].make_context(command, ["--data-dir", "/data", "a-0", *arguments])
+        parsed = log.commands[command].make_context(
+            command, ["--data-dir", "/data", "a-0", *arguments], **fencepost.context_settings
+        )
         assert parsed.params["partitions"] == ("a-0",)
