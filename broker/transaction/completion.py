@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 import structlog
@@ -29,6 +30,7 @@ COMPLETION_TASK = Place("task of a transaction's completion", Policy.FAIL_PARTIT
 
 FIRST_RETRY_PAUSE_S = 0.02
 LONGEST_RETRY_PAUSE_S = 1.0
+LONGEST_REFUSAL_PAUSE_S = 10.0
 LONGEST_FAILURE_PAUSE_S = 60.0
 
 # The partition took the marker, or never will and need not: it is done with.
@@ -200,8 +202,7 @@ class Completion:
         begun = self._send(shares[0])
         if not isinstance(begun, eager.Finished) or not _is_all_done(shares[0], begun.result):
             return self._complete_in(shares, begun)
-        self._append_completion()
-        return None
+        return self._append_completion()
 
     async def _complete_when_durable(self) -> None:
         await self._means.runtime.durable(self.partition.index)  # the commit point: no marker leaves before it
@@ -218,19 +219,58 @@ class Completion:
             await self._deliver(shares[0], begun)
         else:
             await self._deliver_all(shares)
-        self._append_completion()
+        rest = self._append_completion()
+        if rest is not None:
+            await rest
 
     def _shares(self) -> Sequence[Collection[TopicPartition]]:
         # In one order everywhere, so that what happens does not depend on how sets are hashed.
         return self._means.channel.destinations(sorted(self.transaction.partitions))
 
-    def _append_completion(self) -> None:
+    def _append_completion(self) -> Coroutine[Any, Any, None] | None:
         """Nobody waits for this record itself: a reply that depends on it waits for the log, and without it the markers
-        are sent again. Raises CoordinatorRefusal.
+        are sent again. Where the log refuses the record, returns what is left to do: append it later.
+
+        Raises CoordinatorRefusal where the partition is no longer this coordinator's.
         """
         means, partition = self._means, self.partition
         decision = partition.shard.decide_completion(self.transaction.transactional_id, now_ms=means.clock.now_ms())
-        means.runtime.submit_decision(partition, decision)
+        try:
+            means.runtime.submit_decision(partition, decision)
+        except CoordinatorRefusal as refusal:
+            self._insist_on_ownership()
+            return self._append_completion_again(refusal)
+        return None
+
+    async def _append_completion_again(self, refusal: CoordinatorRefusal) -> None:
+        """The markers are written and durable; only the record is left. Raises CoordinatorRefusal as above.
+
+        A refusal passes: a limit is raised, a disk has room again. Until then nobody can use the transactional id.
+        """
+        means, partition = self._means, self.partition
+        transactional_id = self.transaction.transactional_id
+        log.warning(
+            "transaction_completion_refused",
+            transactional_id=transactional_id,
+            topic=partition.log.topic_partition.topic,
+            partition=partition.index,
+            error=refusal.error.name,
+            remedy="the record is appended again by itself; look at the limits of the topic, and at its disk",
+        )
+        pause_s = FIRST_RETRY_PAUSE_S
+        while True:
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_REFUSAL_PAUSE_S)
+            await means.turns.enter()  # many may have been refused together
+            self._insist_on_ownership()
+            decision = partition.shard.decide_completion(transactional_id, now_ms=means.clock.now_ms())
+            try:
+                means.runtime.submit_decision(partition, decision)
+            except CoordinatorRefusal:
+                self._insist_on_ownership()
+                continue
+            log.info("transaction_completion_appended", transactional_id=transactional_id)
+            return
 
     async def _deliver_all(self, shares: Sequence[Collection[TopicPartition]]) -> None:
         """Side by side: a node that does not answer must not keep the transaction open in the partitions of others."""
@@ -251,9 +291,9 @@ class Completion:
         begun: where they were sent for the first time already.
         """
         pause_s = FIRST_RETRY_PAUSE_S
-        while True:
+        for attempt in count(1):
             outcome = await (self._send(remaining) if begun is None else begun)
-            remaining = self._undelivered(remaining, outcome)
+            remaining = self._undelivered(remaining, outcome, attempt)
             self._insist_on_ownership()
             if not remaining:
                 return
@@ -281,35 +321,40 @@ class Completion:
         )
 
     def _undelivered(
-        self, partitions: Collection[TopicPartition], outcome: Mapping[TopicPartition, ErrorCode]
-    ) -> frozenset[TopicPartition]:
-        """The partitions to try again. Raises CoordinatorRefusal when this coordinator has been deposed."""
-        if _is_all_done(partitions, outcome):
-            return frozenset()
-        return frozenset(
-            topic_partition
-            for topic_partition in partitions
-            if not self._is_done(topic_partition, outcome.get(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR))
-        )
+        self, partitions: Collection[TopicPartition], outcome: Mapping[TopicPartition, ErrorCode], attempt: int
+    ) -> list[TopicPartition]:
+        """The partitions to try again. Raises CoordinatorRefusal when this coordinator has been deposed.
 
-    def _is_done(self, topic_partition: TopicPartition, error: ErrorCode) -> bool:
-        if error in _DONE:
-            return True
-        if error in DEPOSED:
-            raise CoordinatorRefusal(error)
-        if self._means.channel.is_deleted(topic_partition):
-            return True
+        attempt: the number of this attempt, from 1 on.
+        """
+        if _is_all_done(partitions, outcome):
+            return []
+        refused: dict[ErrorCode, list[TopicPartition]] = {}
+        for topic_partition in partitions:
+            error = outcome.get(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if error in DEPOSED:
+                raise CoordinatorRefusal(error)
+            if error not in _DONE and not self._means.channel.is_deleted(topic_partition):
+                refused.setdefault(error, []).append(topic_partition)
+        if str(attempt).strip("0") == "1":  # the first, the tenth, the hundredth and so on
+            for error, concerned in refused.items():
+                self._tell_of_refused_markers(error, concerned, attempt)
+        return sorted(chain.from_iterable(refused.values()))
+
+    def _tell_of_refused_markers(self, error: ErrorCode, concerned: Sequence[TopicPartition], attempt: int) -> None:
+        """In one line, however many partitions it concerns; the line names the first of them."""
         note = log.warning if error in _PASSING else log.error
         note(
             "marker_refused",
             transactional_id=self.transaction.transactional_id,
             producer_id=self.transaction.producer_id,
             producer_epoch=self.transaction.producer_epoch,
-            topic=topic_partition.topic,
-            partition=topic_partition.partition,
+            topic=concerned[0].topic,
+            partition=concerned[0].partition,
+            partitions=len(concerned),
+            attempt=attempt,
             error=error.name,
         )
-        return False
 
 
 def _is_all_done(partitions: Collection[TopicPartition], outcome: Mapping[TopicPartition, ErrorCode]) -> bool:

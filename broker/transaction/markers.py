@@ -168,10 +168,11 @@ def _failed(partition_log: PartitionLog, error: StorageError) -> ErrorCode:
     topic_partition = partition_log.topic_partition
     if partition_log.is_deleted:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    log.error(
-        "marker_write_failed",
-        topic=topic_partition.topic,
-        partition=topic_partition.partition,
-        reason=str(error),
-    )
+    if partition_log.offline_reason is None:  # otherwise the log has said so itself, once
+        log.error(
+            "marker_write_failed",
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
+            reason=str(error),
+        )
     return ErrorCode.KAFKA_STORAGE_ERROR

@@ -10,13 +10,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.config import Settings
 from broker.coordinator import CoordinatorRecord, partition_for_key
 from broker.eager import Begun, Finished
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from broker.transaction import reelection
+from broker.transaction import completion, reelection
 from broker.transaction.coordinator import ProducerReply
 from broker.transaction.markers import LocalMarkerChannel, MarkerChannel, TransactionMarker
 from broker.transaction.metadata import Producer, TransactionMetadata
@@ -432,6 +433,72 @@ async def test_a_refused_append_changes_nothing(broker: Broker) -> None:
     assert broker.transaction.state is ONGOING
     broker.state_log().refusal = OK
     assert (await broker.end(producer)).error is OK
+
+
+@pytest.mark.usefixtures("durability")
+async def test_a_completion_that_its_log_refuses_is_appended_later_without_a_reload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(completion, "FIRST_RETRY_PAUSE_S", 0.001)
+    broker = Broker()
+    channel = broker.hold_markers()
+    await broker.service.start()
+    producer = await broker.begin()
+    after = producer_of(await broker.end(producer))
+    await eventually(lambda: bool(channel.sent))
+    waiting = asyncio.ensure_future(_added(broker, after, OUT_0))
+    with capture_logs() as lines:
+        refused = broker.state_log().batches.copy()
+        broker.state_log().refusal = ErrorCode.MESSAGE_TOO_LARGE
+        channel.gate.set()
+        await eventually(lambda: any(line["event"] == "transaction_completion_refused" for line in lines))
+        await asyncio.sleep(0.02)
+        assert broker.transaction.state is PREPARE_COMMIT
+        assert broker.state_log().batches == refused
+        broker.state_log().refusal = OK
+        assert await waiting is OK
+    events = [line["event"] for line in lines]
+    assert events.count("transaction_completion_refused") == events.count("transaction_completion_appended") == 1
+    assert len(channel.sent) == 1, "the markers were written already"
+    await broker.service.close()
+
+
+@pytest.mark.usefixtures("durability")
+async def test_a_completion_that_is_refused_ends_with_the_ownership_of_its_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(completion, "FIRST_RETRY_PAUSE_S", 0.001)
+    broker = Broker()
+    channel = broker.hold_markers()
+    await broker.service.start()
+    await broker.end(await broker.begin())
+    await eventually(lambda: bool(channel.sent))
+    broker.state_log().refusal = ErrorCode.MESSAGE_TOO_LARGE
+    with capture_logs() as lines:
+        channel.gate.set()
+        await eventually(lambda: any(line["event"] == "transaction_completion_refused" for line in lines))
+    broker.service._state_topic.load_again(broker.state_log())  # type: ignore[arg-type]
+    broker.state_log().refusal = OK
+    await broker.service.ensure_loaded()
+    await broker.reaches(COMPLETE_COMMIT)
+    assert len(channel.sent) == 2, "whoever loads it sends the markers again"
+    await broker.service.close()
+
+
+async def test_partitions_that_refuse_their_markers_are_told_of_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion, "FIRST_RETRY_PAUSE_S", 0.0001)
+    broker = Broker()
+    channel = broker.hold_markers()
+    channel.gate.set()
+    channel.answers = [{OUT_0: ErrorCode.KAFKA_STORAGE_ERROR, OUT_1: ErrorCode.KAFKA_STORAGE_ERROR}] * 12
+    await broker.service.start()
+    producer = await broker.begin()
+    with capture_logs() as lines:
+        await broker.end(producer)
+        await broker.reaches(COMPLETE_COMMIT)
+    told = [line for line in lines if line["event"] == "marker_refused"]
+    assert [(line["attempt"], line["partition"], line["partitions"]) for line in told] == [(1, 0, 2), (10, 0, 2)]
+    await broker.service.close()
 
 
 async def test_offsets_join_by_the_partition_of_their_group(broker: Broker) -> None:
