@@ -13,7 +13,10 @@ TURN = Place("turn of work that came in a burst", Policy.RETRY)
 
 
 class Turnstile:
-    """Lets so many through in one turn of the event loop, the others in the turns after it, in the order they came."""
+    """Lets so many through in one turn of the event loop, the others in the turns after it, in the order they came.
+
+    Work that is larger than the usual counts as many: see `enter`.
+    """
 
     __slots__ = ("_entered_count", "_is_counting", "_per_turn_count", "_waiting")
 
@@ -21,16 +24,19 @@ class Turnstile:
         self._per_turn_count = per_turn_count
         self._entered_count = 0
         self._is_counting = False  # the next turn has something to do
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
 
-    async def enter(self) -> None:
-        """Go on at once, unless many have done so in this turn."""
+    async def enter(self, weight: int = 1) -> None:
+        """Go on at once, unless many have done so in this turn.
+
+        weight: as how many this one counts. The last one of a turn may weigh more than there is room for.
+        """
         if self._entered_count < self._per_turn_count and not self._waiting:
-            self._entered_count += 1
+            self._entered_count += weight
             self._count()
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        self._waiting.append((turn, weight))
         self._count()
         await turn
 
@@ -51,9 +57,9 @@ class Turnstile:
         self._entered_count = 0
         waiting = self._waiting
         while waiting and self._entered_count < self._per_turn_count:
-            turn = waiting.popleft()
+            turn, weight = waiting.popleft()
             if not turn.done():  # cancelled while it waited
                 turn.set_result(None)
-                self._entered_count += 1
+                self._entered_count += weight
         if self._entered_count:
             self._count()

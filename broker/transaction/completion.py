@@ -33,6 +33,11 @@ LONGEST_RETRY_PAUSE_S = 1.0
 LONGEST_REFUSAL_PAUSE_S = 10.0
 LONGEST_FAILURE_PAUSE_S = 60.0
 
+MARKERS_PER_SLICE = 96
+"""A transaction of more partitions sends its markers in slices of this size, between which others are served."""
+MARKERS_PER_WEIGHT = 8
+"""This many markers more count as one transaction more, where it is limited how many are completed in a turn."""
+
 # The partition took the marker, or never will and need not: it is done with.
 _DONE = frozenset(
     {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION},
@@ -56,7 +61,8 @@ class CompletionMeans(NamedTuple):
     """What all completions of a coordinator work with.
 
     channel: the way to the partitions.
-    turns:   how many transactions that had to wait for the disk are completed in one turn of the event loop.
+    turns:   how many transactions that had to wait for the disk are completed in one turn of the event loop; one with
+             many partitions counts as several.
     ended:   called once a completion is over, in the same step; also when it was given up.
     """
 
@@ -100,6 +106,11 @@ class Completion:
             self._over = asyncio.get_running_loop().create_future()
         done, _ = await asyncio.wait((self._over,), timeout=timeout_s)
         return bool(done)
+
+    @property
+    def weight(self) -> int:
+        """As how many transactions of few partitions it counts in the turn that it is begun in."""
+        return weight_of(min(len(self.transaction.partitions), MARKERS_PER_SLICE))
 
     @property
     def partition_index(self) -> int:
@@ -197,7 +208,7 @@ class Completion:
         if partition.state is not PartitionState.ACTIVE or not partition.is_durable:
             return self._complete_when_durable()
         shares = self._shares()
-        if len(shares) != 1:
+        if len(shares) != 1 or len(shares[0]) > MARKERS_PER_SLICE:
             return self._complete_in(shares)
         begun = self._send(shares[0])
         if not isinstance(begun, eager.Finished) or not _is_all_done(shares[0], begun.result):
@@ -206,7 +217,8 @@ class Completion:
 
     async def _complete_when_durable(self) -> None:
         await self._means.runtime.durable(self.partition.index)  # the commit point: no marker leaves before it
-        await self._means.turns.enter()  # many may have waited for the same
+        await self._means.turns.enter(self.weight)  # many may have waited for the same
+        self._insist_on_ownership()
         await self._complete_in(self._shares())
 
     async def _complete_in(
@@ -290,21 +302,56 @@ class Completion:
 
         begun: where they were sent for the first time already.
         """
+        if len(remaining) > MARKERS_PER_SLICE:
+            await self._deliver_in_slices(sorted(remaining))
+            return
         pause_s = FIRST_RETRY_PAUSE_S
         for attempt in count(1):
             outcome = await (self._send(remaining) if begun is None else begun)
-            remaining = self._undelivered(remaining, outcome, attempt)
             self._insist_on_ownership()
+            remaining = self._undelivered(remaining, outcome, attempt)
             if not remaining:
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_RETRY_PAUSE_S)
+            await self._means.turns.enter(weight_of(len(remaining)))  # the same may keep many from their markers
             self._insist_on_ownership()
             begun = None
 
+    async def _deliver_in_slices(self, partitions: Sequence[TopicPartition]) -> None:
+        """As `_deliver`, a slice after another, while others are served. The slices wait for the disk together.
+
+        Before each slice the partition of `__transaction_state` must still be this coordinator's: elsewhere the
+        transaction may be complete already, and its producer at the next one, which no old marker may end.
+        """
+        loop = asyncio.get_running_loop()
+        deliveries: list[asyncio.Task[None]] = []
+        try:
+            for start in range(0, len(partitions), MARKERS_PER_SLICE):
+                share = partitions[start : start + MARKERS_PER_SLICE]
+                await self._means.turns.enter(weight_of(len(share)))
+                self._insist_on_ownership()
+                for earlier in deliveries:
+                    if earlier.done():
+                        earlier.result()  # raises what ends the whole: after a refusal no slice follows
+                delivery = eager.start(self._deliver(share), loop)
+                if not isinstance(delivery, eager.Finished):
+                    deliveries.append(delivery)
+            await asyncio.gather(*deliveries)
+        finally:
+            for delivery in deliveries:
+                delivery.cancel()
+            # Awaited: what failed besides the first is known to its task alone.
+            await asyncio.gather(*deliveries, return_exceptions=True)
+
     def _insist_on_ownership(self) -> None:
-        """A partition that was given up while this waited, or loaded anew, is no longer for this to change."""
-        if self._means.runtime.partition(self.partition.index) is not self.partition:
+        """A partition that was given up while this waited, or loaded anew, is no longer for this to change; nor is a
+        transaction that is not as it was prepared. Raises CoordinatorRefusal."""
+        partition, transaction = self.partition, self.transaction
+        if (
+            self._means.runtime.partition(partition.index) is not partition
+            or partition.shard.transactions.get(transaction.transactional_id) is not transaction
+        ):
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
 
     def _send(self, partitions: Collection[TopicPartition]) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
@@ -355,6 +402,11 @@ class Completion:
             attempt=attempt,
             error=error.name,
         )
+
+
+def weight_of(marker_count: int) -> int:
+    """As how many transactions of few partitions so many markers count."""
+    return 1 + marker_count // MARKERS_PER_WEIGHT
 
 
 def _is_all_done(partitions: Collection[TopicPartition], outcome: Mapping[TopicPartition, ErrorCode]) -> bool:

@@ -15,6 +15,7 @@ from broker import eager
 from broker.clock import Clock
 from broker.disk import StorageError
 from broker.log.partition_log import PartitionLog
+from broker.log.steps import Steps, done_in_slices
 from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 from broker.topics import Topics
@@ -23,6 +24,11 @@ from protocol.errors import NO_ERROR, ErrorCode
 log = structlog.get_logger(__name__)
 
 MARKER_APPEND = Place("append of a marker", Policy.RETRY)
+
+MARKERS_PER_STEP = 96
+"""More markers of one request are appended in several steps of the event loop."""
+SLICE_S = 0.005
+"""How long they are appended at a stretch, while others are served."""
 
 
 class TransactionMarker(NamedTuple):
@@ -88,8 +94,9 @@ async def write_markers(
 ) -> list[dict[TopicPartition, ErrorCode]]:
     """Append markers to the partitions that are hosted here, and wait once until all of them are durable.
 
-    All appends are one step of the event loop; then the flushes run together. Pending offsets in `__consumer_offsets`
-    become committed, or are dropped, through the observer of that partition's log. Writing a marker again is harmless.
+    The appends are one step of the event loop, or several where there are many; then the flushes run together.
+    Pending offsets in `__consumer_offsets` become committed, or are dropped, through the observer of that partition's
+    log. Writing a marker again is harmless.
     Returns the outcomes in the order of `markers`, per partition: NONE; UNKNOWN_TOPIC_OR_PARTITION when it is not
     hosted here; INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when somebody newer owns the producer id;
     KAFKA_STORAGE_ERROR.
@@ -97,8 +104,12 @@ async def write_markers(
     """
     outcomes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
     volatile: dict[TopicPartition, PartitionLog] = {}
-    for marker, outcome in zip(markers, outcomes, strict=True):
-        volatile |= _append_all(topics, marker, now_ms, outcome)
+    count = sum(len(marker.partitions) for marker in markers)
+    if count <= MARKERS_PER_STEP:
+        for marker, outcome in zip(markers, outcomes, strict=True):
+            volatile |= _append_all(topics, marker, now_ms, outcome)
+    else:
+        await done_in_slices(_append_all_in_steps(topics, markers, now_ms, outcomes, volatile), SLICE_S)
     failed = await _flush(volatile)
     for outcome in outcomes:
         _note_failed(outcome, failed)
@@ -129,6 +140,22 @@ def _append_all(
         if error is NO_ERROR and partition_log.high_watermark < partition_log.log_end_offset:
             volatile[topic_partition] = partition_log
     return volatile
+
+
+def _append_all_in_steps(
+    topics: Topics,
+    markers: Sequence[TransactionMarker],
+    now_ms: int,
+    outcomes: Sequence[dict[TopicPartition, ErrorCode]],
+    volatile: dict[TopicPartition, PartitionLog],
+) -> Steps[None]:
+    """As `_append_all`. Each step looks its logs up anew: topics may be deleted, and partitions move, in between."""
+    for marker, outcome in zip(markers, outcomes, strict=True):
+        partitions = list(marker.partitions)
+        for start in range(0, len(partitions), MARKERS_PER_STEP):
+            step = marker.limited_to(partitions[start : start + MARKERS_PER_STEP])
+            volatile |= _append_all(topics, step, now_ms, outcome)
+            yield
 
 
 async def _when_durable(

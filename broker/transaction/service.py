@@ -381,8 +381,10 @@ class TransactionService:
     def _begin_completions(self) -> None:
         """As many as may be completed in one turn of the event loop."""
         completions = self._new_completions
-        for _ in range(min(len(completions), COMPLETIONS_PER_TURN)):
+        weight = 0
+        while completions and weight < COMPLETIONS_PER_TURN:
             completion = completions.popleft()
+            weight += completion.weight
             try:
                 completion.begin()
             except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 from broker.turnstile import Turnstile
 
@@ -45,6 +46,24 @@ async def test_no_turn_lets_more_through_and_all_come_through_in_order() -> None
     turns = [turn for _, turn in visitors.entered]
     assert max(turns.count(turn) for turn in turns) == 2
     assert len(set(turns)) == 4
+
+
+async def test_what_weighs_more_counts_as_several() -> None:
+    turnstile = Turnstile(4)
+    entered: list[int] = []
+
+    async def visit(name: int) -> None:
+        await turnstile.enter(3)
+        entered.append(name)
+
+    visits = [asyncio.create_task(visit(name)) for name in range(4)]
+    counts = []
+    while len(entered) < len(visits):
+        await asyncio.sleep(0)
+        counts.append(len(entered))
+    assert counts[0] == 2, "the second one begins in a turn that has room for one"
+    assert all(now - before <= 2 for before, now in pairwise(counts))
+    assert entered == [0, 1, 2, 3]
 
 
 async def test_who_comes_later_does_not_overtake_those_who_wait() -> None:

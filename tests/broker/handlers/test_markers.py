@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.topic_partition import TopicPartition
+from broker.transaction import markers
 from protocol.errors import ErrorCode
 from protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from tests.support.transaction_handlers import TransactionHandlers, transaction_handlers
@@ -66,6 +67,45 @@ async def test_the_reply_waits_until_all_partitions_are_durable(handlers: Transa
     assert not writing.done()
     handlers.topics.logs[OUT_0].flush_gate.set()
     assert (await writing).markers[0].topics[0].partitions[0].error_code == 0
+
+
+async def test_many_markers_are_written_while_others_are_served(
+    handlers: TransactionHandlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(markers, "SLICE_S", 0.0)
+    partition_count = 10 * markers.MARKERS_PER_STEP
+    handlers.topics.add("many", partition_count)
+    logs = [handlers.topics.logs[TopicPartition("many", index)] for index in range(partition_count)]
+    logs[3].refusal = ErrorCode.INVALID_PRODUCER_EPOCH
+    request = WriteTxnMarkersRequest(markers=[marker(7, 0, 1), marker(8, *range(partition_count), topic="many")])
+    writing = asyncio.ensure_future(handlers.call(request, 2))
+    most_in_a_turn = before = 0
+    while not writing.done():
+        await asyncio.sleep(0)
+        now = sum(len(log.markers) for log in logs)
+        most_in_a_turn, before = max(most_in_a_turn, now - before), now
+    assert 0 < most_in_a_turn <= markers.MARKERS_PER_STEP
+    small, large = (await writing).markers
+    assert [partition.error_code for partition in small.topics[0].partitions] == [0, 0]
+    errors = {partition.partition_index: partition.error_code for partition in large.topics[0].partitions}
+    assert errors == dict.fromkeys(range(partition_count), 0) | {3: ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert all(log.high_watermark == log.log_end_offset for log in logs)
+
+
+async def test_a_topic_may_be_deleted_while_its_markers_are_written(
+    handlers: TransactionHandlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(markers, "SLICE_S", 0.0)
+    partition_count = 10 * markers.MARKERS_PER_STEP
+    handlers.topics.add("many", partition_count)
+    request = WriteTxnMarkersRequest(markers=[marker(8, *range(partition_count), topic="many")])
+    writing = asyncio.ensure_future(handlers.call(request, 2))
+    await asyncio.sleep(0)
+    handlers.topics.remove("many")
+    (answered,) = (await writing).markers
+    errors = [partition.error_code for partition in answered.topics[0].partitions]
+    assert errors[-1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(errors) == {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 @pytest.mark.parametrize("fails_at", ["append", "flush"])

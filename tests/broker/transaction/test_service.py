@@ -14,10 +14,12 @@ from structlog.testing import capture_logs
 
 from broker.config import Settings
 from broker.coordinator import CoordinatorRecord, partition_for_key
+from broker.disk import StorageError
 from broker.eager import Begun, Finished
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker.transaction import completion, reelection
+from broker.transaction.completion import MARKERS_PER_SLICE
 from broker.transaction.coordinator import ProducerReply
 from broker.transaction.markers import LocalMarkerChannel, MarkerChannel, TransactionMarker
 from broker.transaction.metadata import Producer, TransactionMetadata
@@ -433,6 +435,112 @@ async def test_a_refused_append_changes_nothing(broker: Broker) -> None:
     assert broker.transaction.state is ONGOING
     broker.state_log().refusal = OK
     assert (await broker.end(producer)).error is OK
+
+
+MANY = tuple(TopicPartition("many", partition) for partition in range(10 * MARKERS_PER_SLICE))
+
+
+async def many_prepared(broker: Broker) -> Producer:
+    """A transaction of many partitions that was just committed; no marker has been written yet."""
+    broker.topics.add("many", len(MANY))
+    await broker.service.start()
+    await broker.service.ensure_loaded()
+    after = producer_of(await broker.end(await broker.begin(*MANY)))
+    assert broker.transaction.state is PREPARE_COMMIT
+    return after
+
+
+def marked_count(broker: Broker) -> int:
+    return sum(len(broker.topics.logs[partition].markers) for partition in MANY if partition in broker.topics.logs)
+
+
+@pytest.mark.usefixtures("durability")
+async def test_a_transaction_of_many_partitions_lets_others_be_served_while_it_ends() -> None:
+    broker = Broker()
+    after = await many_prepared(broker)
+    most_in_a_turn = before = 0
+    async with asyncio.timeout(10):
+        while before < len(MANY):
+            await asyncio.sleep(0)
+            now = marked_count(broker)
+            most_in_a_turn, before = max(most_in_a_turn, now - before), now
+    # A turn has room for three slices. What is seen from look to look may be parts of two turns.
+    assert most_in_a_turn <= 2 * 3 * MARKERS_PER_SLICE < len(MANY)
+    await broker.reaches(COMPLETE_COMMIT)
+    assert all(broker.markers(partition) == [(after, True)] for partition in MANY)
+    await broker.service.close()
+
+
+async def test_transactions_of_some_partitions_count_as_several_in_a_turn() -> None:
+    with in_page_cache():
+        broker = Broker()
+        partitions = MANY[:MARKERS_PER_SLICE]
+        broker.topics.add("many", len(MANY))
+        await broker.service.start()
+        ids = [f"together-{number}" for number in range(COMPLETIONS_PER_TURN)]
+        for transactional_id in ids:
+            producer = producer_of(await broker.service.init_producer_id(transactional_id, timeout_ms=60_000))
+            assert await broker.service.add_partitions(transactional_id, producer, partitions, version=V2) is OK
+            ending = broker.service.end_transaction(transactional_id, producer, committed=True, version=V2)
+            assert (await ending).error is OK
+        await asyncio.sleep(0)
+        assert 0 < marked_count(broker) <= 3 * len(partitions)
+        await eventually(lambda: {found.state for found in broker.service.transactions()} == {COMPLETE_COMMIT})
+        await broker.service.close()
+
+
+async def test_a_transaction_of_many_partitions_is_complete_when_all_its_markers_are_durable() -> None:
+    broker = Broker()
+    await many_prepared(broker)
+    gate = broker.topics.logs[MANY[5]].flush_gate
+    gate.clear()
+    await eventually(lambda: marked_count(broker) == len(MANY))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert broker.transaction.state is PREPARE_COMMIT
+    gate.set()
+    await broker.reaches(COMPLETE_COMMIT)
+    await broker.service.close()
+
+
+@pytest.mark.usefixtures("durability")
+async def test_a_topic_may_be_deleted_between_the_slices_of_its_markers() -> None:
+    broker = Broker()
+    await many_prepared(broker)
+    await eventually(lambda: marked_count(broker) > 0)
+    assert marked_count(broker) < len(MANY)
+    broker.topics.remove("many")
+    await broker.reaches(COMPLETE_COMMIT)
+    await broker.service.close()
+
+
+@pytest.mark.usefixtures("durability")
+async def test_no_slice_of_markers_leaves_after_the_partition_was_taken_offline() -> None:
+    broker = Broker()
+    await many_prepared(broker)
+    await eventually(lambda: marked_count(broker) > 0)
+    sent_count = marked_count(broker)
+    assert sent_count < len(MANY)
+    runtime = broker.service._runtime
+    runtime._take_offline(runtime.partition(partition_for_key(ID, INTERNAL_PARTITION_COUNT)), StorageError("gone"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert marked_count(broker) == sent_count
+    assert not broker.service._completions
+    await broker.service.close()
+
+
+@pytest.mark.usefixtures("durability")
+async def test_no_slice_of_markers_follows_one_that_was_refused_for_somebody_newer() -> None:
+    broker = Broker()
+    channel = broker.hold_markers()
+    channel.gate.set()
+    channel.answers = [dict.fromkeys(MANY[:MARKERS_PER_SLICE], ErrorCode.TRANSACTION_COORDINATOR_FENCED)]
+    await many_prepared(broker)
+    await eventually(lambda: not broker.service._completions)
+    assert len(channel.sent) < 4
+    assert broker.transaction.state is PREPARE_COMMIT
+    await broker.service.close()
 
 
 @pytest.mark.usefixtures("durability")
