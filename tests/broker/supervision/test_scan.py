@@ -70,6 +70,7 @@ ALLOWED: dict[str, str] = {
     "broker.node._close_on_thread": _AWAITED,
     "broker.share.led_partitions.LedSharePartitions.get": _FORGETS,
     "broker.transaction.completion.Completion._deliver_all": _AWAITED,
+    "broker.transaction.completion.Completion._deliver_in_slices": _AWAITED,
     "broker.transaction.completion.Completion.begin": "watched by COMPLETION_TASK in the same function",
 }
 """Starts that go through no place, as `module.function`, with the reason. A test holds the broker to this list."""
