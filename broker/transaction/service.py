@@ -229,13 +229,33 @@ class TransactionService:
         return self._decide(transactional_id, decide, _error_alone)
 
     async def add_offsets(self, transactional_id: str, producer: Producer, group_id: str) -> ErrorCode:
-        """Let the partition of `__consumer_offsets` that holds a group's offsets join the producer's transaction."""
-        try:
-            metadata = await self._topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
-        except StorageError:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        """Let the partition of `__consumer_offsets` that holds a group's offsets join the producer's transaction.
+
+        The topic is created if it is missing, but not for a producer that would be refused anyway.
+        """
+        metadata = self._topics.metadata.get(CONSUMER_OFFSETS_TOPIC)
+        if metadata is None:
+            error = await self._may_add(transactional_id, producer)
+            if error is not ErrorCode.NONE:
+                return error
+            try:
+                metadata = await self._topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
+            except StorageError:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
         partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_for_key(group_id, metadata.partition_count))
         return await self.add_partitions(transactional_id, producer, (partition,), version=TransactionVersion.V1)
+
+    def _may_add(self, transactional_id: str, producer: Producer) -> eager.Begun[ErrorCode]:
+        """What `add_partitions` would answer in version 1 about a partition that is not in the transaction yet."""
+        unknown = (TopicPartition(CONSUMER_OFFSETS_TOPIC, -1),)
+
+        def decide(shard: TransactionShard) -> Decision[ErrorCode]:
+            decision = shard.decide_add_partitions(
+                transactional_id, producer, unknown, version=TransactionVersion.V1, now_ms=self._clock.now_ms()
+            )
+            return Decision(decision.reply)  # without the records
+
+        return self._decide(transactional_id, decide, _error_alone)
 
     def confirms_partition(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition

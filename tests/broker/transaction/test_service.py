@@ -619,6 +619,38 @@ async def test_offsets_join_by_the_partition_of_their_group(broker: Broker) -> N
     assert broker.topics.logs[offsets].markers[0].marker == EndTransactionMarker(True, 0)
 
 
+async def test_a_producer_that_is_refused_does_not_create_the_topic_of_offsets(broker: Broker) -> None:
+    add = broker.service.add_offsets
+    assert await add(ID, Producer(7, 0), "group-1") is ErrorCode.NOT_COORDINATOR
+    producer = producer_of(await broker.service.init_producer_id(ID, timeout_ms=60_000))
+    records = broker.state_log().batches.copy()
+    for refused, error in (
+        (add("", producer, "group-1"), ErrorCode.INVALID_REQUEST),
+        (add("stranger", producer, "group-1"), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (add(ID, Producer(producer.producer_id + 1, 0), "group-1"), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (add(ID, Producer(producer.producer_id, 9), "group-1"), ErrorCode.PRODUCER_FENCED),
+    ):
+        assert await refused is error
+    assert broker.topics.metadata.get(CONSUMER_OFFSETS_TOPIC) is None
+    assert broker.state_log().batches == records, "nothing is written to ask"
+    assert await add(ID, producer, "group-1") is OK
+    assert broker.topics.metadata.get(CONSUMER_OFFSETS_TOPIC) is not None
+
+
+async def test_offsets_that_wait_for_markers_wait_before_their_topic_is_created() -> None:
+    broker = Broker(add_partitions_to_txn_retry_backoff_max_ms=20)
+    channel = broker.hold_markers()
+    await broker.service.start()
+    producer = await broker.begin(version=V1)
+    assert (await broker.end(producer, version=V1)).error is OK
+    assert await broker.service.add_offsets(ID, producer, "group-1") is CONCURRENT
+    assert broker.topics.metadata.get(CONSUMER_OFFSETS_TOPIC) is None
+    channel.gate.set()
+    await broker.reaches(COMPLETE_COMMIT)
+    assert await broker.service.add_offsets(ID, producer, "group-1") is OK
+    await broker.service.close()
+
+
 async def test_verification_adds_or_only_asks(broker: Broker) -> None:
     verifier = TransactionVerifier(broker.service)
 
