@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from broker.coordinator import CoordinatorRefusal
-from broker.handlers.api import RequestContext, api
+from broker.handlers.api import LargeReply, RequestContext, api, large_reply
+from broker.log.steps import Steps, done
 from broker.transaction.metadata import TransactionMetadata
 from broker.transaction.service import TransactionService
 from broker.transaction.state_machine import STATES_BY_DISPLAY_NAME, TransactionState
@@ -19,6 +21,10 @@ from protocol.messages.transaction_admin import (
     ListTransactionsTransactionState,
     TopicData,
 )
+
+FEWEST_IN_SLICES = 500
+"""Fewer transactions are answered about at once: it takes a few ms."""
+TRANSACTIONS_PER_STEP = 100
 
 # States that Kafka has in memory only. A filter may name them; no transaction is ever in them here.
 _STATES_NEVER_SHOWN = frozenset({"Dead", "PrepareEpochFence"})
@@ -38,13 +44,21 @@ def describe_transactions_failed(
 @api(DescribeTransactionsRequest, DescribeTransactionsResponse, failed=describe_transactions_failed)
 def handle_describe_transactions(
     context: RequestContext, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse:
-    """The state, producer, time-out and partitions of the transactions asked for."""
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            _describe(context.services.transactions, transactional_id) for transactional_id in request.transactional_ids
-        ]
-    )
+) -> DescribeTransactionsResponse | Coroutine[Any, Any, LargeReply]:
+    """The state, producer, time-out and partitions of the transactions asked for.
+
+    Of many, each is described as it is when its turn comes.
+    """
+    transactions = context.services.transactions
+
+    def steps() -> Steps[DescribeTransactionsResponse]:
+        states = []
+        for transactional_id in request.transactional_ids:
+            states.append(_describe(transactions, transactional_id))
+            yield
+        return DescribeTransactionsResponse(transaction_states=states)
+
+    return large_reply(steps()) if len(request.transactional_ids) >= FEWEST_IN_SLICES else done(steps())
 
 
 def _describe(transactions: TransactionService, transactional_id: str) -> DescribeTransactionsTransactionState:
@@ -72,8 +86,10 @@ def list_transactions_failed(
 
 
 @api(ListTransactionsRequest, ListTransactionsResponse, failed=list_transactions_failed)
-def handle_list_transactions(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """The transactions of this coordinator that pass all filters given."""
+def handle_list_transactions(
+    context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse | Coroutine[Any, Any, LargeReply]:
+    """The transactions of this coordinator that pass all filters given, all as they are at one moment."""
     matches: Callable[[str], object] | None = None
     if request.transactional_id_pattern:
         matches = _matcher(request.transactional_id_pattern)
@@ -98,20 +114,27 @@ def handle_list_transactions(context: RequestContext, request: ListTransactionsR
         )
 
     try:
-        shown = [metadata for metadata in context.services.transactions.transactions() if passes(metadata)]
+        # Copied in one step, and never changed themselves: what is shown may be picked out while others are served.
+        known = context.services.transactions.transactions()
     except CoordinatorRefusal as refusal:
         return list_transactions_failed(request, refusal.error, context.api_version)
-    return ListTransactionsResponse(
-        unknown_state_filters=unknown,
-        transaction_states=[
-            ListTransactionsTransactionState(
-                transactional_id=metadata.transactional_id,
-                producer_id=metadata.producer_id,
-                transaction_state=metadata.state.display_name,
-            )
-            for metadata in shown
-        ],
-    )
+
+    def steps() -> Steps[ListTransactionsResponse]:
+        shown = []
+        for start in range(0, len(known), TRANSACTIONS_PER_STEP):
+            shown += [
+                ListTransactionsTransactionState(
+                    transactional_id=metadata.transactional_id,
+                    producer_id=metadata.producer_id,
+                    transaction_state=metadata.state.display_name,
+                )
+                for metadata in known[start : start + TRANSACTIONS_PER_STEP]
+                if passes(metadata)
+            ]
+            yield
+        return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=shown)
+
+    return large_reply(steps()) if len(known) >= FEWEST_IN_SLICES else done(steps())
 
 
 def _matcher(pattern: str) -> Callable[[str], object] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TypeVar
 
@@ -376,11 +376,15 @@ class TransactionService:
             return refusal.error
         return shard.transactions.get(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 
-    def transactions(self) -> Iterator[TransactionMetadata]:
-        """All transactions of this coordinator. Raises CoordinatorRefusal while any of its partitions is loading."""
-        for partition in list(self._runtime.partitions()):
+    def transactions(self) -> list[TransactionMetadata]:
+        """All transactions of this coordinator as they are now. Raises CoordinatorRefusal while any of its partitions
+        is loading.
+        """
+        found: list[TransactionMetadata] = []
+        for partition in self._runtime.partitions():
             if partition.state is not PartitionState.OFFLINE:
-                yield from self._runtime.partition(partition.index).shard.transactions.values()
+                found += self._runtime.partition(partition.index).shard.transactions.values()
+        return found
 
     # The way from prepared to complete
 

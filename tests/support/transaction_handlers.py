@@ -16,7 +16,7 @@ import broker.handlers.transaction_admin
 import broker.handlers.transactions  # noqa: F401  # all for what they put into APIS
 from broker.clock import Clock, SystemClock
 from broker.config import Settings
-from broker.handlers.api import APIS, RequestContext, Services
+from broker.handlers.api import APIS, LargeReply, RequestContext, Services
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.service import TransactionService
@@ -47,6 +47,8 @@ class TransactionHandlers:
         )
         outcome = api.handler(context, decode(api.request, bytes(encode(request, version)), version))
         response = await outcome if inspect.isawaitable(outcome) else outcome
+        if isinstance(response, LargeReply):
+            response = response.response
         return decode(api.response, bytes(encode(response, version)), version)
 
     def failed(self, request: Any, error: int, version: int) -> Any:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from broker.handlers import api, transaction_admin
 from broker.topic_partition import TopicPartition
 from broker.transaction.metadata import Producer
 from broker.transaction.state_machine import TransactionVersion
 from protocol.errors import ErrorCode
 from protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
+from tests.support.longest_step import steps_until_done
 from tests.support.transaction_handlers import TransactionHandlers, transaction_handlers
 
 
@@ -88,3 +91,51 @@ async def test_a_pattern_made_to_run_for_ever_is_matched_in_no_time(handlers: Tr
 async def test_a_pattern_that_is_none_is_refused(handlers: TransactionHandlers) -> None:
     response = await handlers.call(ListTransactionsRequest(transactional_id_pattern="("), 2)
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+MANY_COUNT = 3_000
+
+
+@pytest.fixture
+async def many(handlers: TransactionHandlers) -> TransactionHandlers:
+    for number in range(MANY_COUNT):
+        await handlers.services.transactions.init_producer_id(f"many-{number}", timeout_ms=1000)
+    return handlers
+
+
+MANY_IDS = [f"many-{number}" for number in range(MANY_COUNT)]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [ListTransactionsRequest(), DescribeTransactionsRequest(transactional_ids=["open-1", *MANY_IDS, "", "x"])],
+    ids=["list", "describe"],
+)
+async def test_many_transactions_are_shown_in_slices_as_they_are_at_once(
+    many: TransactionHandlers, request_: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "SLICE_S", 0.0)
+    version = 0
+    answering = asyncio.ensure_future(many.call(request_, version))
+    steps = await steps_until_done(answering)
+    assert steps.turns_count > MANY_COUNT / 100
+    monkeypatch.setattr(transaction_admin, "FEWEST_IN_SLICES", 10 * MANY_COUNT)
+    assert await answering == await many.call(request_, version)
+    assert len((await answering).transaction_states) >= MANY_COUNT + 2
+
+
+async def test_a_list_of_many_transactions_is_of_one_moment(
+    many: TransactionHandlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "SLICE_S", 0.0)
+    listing = asyncio.ensure_future(many.call(ListTransactionsRequest(), 0))
+    await asyncio.sleep(0)
+    reply = await many.services.transactions.init_producer_id("late-1", timeout_ms=1000)
+    producer = Producer(*reply[1:])
+    out = [TopicPartition("out", 1)]
+    late = many.services.transactions.add_partitions("late-1", producer, out, version=TransactionVersion.V1)
+    assert await late is ErrorCode.NONE
+    assert not listing.done()
+    shown = {state.transactional_id: state.transaction_state for state in (await listing).transaction_states}
+    assert len(shown) == MANY_COUNT + 2
+    assert "late-1" not in shown
