@@ -23,6 +23,7 @@ from broker.later_logs import LaterLogs
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import LogDirectory
 from broker.log.partition_log import PartitionLog
+from broker.log.time_search import Searches
 from broker.metadata.image import MetadataImage, TopicMetadata
 from broker.metadata.store import MetadataStore
 from broker.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
@@ -57,6 +58,7 @@ class Topics:
     placement:              everything is led here, unless given.
     on_created, on_deleted: called in the step that makes the topic visible, or just before its logs go.
     on_led:                 called when a partition of a known topic came to this node, or is led in a new epoch.
+    searches:               those for records of a time, in any log.
     on_resigned:            called before a partition goes to another node, or is led in a new epoch; nothing has been
                             appended since the placement changed.
     """
@@ -76,6 +78,7 @@ class Topics:
         self.on_deleted: list[Callable[[TopicMetadata], None]] = []
         self.on_led: list[Callable[[PartitionLog], None]] = []
         self.on_resigned: list[Callable[[TopicPartition], None]] = []
+        self.searches = Searches()
         self._store = store
         self._logs = logs
         self._settings = settings

@@ -6,7 +6,7 @@ Source: Kafka's DefaultRecord; KIP-98, KIP-82 (headers).
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from protocol.primitives import Buffer, DecodeError
 from protocol.varints import VARINTS, read_varint, read_varlong
@@ -14,6 +14,8 @@ from protocol.varints import VARINTS, read_varint, read_varlong
 _NO_ATTRIBUTES = bytes(1)  # none are in use
 _NO_HEADERS = VARINTS[0]
 _NULL_LENGTH = -1
+LEAST_DELTA_MS: Final = -(2**63)
+"""What every timestamp delta is at or above."""
 
 
 class Record(NamedTuple):
@@ -121,6 +123,46 @@ def read_record(
         raise DecodeError("a record is not as long as it says", position=start)
     timestamp_ms = base_timestamp_ms + timestamp_delta_ms if append_time_ms is None else append_time_ms
     return Record(base_offset + offset_delta, timestamp_ms, key, value, headers), end
+
+
+class FoundRecord(NamedTuple):
+    """Distances of a record from the base timestamp and the base offset of its batch."""
+
+    timestamp_delta_ms: int
+    offset_delta: int
+
+
+def find_record(
+    content: Buffer, position: int, count: int, least_delta_ms: int, least_offset_delta: int
+) -> tuple[int, FoundRecord | None]:
+    """Look through `count` records for the first one whose distances from its batch are at least those given.
+
+    Keys, values and headers are skipped unread. Returns the position of the record found, else that after the last
+    one. Raises DecodeError.
+    """
+    size_bytes = len(content)
+    try:
+        for _ in range(count):
+            start = position
+            length = content[position]
+            if length < 0x80:  # read in place: a step is many records
+                length, position = length >> 1 ^ -(length & 1), position + 1
+            else:
+                length, position = read_varint(content, position)
+            end = position + length
+            if length < 0 or end > size_bytes:
+                raise DecodeError("a record's length is negative or beyond its batch", position=start)
+            timestamp_delta_ms, position = read_varlong(content, position + 1)
+            if timestamp_delta_ms >= least_delta_ms:
+                offset_delta, position = read_varint(content, position)
+                if position > end:
+                    raise DecodeError("a record is not as long as it says", position=start)
+                if offset_delta >= least_offset_delta:
+                    return start, FoundRecord(timestamp_delta_ms, offset_delta)
+            position = end
+    except IndexError:
+        raise DecodeError("a batch ends inside a record", position=position) from None
+    return position, None
 
 
 def _read_nullable(content: Buffer, position: int, end: int) -> tuple[bytes | None, int]:

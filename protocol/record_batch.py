@@ -188,6 +188,12 @@ def computed_crc(batch: memoryview) -> int:
     return computed
 
 
+def crc_of(piece: Buffer, crc_before: int) -> int:
+    """The checksum of what lies from CHECKED_POSITION on, a piece at a time; 0 before the first."""
+    computed: int = crc32c(piece, crc_before)
+    return computed
+
+
 pack_prefix = _PREFIX.pack
 """The first 16 bytes of a batch as a leader stores it: `pack_prefix(base_offset, batch_length, epoch)`. What follows,
 `batch[PREFIX_BYTES:]`, stays as it is, without a copy."""

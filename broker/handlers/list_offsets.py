@@ -10,11 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable
 
 from broker.disk import StorageError
-from broker.handlers.api import LargeReply, RequestContext, Services, api, large_reply
+from broker.handlers.api import LargeReply, RequestContext, Services, api
 from broker.handlers.partition_lookup import find_log
 from broker.log.batch_scan import DamagedLogError
 from broker.log.partition_log import Isolation, PartitionLog
-from broker.log.steps import Steps, done
+from broker.log.time_search import Need, Search, searched_at_once
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -76,7 +76,7 @@ def _failed(partition: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
 @api(ListOffsetsRequest, ListOffsetsResponse, failed=list_offsets_failed)
 def handle_list_offsets(
     context: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse | Awaitable[LargeReply]:
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse | LargeReply]:
     """Look up one offset per partition; nothing found is offset -1 without an error.
 
     Refuses, per partition: INVALID_REQUEST (asked for twice, and answered once), UNSUPPORTED_VERSION (a special
@@ -98,27 +98,38 @@ def handle_list_offsets(
         for partition in topic.partitions:
             wanted[topic.name][partition.partition_index] = partition
 
-    def look_up(name: str, index: int, partition: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        if counts[name, index] > 1:
-            return _failed(index, ErrorCode.INVALID_REQUEST)
-        return _look_up(context.services, name, partition, isolation, version)
-
-    def steps() -> Steps[ListOffsetsResponse]:
+    def search() -> Search[ListOffsetsResponse]:
         topics = []
         for name, partitions in wanted.items():
             found = []
             for index, partition in partitions.items():
-                found.append(look_up(name, index, partition))
-                yield
+                if counts[name, index] > 1:
+                    found.append(_failed(index, ErrorCode.INVALID_REQUEST))
+                else:
+                    found.append((yield from _look_up(context.services, name, partition, isolation, version)))
+                yield Need.NEXT
             topics.append(ListOffsetsTopicResponse(name=name, partitions=found))
         return ListOffsetsResponse(topics=topics)
 
-    return large_reply(steps()) if len(counts) >= FEWEST_IN_SLICES else done(steps())
+    if len(counts) >= FEWEST_IN_SLICES:
+        return _answer_in_slices(context.services, search())
+    if any(_is_searched_for(partition.timestamp) for topic in request.topics for partition in topic.partitions):
+        return context.services.topics.searches.finish(search())
+    return searched_at_once(search())
+
+
+async def _answer_in_slices(services: Services, search: Search[ListOffsetsResponse]) -> LargeReply:
+    return LargeReply(await services.topics.searches.finish(search))
+
+
+def _is_searched_for(timestamp_ms: int) -> bool:
+    """Whether a record is looked for, which may take many steps."""
+    return timestamp_ms >= 0 or timestamp_ms == MAX_TIMESTAMP
 
 
 def _look_up(
     services: Services, topic: str, wanted: ListOffsetsPartition, isolation: Isolation, version: int
-) -> ListOffsetsPartitionResponse:
+) -> Search[ListOffsetsPartitionResponse]:
     timestamp_ms = wanted.timestamp
     if timestamp_ms < 0:
         first_version = _FIRST_VERSIONS.get(timestamp_ms)
@@ -128,7 +139,7 @@ def _look_up(
     if isinstance(log, ErrorCode):
         return _failed(wanted.partition_index, log)
     try:
-        offset, found_timestamp_ms, leader_epoch = _offset(log, timestamp_ms, isolation)
+        offset, found_timestamp_ms, leader_epoch = yield from _offset(log, timestamp_ms, isolation)
     except DamagedLogError:
         return _failed(wanted.partition_index, ErrorCode.CORRUPT_MESSAGE)
     except StorageError:
@@ -142,7 +153,7 @@ def _look_up(
     )
 
 
-def _offset(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> tuple[int, int, int]:
+def _offset(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> Search[tuple[int, int, int]]:
     """Offset, timestamp and leader epoch of what was asked for; -1 for each that does not exist."""
     if timestamp_ms == LATEST_TIMESTAMP:
         return readable_end_offset(log, isolation), NO_TIMESTAMP_MS, log.leader_epoch
@@ -152,9 +163,9 @@ def _offset(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> tuple
         # As Kafka answers for a topic without a remote tier.
         return NO_OFFSET, NO_TIMESTAMP_MS, NO_LEADER_EPOCH
     if timestamp_ms == MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp(isolation)
+        found = yield from log.offset_of_max_timestamp(isolation)
     else:
-        found = log.offset_for_timestamp(timestamp_ms, isolation=isolation)
+        found = yield from log.offset_for_timestamp(timestamp_ms, isolation=isolation)
     if found is None or found.offset >= readable_end_offset(log, isolation):
         return NO_OFFSET, NO_TIMESTAMP_MS, NO_LEADER_EPOCH
     return found.offset, found.timestamp_ms, found.leader_epoch

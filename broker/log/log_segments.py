@@ -5,23 +5,24 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from broker.log.batch_order import Fault
-from broker.log.batch_scan import ScannedBatch
-from broker.log.results import AbortedTransaction, TimestampedOffset
+from broker.log.results import AbortedTransaction
 from broker.log.segment import EMPTY, Segment, SegmentRead
-from protocol.primitives import DecodeError
-from protocol.record_batch import BatchHeader, Record, read_records
 
 
 class LogSegments:
-    """At least one segment; the last is the active one, the only one that is appended to."""
+    """At least one segment; the last is the active one, the only one that is appended to.
 
-    __slots__ = ("_base_offsets", "_segments", "active", "sealed_bytes")
+    departures_count: how often segments were taken out, or others put in their place.
+    """
+
+    __slots__ = ("_base_offsets", "_segments", "active", "departures_count", "sealed_bytes")
 
     def __init__(self, segments: Sequence[Segment]) -> None:
+        self.departures_count = 0
         self.replace_all(segments)
 
     def replace_all(self, segments: Sequence[Segment]) -> None:
+        self.departures_count += 1
         self._segments = list(segments)
         self._base_offsets = [segment.base_offset for segment in segments]
         self.active = self._segments[-1]
@@ -55,6 +56,7 @@ class LogSegments:
 
     def remove_first(self) -> Segment:
         """Take the oldest segment out; the active one stays."""
+        self.departures_count += 1
         segment = self._segments.pop(0)
         del self._base_offsets[0]
         self.sealed_bytes -= segment.size_bytes
@@ -105,50 +107,3 @@ class LogSegments:
                 if candidate.transaction_index.collect(offset, upper_offset, aborted):
                     break
         return aborted
-
-    def offset_for_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
-        """The first record from `start_offset` on whose timestamp is `timestamp_ms` or later."""
-        for segment in self.from_offset(start_offset):
-            if segment.max_timestamp_ms < timestamp_ms:
-                continue
-            first_offset = max(segment.time_index.offset_before(timestamp_ms), start_offset - segment.base_offset)
-            for position, header in _batches_from(segment, first_offset):
-                if header.max_timestamp_ms < timestamp_ms:
-                    continue
-                for record in _records(segment, position, header):
-                    if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                        epoch = header.partition_leader_epoch
-                        return TimestampedOffset(record.offset, record.timestamp_ms, epoch)
-        return None
-
-    def offset_of_max_timestamp(self, start_offset: int) -> TimestampedOffset | None:
-        """The first record that bears the greatest timestamp of the log; None when the log is empty."""
-        segment = max(self.from_offset(start_offset), key=lambda candidate: candidate.max_timestamp_ms)
-        max_timestamp_ms = segment.max_timestamp_ms
-        if max_timestamp_ms < 0:
-            return None
-        for position, header in _batches_from(segment, segment.offset_of_max_timestamp - segment.base_offset):
-            if header.max_timestamp_ms < max_timestamp_ms:
-                continue
-            for record in _records(segment, position, header):
-                if record.timestamp_ms >= max_timestamp_ms:
-                    epoch = header.partition_leader_epoch
-                    return TimestampedOffset(record.offset, record.timestamp_ms, epoch)
-        return None
-
-
-def _batches_from(segment: Segment, relative_offset: int) -> Iterator[ScannedBatch]:
-    """The headers of a segment's batches from the one that holds an offset on. Raises DamagedLogError."""
-    for scanned in segment.scan_from(relative_offset):
-        if scanned.header.last_offset - segment.base_offset >= relative_offset:
-            yield scanned
-
-
-def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
-    """The records of a batch, which this process has perhaps not written. Raises DamagedLogError."""
-    batch = segment.checked_batch(position, header)
-    try:
-        yield from read_records(batch)
-    except DecodeError as error:
-        offset = header.base_offset
-        raise segment.damaged(Fault(position, offset, offset, f"its records cannot be read: {error}")) from error

@@ -7,7 +7,8 @@ Source: Kafka's UnifiedLog.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import structlog
 
@@ -38,6 +39,7 @@ from broker.log.segment import EMPTY, Segment
 from broker.log.segment_files import CorruptTransactionIndexError
 from broker.log.steps import Steps, done
 from broker.log.swept_log import SweptLog
+from broker.log.time_search import Search, find_first, find_latest
 from broker.log.transaction_index import TransactionIndexEntry
 from broker.log.verification import IN_THIS_STEP, VerificationGuard
 from broker.log.ways_out import ways_out_while_served
@@ -53,6 +55,8 @@ from protocol.record_batch import (
     pack_prefix,
     read_header,
 )
+
+T = TypeVar("T")
 
 __all__ = [
     "AbortedTransaction",
@@ -495,31 +499,43 @@ class PartitionLog(SweptLog):
             except CorruptTransactionIndexError as error:
                 usable_transaction_index(self.files, list(self.segments), error.segment)
 
-    def offset_for_timestamp(self, timestamp_ms: int, *, isolation: Isolation) -> TimestampedOffset | None:
-        """The first record whose timestamp is `timestamp_ms` or later; None when there is none below the bound.
+    def offset_for_timestamp(self, timestamp_ms: int, *, isolation: Isolation) -> Search[TimestampedOffset | None]:
+        """Look for the first record whose timestamp is `timestamp_ms` or later; None when there is none below the
+        bound.
 
         Raises StorageError; DamagedLogError where a batch on the way to it cannot be read.
         """
-        self._insist_on_online()
-        try:
-            found = self.segments.offset_for_timestamp(timestamp_ms, self.log_start_offset)
-        except DamagedLogError as error:
-            self._note_damage(error)
-            raise
-        return self._below_bound(found, isolation)
+        while True:
+            found = yield from self._search(lambda: find_first(self.segments, timestamp_ms, self.log_start_offset))
+            if found is None or found.offset >= self.log_start_offset:
+                return self._below_bound(found, isolation)
 
-    def offset_of_max_timestamp(self, isolation: Isolation) -> TimestampedOffset | None:
-        """The first record with the greatest timestamp; None when that is not below the bound.
+    def offset_of_max_timestamp(self, isolation: Isolation) -> Search[TimestampedOffset | None]:
+        """Look for the first record with the greatest timestamp; None when that is not below the bound.
 
         Raises StorageError; DamagedLogError where a batch on the way to it cannot be read.
         """
-        self._insist_on_online()
-        try:
-            found = self.segments.offset_of_max_timestamp(self.log_start_offset)
-        except DamagedLogError as error:
-            self._note_damage(error)
-            raise
+        found = yield from self._search(lambda: find_latest(self.segments, self.log_start_offset))
         return self._below_bound(found, isolation)
+
+    def _search(self, begin: Callable[[], Search[T]]) -> Search[T]:
+        """Search the segments; from the beginning where some of them have left between two steps."""
+        while True:
+            self._insist_on_online()
+            departures_count = self.segments.departures_count
+            search = begin()
+            result = None
+            while self.segments.departures_count == departures_count:
+                try:
+                    need = search.send(result)
+                except StopIteration as end:
+                    found: T = end.value
+                    return found
+                except DamagedLogError as error:
+                    self._note_damage(error)
+                    raise
+                result = yield need
+                self._insist_on_online()
 
     def _below_bound(self, found: TimestampedOffset | None, isolation: Isolation) -> TimestampedOffset | None:
         return found if found is not None and found.offset < self.bound(isolation) else None

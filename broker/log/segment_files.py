@@ -317,9 +317,13 @@ class SegmentFiles:
         """Read a batch and compare its checksum. Raises DamagedLogError."""
         buffer = self.log.read(position, header.size_bytes)
         if not check_crc(buffer):
-            offset = header.base_offset
-            raise self.damaged(Fault(position, offset, offset, "the batch there has a wrong checksum"))
+            raise self.wrong_checksum(position, header)
         return RecordBatch(read_header(buffer), buffer)
+
+    def wrong_checksum(self, position: int, header: BatchHeader) -> DamagedLogError:
+        """The error for a batch that is not what its header says."""
+        offset = header.base_offset
+        return self.damaged(Fault(position, offset, offset, "the batch there has a wrong checksum"))
 
     def scan_from(self, offset: int) -> Iterator[ScannedBatch]:
         """The batches from one at or before that which holds `offset` (relative) to the end of the file.

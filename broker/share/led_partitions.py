@@ -15,6 +15,7 @@ import structlog
 
 from broker.clock import Clock
 from broker.config.group_settings import EARLIEST, duration_ms
+from broker.disk import StorageError
 from broker.group_configs import GroupConfigs
 from broker.log.partition_log import Isolation, PartitionLog
 from broker.metadata.image import TopicMetadata
@@ -336,13 +337,19 @@ class LedSharePartitions:
 
     async def _load(self, key: SharePartitionKey, partition_log: PartitionLog) -> LedSharePartition | ErrorCode:
         state = await self._persister.read(key, leader_epoch=partition_log.leader_epoch)
+        first_offset = UNKNOWN_OFFSET
+        if not isinstance(state, ErrorCode) and state.start_offset == UNKNOWN_OFFSET:
+            try:
+                first_offset = await self._first_offset(key.group_id, partition_log)
+            except StorageError:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            # The search may have taken long; what somebody has decided meanwhile counts.
+            state = await self._persister.read(key, leader_epoch=partition_log.leader_epoch)
         if isinstance(state, ErrorCode):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER if state is ErrorCode.FENCED_LEADER_EPOCH else state
         if partition_log.is_offline or partition_log.is_deleted:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        start_offset = state.start_offset
-        if start_offset == UNKNOWN_OFFSET:
-            start_offset = self._first_offset(key.group_id, partition_log)
+        start_offset = first_offset if state.start_offset == UNKNOWN_OFFSET else state.start_offset
         led = LedSharePartition(
             key,
             partition_log,
@@ -363,15 +370,16 @@ class LedSharePartitions:
         )
         return led
 
-    def _first_offset(self, group_id: str, partition_log: PartitionLog) -> int:
+    async def _first_offset(self, group_id: str, partition_log: PartitionLog) -> int:
         reset: str = self._group_configs.value(group_id, "share.auto.offset.reset")
         if reset == EARLIEST:
             return partition_log.log_start_offset
         back_ms = duration_ms(reset)
         if back_ms is not None:
-            found = partition_log.offset_for_timestamp(
+            search = partition_log.offset_for_timestamp(
                 self._clock.now_ms() - back_ms, isolation=Isolation.READ_UNCOMMITTED
             )
+            found = await self._topics.searches.finish(search)
             if found is not None:
                 return found.offset
         return partition_log.high_watermark

@@ -18,6 +18,7 @@ import pytest
 from broker.disk import StorageError
 from broker.log.log_config import LogConfig
 from broker.log.partition_log import AppendResult, Isolation, PartitionLog
+from broker.log.time_search import searched_at_once
 from broker.log.verification import VerificationGuard
 from protocol.errors import ErrorCode
 from protocol.record_batch import CURRENT_MAGIC, HEADER_BYTES, Record, build_batch, read_header
@@ -152,7 +153,7 @@ def state_of(log: PartitionLog) -> dict[str, Any]:
         "epochs": log._epochs.starts,
         "producers": log.producer_snapshots(),
         "active_producers": log.active_producers(NOW_MS),
-        "greatest": log.offset_of_max_timestamp(Isolation.LOG_END),
+        "greatest": searched_at_once(log.offset_of_max_timestamp(Isolation.LOG_END)),
         "last_batch": bytes(
             log.read(max(log.log_end_offset - 1, 0), 1 << 20, isolation=Isolation.READ_UNCOMMITTED).records
         ),
@@ -401,7 +402,9 @@ async def test_times_are_found_where_they_would_be(logs: Logs, times_ms: list[in
     for _ in range(2):
         logs.append(*[batch(timestamp_ms=time_ms, step_ms=-1 if time_ms < 0 else 0) for time_ms in times_ms])
     for time_ms in (0, NOW_MS - 1, NOW_MS, NOW_MS + 1, NOW_MS + 15, NOW_MS + 110, NOW_MS + 111):
-        one, other = (log.offset_for_timestamp(time_ms, isolation=Isolation.LOG_END) for log in logs.both)
+        one, other = (
+            searched_at_once(log.offset_for_timestamp(time_ms, isolation=Isolation.LOG_END)) for log in logs.both
+        )
         assert one == other
 
 

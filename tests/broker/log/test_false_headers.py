@@ -16,6 +16,7 @@ from broker.log.batch_scan import DamagedLogError, scan_batches
 from broker.log.log_config import LogConfig
 from broker.log.partition_log import Isolation, PartitionLog
 from broker.log.recovery import LogLoader
+from broker.log.time_search import searched_at_once
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.record_batch import iterate_batches
@@ -171,7 +172,7 @@ async def test_an_epoch_that_the_log_knows_is_no_damage_in_a_segment_that_was_ro
     world.append(b"value", timestamp_ms=NOW_MS + 1)
     log.lead(9)
     world.append(b"value", timestamp_ms=NOW_MS + 2)
-    found = log.offset_for_timestamp(NOW_MS + 2, isolation=Isolation.LOG_END)
+    found = searched_at_once(log.offset_for_timestamp(NOW_MS + 2, isolation=Isolation.LOG_END))
     assert found is not None
     assert (found.offset, found.leader_epoch) == (2, 9)
 

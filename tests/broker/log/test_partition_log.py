@@ -16,6 +16,7 @@ from broker.disk import StorageError
 from broker.file_slice import FileSlice
 from broker.log.log_config import LogConfig
 from broker.log.partition_log import AbortedTransaction, AppendResult, Isolation, PartitionLog, TimestampedOffset
+from broker.log.time_search import searched_at_once
 from broker.log.verification import IN_THIS_STEP, VerificationGuard
 from broker.shard import CoordinatorRecord
 from broker.topic_partition import TopicPartition
@@ -263,7 +264,7 @@ async def test_records_of_a_coordinator_are_one_batch_of_this_time(world: LogWor
         is_log_append_time=is_log_append_time,
     )
     assert check_crc(batch.buffer)
-    assert log.offset_of_max_timestamp(Isolation.LOG_END) == TimestampedOffset(1, NOW_MS + 5, 3)
+    assert searched_at_once(log.offset_of_max_timestamp(Isolation.LOG_END)) == TimestampedOffset(1, NOW_MS + 5, 3)
 
 
 async def test_records_of_a_coordinator_may_belong_to_a_transaction(world: LogWorld) -> None:
@@ -767,19 +768,19 @@ async def test_a_time_finds_the_first_record_that_is_not_older(world: LogWorld) 
     assert len(log.segments) > 3
     for index in range(40):
         for ask_ms in (NOW_MS - 1000 + 10 * index, NOW_MS - 1009 + 10 * index):
-            found = log.offset_for_timestamp(ask_ms, isolation=Isolation.READ_UNCOMMITTED)
+            found = searched_at_once(log.offset_for_timestamp(ask_ms, isolation=Isolation.READ_UNCOMMITTED))
             assert found == (2 * index, NOW_MS - 1000 + 10 * index, 0)
-    assert log.offset_for_timestamp(NOW_MS, isolation=Isolation.READ_UNCOMMITTED) is None
-    assert log.offset_of_max_timestamp(Isolation.READ_UNCOMMITTED) == (78, NOW_MS - 610, 0)
+    assert searched_at_once(log.offset_for_timestamp(NOW_MS, isolation=Isolation.READ_UNCOMMITTED)) is None
+    assert searched_at_once(log.offset_of_max_timestamp(Isolation.READ_UNCOMMITTED)) == (78, NOW_MS - 610, 0)
 
 
 async def test_a_record_at_or_above_the_bound_is_not_found_by_its_time(world: LogWorld) -> None:
     log = world.create(PAGE_CACHE)
     world.append(b"a", timestamp_ms=NOW_MS - 10)
     world.append(b"b", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
-    assert log.offset_for_timestamp(NOW_MS, isolation=Isolation.READ_UNCOMMITTED) == (1, NOW_MS, 0)
-    assert log.offset_for_timestamp(NOW_MS, isolation=Isolation.READ_COMMITTED) is None
-    assert log.offset_of_max_timestamp(Isolation.READ_COMMITTED) is None
+    assert searched_at_once(log.offset_for_timestamp(NOW_MS, isolation=Isolation.READ_UNCOMMITTED)) == (1, NOW_MS, 0)
+    assert searched_at_once(log.offset_for_timestamp(NOW_MS, isolation=Isolation.READ_COMMITTED)) is None
+    assert searched_at_once(log.offset_of_max_timestamp(Isolation.READ_COMMITTED)) is None
 
 
 async def test_leader_epochs_end_where_the_next_begins(world: LogWorld) -> None:

@@ -17,6 +17,7 @@ from broker.disk import StorageError
 from broker.log.cleaner import CleaningAbandonedError, LogCleaning, dirty_range
 from broker.log.log_config import LogConfig
 from broker.log.partition_log import Isolation, PartitionLog
+from broker.log.time_search import searched_at_once
 from protocol.errors import ErrorCode
 from protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, iterate_batches
 from tests.support.log_world import NOW_MS, ORDERS, LogWorld, content_of, replace
@@ -93,8 +94,8 @@ def damage(chance: random.Random, name: str, content: bytes) -> bytes:
 async def use(log: PartitionLog) -> None:
     """Everything else that reads a log: it may fail, as a disk may, but not in a way that nobody foresaw."""
     for read in (
-        lambda: log.offset_for_timestamp(NOW_MS - 990, isolation=Isolation.LOG_END),
-        lambda: log.offset_of_max_timestamp(Isolation.LOG_END),
+        lambda: searched_at_once(log.offset_for_timestamp(NOW_MS - 990, isolation=Isolation.LOG_END)),
+        lambda: searched_at_once(log.offset_of_max_timestamp(Isolation.LOG_END)),
         lambda: [log.read(offset, 200, isolation=Isolation.READ_COMMITTED) for offset in range(log.log_end_offset)],
         lambda: log.sweep(NOW_MS),
     ):

@@ -17,6 +17,7 @@ from broker.log.log_config import LogConfig
 from broker.log.partition_log import Isolation, PartitionLog
 from broker.log.producer_snapshot import ProducerSnapshot, encode_snapshot
 from broker.log.segment_checksums import CHECKSUMS_FILE, FileRecord, SegmentChecksums, content_record
+from broker.log.time_search import searched_at_once
 from broker.log.transaction_index import TransactionIndexEntry
 from protocol.errors import ErrorCode
 from protocol.record_batch import iterate_batches
@@ -169,7 +170,7 @@ async def test_a_side_file_that_could_be_right_but_is_not_its_own_is_made_anew_a
         with structlog.testing.capture_logs() as logs:
             log = await world.restart(crash=True)
             assert committed_offsets(log) == before
-            assert log.offset_for_timestamp(NOW_MS, isolation=Isolation.READ_COMMITTED) is not None
+            assert searched_at_once(log.offset_for_timestamp(NOW_MS, isolation=Isolation.READ_COMMITTED)) is not None
             assert list(log.active_producers(NOW_MS)) == producers
         assert {entry["event"] for entry in logs if entry["log_level"] == "warning"} == expected
         await world.stop()

@@ -1,0 +1,223 @@
+"""How a log is searched for the records of a time: a step at a time, so that the event loop serves others meanwhile.
+
+Records of one batch may be a million, and a batch as long as the largest message. So a search asks, between two steps,
+for a turn of others, for memory, or for a thread to decompress on. Few searches have memory at a time; those that need
+none, nearly all, never wait for them.
+Source: Kafka's LogSegment.findOffsetByTimestamp and FileRecords.searchForTimestamp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from enum import Enum
+from typing import Final, TypeAlias, TypeVar
+
+from broker.log.batch_order import Fault
+from broker.log.large_batches import on_a_thread
+from broker.log.log_segments import LogSegments
+from broker.log.results import TimestampedOffset
+from broker.log.segment import Segment
+from protocol.compression import Codec, TooMuchAtOnceError, decompress
+from protocol.primitives import Buffer, DecodeError
+from protocol.record import LEAST_DELTA_MS, find_record
+from protocol.record_batch import CHECKED_POSITION, HEADER_BYTES, BatchHeader, RecordBatch, crc_of, read_header
+
+T = TypeVar("T")
+
+IN_WORK_COUNT: Final = 2
+"""Searches that hold a large batch at a time."""
+SLICE_S: Final = 0.005
+"""How long searches go on at a stretch."""
+HEADERS_PER_STEP: Final = 500
+RECORDS_PER_STEP: Final = 2_000
+READ_AT_ONCE_BYTES: Final = 512 * 1024
+
+
+class Need(Enum):
+    """What a search asks for between two steps. NEXT: a turn of others; the memory is not needed any more."""
+
+    TURN = 1
+    MEMORY = 2
+    NEXT = 3
+
+
+Work: TypeAlias = Callable[[], "Buffer | DecodeError"]
+Search: TypeAlias = Generator[Need | Work, Buffer | DecodeError | None, T]
+"""Each `send` does a step; work that it asks for is done elsewhere, and its result is what is sent next."""
+
+
+class Searches:
+    """The searches of one broker."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(IN_WORK_COUNT)
+
+    async def finish(self, search: Search[T]) -> T:
+        """Search while others have their turns. Raises what the search raises."""
+        loop = asyncio.get_running_loop()
+        slice_end_s = loop.time() + SLICE_S
+        result: Buffer | DecodeError | None = None
+        has_slot = False
+        try:
+            while True:
+                try:
+                    need = search.send(result)
+                except StopIteration as end:
+                    found: T = end.value
+                    return found
+                result = None
+                if need is Need.MEMORY:
+                    if not has_slot:
+                        await self._slots.acquire()
+                        has_slot = True
+                elif need is Need.TURN or need is Need.NEXT:
+                    if has_slot and need is Need.NEXT:
+                        self._slots.release()
+                        has_slot = False
+                    if loop.time() >= slice_end_s:
+                        await asyncio.sleep(0)
+                        slice_end_s = loop.time() + SLICE_S
+                else:
+                    assert not isinstance(need, Need)
+                    result = await on_a_thread(need)
+                    slice_end_s = loop.time() + SLICE_S
+        finally:
+            if has_slot:
+                self._slots.release()
+
+
+def searched_at_once(search: Search[T]) -> T:
+    """Do all steps of a search in this one. Raises what the search raises."""
+    result: Buffer | DecodeError | None = None
+    while True:
+        try:
+            need = search.send(result)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        result = None if isinstance(need, Need) else need()
+
+
+def find_first(segments: LogSegments, timestamp_ms: int, start_offset: int) -> Search[TimestampedOffset | None]:
+    """Look for the first record from `start_offset` on whose timestamp is `timestamp_ms` or later.
+
+    The segments must be the same ones after every step; what is appended to them meanwhile is perhaps not seen. Raises
+    StorageError; DamagedLogError where a batch on the way cannot be read.
+    """
+    for segment in segments.from_offset(start_offset):
+        if segment.max_timestamp_ms >= timestamp_ms:
+            first_offset = max(segment.time_index.offset_before(timestamp_ms), start_offset - segment.base_offset)
+            found = yield from _find_in_segment(segment, first_offset, timestamp_ms, start_offset)
+            if found is not None:
+                return found
+        yield Need.TURN
+    return None
+
+
+def find_latest(segments: LogSegments, start_offset: int) -> Search[TimestampedOffset | None]:
+    """Look for the first record that bears the greatest timestamp of the log; None when the log is empty.
+
+    As `find_first`, and raises the same.
+    """
+    latest: Segment | None = None
+    for segment in segments.from_offset(start_offset):
+        if latest is None or segment.max_timestamp_ms > latest.max_timestamp_ms:
+            latest = segment
+        yield Need.TURN
+    if latest is None or latest.max_timestamp_ms < 0:
+        return None
+    first_offset = latest.offset_of_max_timestamp - latest.base_offset
+    return (yield from _find_in_segment(latest, first_offset, latest.max_timestamp_ms, 0))
+
+
+def _find_in_segment(
+    segment: Segment, relative_offset: int, timestamp_ms: int, start_offset: int
+) -> Search[TimestampedOffset | None]:
+    """Look through the batches from the one that holds an offset on."""
+    for count, (position, header) in enumerate(segment.scan_from(relative_offset), 1):
+        if header.max_timestamp_ms >= timestamp_ms and header.last_offset - segment.base_offset >= relative_offset:
+            try:
+                found = yield from _find_in_batch(segment, position, header, timestamp_ms, start_offset)
+            except DecodeError as error:
+                offset = header.base_offset
+                reason = f"its records cannot be read: {error}"
+                raise segment.damaged(Fault(position, offset, offset, reason)) from error
+            if found is not None:
+                return found
+            yield Need.TURN
+        elif count % HEADERS_PER_STEP == 0:
+            yield Need.TURN
+    return None
+
+
+def _find_in_batch(
+    segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, start_offset: int
+) -> Search[TimestampedOffset | None]:
+    """Look through the records of a batch, which this process has perhaps not written. Raises DecodeError."""
+    header, buffer = yield from _checked_batch(segment, position, header)
+    content = yield from _content(header, buffer[HEADER_BYTES:])
+    least_delta_ms = timestamp_ms - header.base_timestamp_ms
+    if header.is_log_append_time:
+        least_delta_ms = LEAST_DELTA_MS  # what the records themselves say is of no account
+    least_offset_delta = start_offset - header.base_offset
+    record_position = 0
+    for skipped in range(0, header.records_count, RECORDS_PER_STEP):
+        count = min(RECORDS_PER_STEP, header.records_count - skipped)
+        record_position, found = find_record(content, record_position, count, least_delta_ms, least_offset_delta)
+        if found is not None:
+            found_ms = header.base_timestamp_ms + found.timestamp_delta_ms
+            if header.is_log_append_time:
+                found_ms = header.max_timestamp_ms
+            return TimestampedOffset(header.base_offset + found.offset_delta, found_ms, header.partition_leader_epoch)
+        yield Need.TURN
+    if record_position != len(content):
+        raise DecodeError("bytes follow the last record of a batch", position=record_position)
+    return None
+
+
+def _checked_batch(segment: Segment, position: int, header: BatchHeader) -> Search[RecordBatch]:
+    """As `Segment.checked_batch`, a piece in a step."""
+    size_bytes = header.size_bytes
+    if size_bytes <= READ_AT_ONCE_BYTES:
+        return segment.checked_batch(position, header)
+    yield Need.MEMORY
+    buffer = bytearray()
+    while len(buffer) < size_bytes:
+        piece = segment.log.read(position + len(buffer), min(READ_AT_ONCE_BYTES, size_bytes - len(buffer)))
+        if not len(piece):
+            break
+        buffer += piece
+        yield Need.TURN
+    view = memoryview(buffer)
+    crc = 0
+    for start in range(CHECKED_POSITION, len(view), READ_AT_ONCE_BYTES):
+        crc = crc_of(view[start : start + READ_AT_ONCE_BYTES], crc)
+        yield Need.TURN
+    if len(view) < size_bytes or read_header(view).crc != crc:
+        raise segment.wrong_checksum(position, header)
+    return RecordBatch(read_header(view), view)
+
+
+def _content(header: BatchHeader, section: memoryview) -> Search[Buffer]:
+    """The records of a batch, decompressed. Raises DecodeError."""
+    codec = header.codec
+    if codec is Codec.NONE and header.size_bytes > READ_AT_ONCE_BYTES:
+        return section
+    try:
+        return bytes(decompress(codec, section, is_one_step=True))
+    except TooMuchAtOnceError:
+        pass
+
+    def decompressed() -> Buffer | DecodeError:
+        try:
+            return decompress(codec, section)
+        except DecodeError as error:
+            return error
+
+    yield Need.MEMORY
+    content = yield decompressed
+    if isinstance(content, DecodeError):
+        raise content
+    assert content is not None
+    return content
