@@ -1,9 +1,10 @@
 """The runtime that both coordinators run on: decide, append, apply, and reply when durable.
 
 A coordinator is a set of shards, one per partition of its internal topic. A shard is pure: `decide` functions read it
-and return records; only `apply` changes it, and loading is `apply` over the log, so the live path and the recovery path
-are one path. Between the decision and the append there is no await; the reply leaves when the log is durable up to the
-last record that the shard's state was computed from.
+and return records; only `apply` changes it, and a decision's `settle` what is in no record, both after the append.
+Loading is `apply` over the log, so the live path and the recovery path are one path. Between the decision and the
+append there is no await; the reply leaves when the log is durable up to the last record that the shard's state was
+computed from.
 Source: Kafka's CoordinatorRuntime, CoordinatorShard and CoordinatorResult.
 """
 
@@ -23,6 +24,7 @@ from broker import eager
 from broker.clock import Clock
 from broker.coordinator_reloads import Reloads
 from broker.coordinator_replay import Replay
+from broker.deadlines import TOO_LARGE
 from broker.disk import StorageError
 from broker.log.ways_out import ways_back
 from broker.shard import (
@@ -116,11 +118,15 @@ class CoordinatorPartition(Generic[S]):
 
 
 class CoordinatorRefusal(Exception):  # noqa: N818  # an expected answer of a coordinator, not an error
-    """A request met a partition that is loading, offline or not owned; carries the error code to answer with."""
+    """A request met a partition that is loading, offline or not owned; carries the error code to answer with.
 
-    def __init__(self, error: ErrorCode) -> None:
+    is_too_large: the log would take smaller batches.
+    """
+
+    def __init__(self, error: ErrorCode, *, is_too_large: bool = False) -> None:
         super().__init__(error.name)
         self.error = error
+        self.is_too_large = is_too_large
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -322,12 +328,15 @@ class CoordinatorRuntime(Generic[S]):
                 self._decision_failed(partition, error)
                 raise
             if error_code is not NO_ERROR:
-                # Nothing was written and nothing applied: but for what `refused` takes back the state matches the log.
+                # Nothing was written and nothing has changed: the state, deadlines included, matches the log.
                 if decision.refused is not None:
-                    decision.refused()
-                    self._schedule(partition)
-                raise CoordinatorRefusal(_APPEND_ERRORS.get(error_code, error_code))
+                    decision.refused(error_code)
+                raise CoordinatorRefusal(
+                    _APPEND_ERRORS.get(error_code, error_code), is_too_large=error_code in TOO_LARGE
+                )
         try:
+            if decision.settle is not None:
+                decision.settle()
             if records:
                 shard = partition.shard
                 producer_id, producer_epoch = producer or NO_PRODUCER
@@ -582,7 +591,8 @@ class CoordinatorRuntime(Generic[S]):
                 partition=partition.index,
                 error=refusal.error.name,
             )
-            self._schedule(partition, minimum_delay_s=REFUSED_DEADLINE_PAUSE_S)
+            pause_s = 0.0 if refusal.is_too_large else REFUSED_DEADLINE_PAUSE_S
+            self._schedule(partition, minimum_delay_s=pause_s)
 
     def _deadline_failed(self, partition: CoordinatorPartition[S], _: BaseException) -> None:
         """What was due may have been taken out of the shard's deadlines: they are reckoned anew when it is loaded."""

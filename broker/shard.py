@@ -1,7 +1,7 @@
 """A coordinator's shard and what it decides: the vocabulary that the pure coordinators share with the runtime. Pure.
 
 A shard is the state of one partition of an internal topic. `decide` functions read it and return a `Decision`; only
-`apply` changes it.
+carrying that out changes it, by `settle` and `apply`. So a decision that the log refuses has changed nothing.
 Source: Kafka's CoordinatorShard and CoordinatorResult.
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from broker.log.verification import VerificationGuard
+    from protocol.errors import ErrorCode
 
 Reply = TypeVar("Reply")
 
@@ -67,7 +68,9 @@ class Decision(NamedTuple, Generic[Reply]):
               its marker.
     answers:  replies to requests parked before, by token; they leave with this decision, in this order.
     guard:    what `PartitionLog.begin_verification` gave for the producer, if it asked for verification (KIP-890).
-    refused:  called in the same step where the log refuses the records: sets again what deciding has taken out.
+    settle:   changes what lives in memory only, and logs what has happened: called in the same step, once the records
+              are in the log and before they are applied. Never called where the log refuses them.
+    refused:  called instead, in the same step, with the log's error: for a shard that decides on less next time.
     """
 
     reply: Reply | Parked
@@ -75,7 +78,8 @@ class Decision(NamedTuple, Generic[Reply]):
     producer: tuple[int, int] | None = None
     answers: Sequence[tuple[Hashable, Any]] = ()
     guard: VerificationGuard | None = None
-    refused: Callable[[], None] | None = None
+    settle: Callable[[], None] | None = None
+    refused: Callable[[ErrorCode], None] | None = None
 
 
 class RecordOrigin(NamedTuple):

@@ -7,14 +7,15 @@ Source: Kafka's GroupCoordinatorShard, GroupMetadataManager and OffsetMetadataMa
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Hashable, Iterator
-from functools import cached_property
-from itertools import islice
+from functools import cached_property, partial
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
 import structlog
 
-from broker.deadlines import Deadlines
+from broker.deadlines import DeadlinePace, Deadlines
 from broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicState
 from broker.group.classic.membership import ClassicMembership, Joiner
 from broker.group.classic.rebalance import ClassicRebalance, refuse_join, refuse_sync
@@ -31,7 +32,7 @@ from broker.group.consumer.subscriptions import TopicCatalogue
 from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
 from broker.group.kinds import Group
 from broker.group.offsets.committed import OffsetStore
-from broker.group.offsets.decisions import MAX_RECORDS_PER_DECISION, OffsetDecisions
+from broker.group.offsets.decisions import OffsetDecisions
 from broker.group.offsets.expiry import expired_offsets
 from broker.group.offsets.records import (
     OffsetCommitted,
@@ -79,12 +80,11 @@ log = structlog.get_logger(__name__)
 
 MAX_GROUPS_PER_SWEEP_STEP = 1_000
 MAX_DEADLINES_PER_DECISION = 500
-DEADLINE_RECORDS_BYTES = 16_384
-"""Of one decision about time that is over, as estimated; what is left over is decided in later turns."""
-SWEEP_RECORDS_BYTES = 524_288
-"""Of one step of expiry, at most."""
-REFUSED_PAUSE_MS = 1_000
-"""After which a deadline comes again whose records the log refused."""
+MAX_MEMBERS_PER_DEADLINE_DECISION = 2_000
+"""Of the groups that one decision about time looks at, about: each may begin a generation."""
+DECISION_RECORDS_BYTES = 16_384
+"""Of one decision that has no natural bound: time that is over, expiry, deletion. It may be exceeded by what belongs
+together. Far below any `max.message.bytes` in use."""
 _SWEEP = DeadlineKey(DeadlineKind.SWEEP)
 
 
@@ -107,12 +107,13 @@ class GroupCoordinatorShard:
         self.next_deadline_ms = self._deadlines.next_ms
         self._rebalance = ClassicRebalance(config, self._deadlines)
         self._classic = ClassicMembership(config, self._rebalance)
-        consumer_rebalance = ConsumerRebalance(config, self._deadlines, topics)
+        consumer_rebalance = ConsumerRebalance(config, topics)
         self._consumer = ConsumerMembership(config, self._deadlines, consumer_rebalance)
-        self._classic_members = ClassicMembersOfConsumerGroups(config, self._deadlines, consumer_rebalance, topics)
+        self._classic_members = ClassicMembersOfConsumerGroups(config, consumer_rebalance, topics)
         self.offsets = OffsetDecisions(config, self._offsets, self._group, self._classic)
         self._is_loaded = False
-        self._sweep_queue: list[str] = []
+        self._pace = DeadlinePace(MAX_DEADLINES_PER_DECISION)
+        self._sweep_queue: list[str] = []  # groups that are still to be looked at, the next one last
 
     @cached_property
     def shares(self) -> ShareGroups:
@@ -138,9 +139,21 @@ class GroupCoordinatorShard:
     def _group_ids(self) -> set[str]:
         return self._groups.keys() | self._offsets.group_ids()
 
-    def _forget_if_abandoned(self, group: ClassicGroup) -> None:
-        if group.is_abandoned and group.state is not ClassicState.PREPARING_REBALANCE:
-            self._groups.pop(group.group_id, None)
+    def _effects(self, now_ms: int) -> Effects:
+        return Effects(now_ms, self._deadlines)
+
+    def _draft(self, group: ClassicGroup, effects: Effects) -> ClassicGroup:
+        """A copy for a decision to change: what the group is once the decision's records are in the log."""
+        draft = group.copy()
+        effects.changes.append(partial(self._settle, group, draft))
+        return draft
+
+    def _settle(self, group: ClassicGroup, draft: ClassicGroup) -> None:
+        group.become(draft)
+        if not group.is_abandoned or group.state is ClassicState.PREPARING_REBALANCE:
+            self._groups[group.group_id] = group
+        elif self._groups.get(group.group_id) is group:
+            del self._groups[group.group_id]
 
     # Membership
 
@@ -159,7 +172,7 @@ class GroupCoordinatorShard:
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
             return Decision(refuse_join(ErrorCode.INVALID_SESSION_TIMEOUT, member_id))
         group = self._group(request.group_id)
-        effects = Effects(now_ms)
+        effects = self._effects(now_ms)
         if isinstance(group, ConsumerGroup) and group.members:
             return effects.decision(self._classic_members.join(group, request, joiner, effects))
         if isinstance(group, ShareGroup) or (isinstance(group, StreamsGroup) and group.members):
@@ -168,12 +181,9 @@ class GroupCoordinatorShard:
             if member_id:
                 return Decision(refuse_join(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
             if group is not None:
-                effects.records.extend(self._tombstones(group))
+                effects.records.extend(self._tombstones(group, effects))
             group = ClassicGroup(request.group_id)
-        self._groups[group.group_id] = group
-        reply = self._classic.join(group, request, joiner, effects)
-        self._forget_if_abandoned(group)
-        return effects.decision(reply)
+        return effects.decision(self._classic.join(self._draft(group, effects), request, joiner, effects))
 
     def sync_group(self, request: SyncGroupRequest, token: Hashable, now_ms: int) -> Decision[SyncGroupResponse]:
         """Answers with the member's assignment; followers are parked under `token` until the leader has sent it.
@@ -187,17 +197,17 @@ class GroupCoordinatorShard:
         group = self._group(request.group_id)
         if group is None or isinstance(group, ShareGroup | StreamsGroup):
             return Decision(refuse_sync(ErrorCode.UNKNOWN_MEMBER_ID))
-        effects = Effects(now_ms)
+        effects = self._effects(now_ms)
         if isinstance(group, ConsumerGroup):
             return effects.decision(self._classic_members.sync(group, request, effects))
-        return effects.decision(self._classic.sync(group, request, token, effects))
+        return effects.decision(self._classic.sync(self._draft(group, effects), request, token, effects))
 
     def assignment_failed(self, group_id: str, generation_id: int, error: ErrorCode, now_ms: int) -> Decision[None]:
         """The record of a leader's assignment was refused by the log."""
-        effects = Effects(now_ms)
+        effects = self._effects(now_ms)
         group = self._groups.get(group_id)
         if isinstance(group, ClassicGroup):
-            self._classic.assignment_failed(group, generation_id, error, effects)
+            self._classic.assignment_failed(self._draft(group, effects), generation_id, error, effects)
         return effects.decision(None)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Decision[ErrorCode]:
@@ -206,7 +216,7 @@ class GroupCoordinatorShard:
         group = self._group(request.group_id)
         if group is None or isinstance(group, ShareGroup | StreamsGroup):
             return Decision(ErrorCode.UNKNOWN_MEMBER_ID)
-        effects = Effects(now_ms)
+        effects = self._effects(now_ms)
         if isinstance(group, ConsumerGroup):
             return effects.decision(self._classic_members.heartbeat(group, request, effects))
         return effects.decision(self._classic.heartbeat(group, request, effects))
@@ -226,19 +236,17 @@ class GroupCoordinatorShard:
                 for member in members
             ]
             return Decision(LeaveGroupResponse(members=unknown))
-        effects = Effects(now_ms)
+        effects = self._effects(now_ms)
         if isinstance(group, ConsumerGroup):
             return effects.decision(self._classic_members.leave(group, members, effects))
-        response = self._classic.leave(group, members, effects)
-        self._forget_if_abandoned(group)
-        return effects.decision(response)
+        return effects.decision(self._classic.leave(self._draft(group, effects), members, effects))
 
     def request_abandoned(self, group_id: str, token: Hashable, now_ms: int) -> Decision[None]:
         """The connection of a parked JoinGroup or SyncGroup is gone."""
-        effects = Effects(now_ms)
+        effects = self._effects(now_ms)
         group = self._groups.get(group_id)
         if isinstance(group, ClassicGroup):
-            self._classic.request_abandoned(group, token, effects)
+            self._classic.request_abandoned(self._draft(group, effects), token, effects)
         return effects.decision(None)
 
     # Membership in groups of the consumer protocol
@@ -256,7 +264,7 @@ class GroupCoordinatorShard:
             return Decision(refuse(*refusal))
         group_id = request.group_id
         known = self._group(group_id)
-        effects = Effects(now_ms)
+        effects = self._effects(now_ms)
         if request.member_epoch < JOIN_EPOCH:
             if not isinstance(known, ConsumerGroup):
                 return Decision(refuse(*_no_consumer_group(group_id, known)))
@@ -280,7 +288,7 @@ class GroupCoordinatorShard:
         if response.error_code:
             return Decision(response)  # nothing of what led there is done, a conversion least of all
         if isinstance(known, ClassicGroup):
-            log.info("group_became_consumer_group", group_id=group_id, members=len(known.members))
+            effects.note(log.info, "group_became_consumer_group", group_id=group_id, members=len(known.members))
             self._rebalance.hand_over(known, effects)
         return effects.decision(response)
 
@@ -347,23 +355,27 @@ class GroupCoordinatorShard:
             error = group.refusal(ClassicEvent.DELETE_GROUP)
         if error is not ErrorCode.NONE:
             return Decision(error)
-        records = [
-            offset_tombstone(group_id, topic_partition)
-            for topic_partition, _ in islice(self._offsets.partitions(group_id), MAX_RECORDS_PER_DECISION)
-        ]
-        if len(records) == MAX_RECORDS_PER_DECISION:
-            return Decision(None, records=records)
-        return Decision(ErrorCode.NONE, records=records + self._tombstones(group))
+        records: list[CoordinatorRecord] = []
+        size_bytes = 0
+        for topic_partition, _ in self._offsets.partitions(group_id):
+            record = offset_tombstone(group_id, topic_partition)
+            records.append(record)
+            size_bytes += len(record.key)
+            if size_bytes >= DECISION_RECORDS_BYTES:
+                return Decision(None, records=records)
+        effects = self._effects(0)
+        effects.records = records + self._tombstones(group, effects)
+        return effects.decision(ErrorCode.NONE)
 
-    def _tombstones(self, group: Group) -> list[CoordinatorRecord]:
+    def _tombstones(self, group: Group, effects: Effects) -> list[CoordinatorRecord]:
         """The records that remove a group, whatever its kind."""
         if isinstance(group, ConsumerGroup):
             return group_tombstones(group)
         if isinstance(group, ShareGroup):
             return self.shares.tombstones(group)
         if isinstance(group, StreamsGroup):
-            return self.streams.tombstones(group)
-        self._rebalance.forget_all_pending(group)
+            return self.streams.tombstones(group, effects)
+        self._rebalance.forget_all_pending(self._draft(group, effects), effects)
         return [group_tombstone(group.group_id)]
 
     def drop_topics_of_share_groups(self, is_gone: Callable[[bytes], bool], now_ms: int) -> Decision[bool]:
@@ -376,96 +388,119 @@ class GroupCoordinatorShard:
     # Time
 
     def decide_deadline(self, now_ms: int) -> Decision[None]:
-        effects = Effects(now_ms)
-        # Groups of the newer protocols change by records alone: what is due of one is one step.
+        """What is due of one group after another, as long as the records stay small; the rest stays due."""
         due: dict[str, list[DeadlineKey]] = {}
+        for key in self._deadlines.due(now_ms, self._pace.most):
+            due.setdefault(key.group_id, []).append(key)
+        effects = self._effects(now_ms)
         taken: list[DeadlineKey] = []
-        size_bytes = 0
-        for key in islice(self._deadlines.due(now_ms), MAX_DEADLINES_PER_DECISION):
-            taken.append(key)
-            if key.kind is DeadlineKind.SWEEP:
-                self._sweep(effects)
-            else:
-                group = self._groups.get(key.group_id)
-                if isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
-                    due.setdefault(key.group_id, []).append(key)
-                elif group is not None:
-                    self._rebalance.deadline(group, key, effects)
-                    self._forget_if_abandoned(group)
-                # Three tombstones of a member, and what its group writes; a character has up to three bytes.
-                size_bytes += 256 + 9 * (len(key.group_id) + len(key.member_id))
-            if size_bytes >= DEADLINE_RECORDS_BYTES:
-                break
+        size_bytes = looked_at_count = 0
         for group_id, keys in due.items():
-            group = self._groups[group_id]
-            if isinstance(group, ConsumerGroup):
-                self._consumer_deadlines(group, keys, effects)
-            elif isinstance(group, ShareGroup):
-                self.shares.time_over(group, keys, effects)
-            elif isinstance(group, StreamsGroup):
-                self.streams.time_over(group, keys, effects)
-        decision: Decision[None] = effects.decision(None)
-        return decision._replace(refused=lambda: self._set_again(taken, now_ms + REFUSED_PAUSE_MS))
+            step, keys = self._step(group_id, keys, now_ms)
+            size_bytes += step.size_bytes
+            if taken and size_bytes > DECISION_RECORDS_BYTES:
+                break
+            effects.add(step)
+            taken += keys
+            group = self._groups.get(group_id)
+            looked_at_count += 1 if group is None else 1 + len(group.members)
+            if looked_at_count >= MAX_MEMBERS_PER_DEADLINE_DECISION:
+                break
+        effects.changes.append(partial(self._pace.settled, self._deadlines, now_ms))
+        refused = partial(self._pace.refused, self._deadlines, taken, now_ms)
+        return effects.decision(None)._replace(refused=refused)
 
-    def _set_again(self, taken: list[DeadlineKey], at_ms: int) -> None:
-        """Have what was due come again: the log refused its records. A member that stays needs its session, too."""
-        for key in taken:
-            keys = [key]
-            group = self._groups.get(key.group_id)
-            if key.member_id:
-                keys.append(DeadlineKey(DeadlineKind.SESSION, key.group_id, key.member_id))
-            if isinstance(group, ClassicGroup) and not group.members:
-                # Its members are out already; the generation without them is still to be written down.
-                keys.append(DeadlineKey(DeadlineKind.JOIN, key.group_id))
-            for again in keys:
-                if self._deadlines.get(again) is None:
-                    self._deadlines.set(again, at_ms)
+    def _step(self, group_id: str, keys: list[DeadlineKey], now_ms: int) -> tuple[Effects, list[DeadlineKey]]:
+        """What is due of one group leads to, and which of it that is: as much as keeps the records small."""
+        if not isinstance(self._groups.get(group_id), ClassicGroup):
+            # Three records of each member go. More is found out below; this spares most of the attempts.
+            size_bytes = list(accumulate(3 * len(group_id + key.member_id) for key in keys))
+            keys = keys[: max(1, bisect_right(size_bytes, DECISION_RECORDS_BYTES))]
+        while True:
+            effects = self._effects(now_ms)
+            for key in keys:
+                effects.clear_deadline(key)
+            self._time_over(group_id, keys, effects)
+            if len(keys) == 1 or effects.size_bytes <= DECISION_RECORDS_BYTES:
+                return effects, keys
+            keys = keys[: len(keys) // 2]
+
+    def _time_over(self, group_id: str, keys: list[DeadlineKey], effects: Effects) -> None:
+        if keys[0].kind is DeadlineKind.SWEEP:
+            self._sweep(effects)
+            return
+        group = self._groups.get(group_id)
+        # Groups of the newer protocols change by records alone: what is due of one is one step.
+        if isinstance(group, ConsumerGroup):
+            self._consumer_deadlines(group, keys, effects)
+        elif isinstance(group, ShareGroup):
+            self.shares.time_over(group, keys, effects)
+        elif isinstance(group, StreamsGroup):
+            self.streams.time_over(group, keys, effects)
+        elif group is not None:
+            draft = self._draft(group, effects)
+            for key in keys:
+                self._rebalance.deadline(draft, key, effects)
 
     def _consumer_deadlines(self, group: ConsumerGroup, due: list[DeadlineKey], effects: Effects) -> None:
         members = [key for key in due if key.kind is not DeadlineKind.DOWNGRADE]
         if members:
             self._consumer.time_over(group, members, effects)
             if len(members) < len(due):  # another step, which goes by what this one leads to
-                self._deadlines.set(DeadlineKey(DeadlineKind.DOWNGRADE, group.group_id), effects.now_ms)
+                effects.set_deadline(DeadlineKey(DeadlineKind.DOWNGRADE, group.group_id), effects.now_ms)
         elif can_become_classic(group, self._config):
             downgrade(group, self._topics, effects)
-            log.info("group_became_classic", group_id=group.group_id, members=len(group.members))
-            self._deadlines.set(DeadlineKey(DeadlineKind.CLASSIC_REBALANCE, group.group_id), effects.now_ms)
+            effects.note(log.info, "group_became_classic", group_id=group.group_id, members=len(group.members))
+            effects.set_deadline(DeadlineKey(DeadlineKind.CLASSIC_REBALANCE, group.group_id), effects.now_ms)
         elif group.members:
             self._consumer.stay(group, effects)
 
     def _sweep(self, effects: Effects) -> None:
         """Remove expired offsets and groups of which nothing is left, a bounded number at a time."""
-        queue = self._sweep_queue
-        if not queue:
-            queue.extend(self._group_ids())
-        records = effects.records
-        counted = keys_bytes = 0
-        for _ in range(min(len(queue), MAX_GROUPS_PER_SWEEP_STEP)):
-            keys_bytes += sum(len(record.key) for record in records[counted:])
-            counted = len(records)
-            room = MAX_RECORDS_PER_DECISION - counted
-            if room <= 0 or keys_bytes >= SWEEP_RECORDS_BYTES // 2:
+        queue = self._sweep_queue or list(self._group_ids())
+        done_count = size_bytes = 0
+        for group_id in islice(reversed(queue), MAX_GROUPS_PER_SWEEP_STEP):
+            if size_bytes >= DECISION_RECORDS_BYTES:
                 break
-            group_id = queue.pop()
-            room = max(1, min(room, SWEEP_RECORDS_BYTES // (280 + 3 * len(group_id))))
             group = self._group(group_id)
-            if group is None or isinstance(group, ShareGroup):
-                continue  # share groups have no offsets here, and stay until they are deleted
-            found = expired_offsets(
-                group, self._offsets, retention_ms=self._config.offsets_retention_ms, now_ms=effects.now_ms
-            )
-            expired = list(islice(found, room))
-            records.extend(offset_tombstone(group_id, topic_partition) for topic_partition in expired)
-            if len(expired) == room:
-                queue.append(group_id)
-            elif (
-                len(expired) == len(self._offsets.committed(group_id))
-                and not self._offsets.has_pending(group_id)
-                and _is_over(group)
-            ):
-                records.extend(self._tombstones(group))
-        self._deadlines.set(_SWEEP, effects.now_ms + (1 if queue else self._config.offsets_retention_check_interval_ms))
+            if group is not None and not isinstance(group, ShareGroup):
+                size_bytes += self._sweep_group(group, DECISION_RECORDS_BYTES - size_bytes, effects)
+                if size_bytes >= DECISION_RECORDS_BYTES:
+                    break  # looked at once more
+            # Share groups have no offsets here, and stay until they are deleted.
+            done_count += 1
+        remaining_count = len(queue) - done_count
+        effects.changes.append(partial(self._swept, queue, remaining_count))
+        interval_ms = 1 if remaining_count else self._config.offsets_retention_check_interval_ms
+        effects.set_deadline(_SWEEP, effects.now_ms + interval_ms)
+
+    def _sweep_group(
+        self, group: ClassicGroup | ConsumerGroup | StreamsGroup, room_bytes: int, effects: Effects
+    ) -> int:
+        """Remove the expired offsets of a group, and the group if it is over; the bytes of the records. If these are
+        not fewer than `room_bytes`, there may be more."""
+        group_id, records = group.group_id, effects.records
+        expired_count = size_bytes = 0
+        for topic_partition in expired_offsets(
+            group, self._offsets, retention_ms=self._config.offsets_retention_ms, now_ms=effects.now_ms
+        ):
+            record = offset_tombstone(group_id, topic_partition)
+            records.append(record)
+            expired_count += 1
+            size_bytes += len(record.key)
+            if size_bytes >= room_bytes:
+                return size_bytes
+        if (
+            expired_count == len(self._offsets.committed(group_id))
+            and not self._offsets.has_pending(group_id)
+            and _is_over(group)
+        ):
+            records.extend(self._tombstones(group, effects))
+        return size_bytes
+
+    def _swept(self, queue: list[str], remaining_count: int) -> None:
+        del queue[remaining_count:]
+        self._sweep_queue = queue
 
     # The log
 

@@ -1,5 +1,5 @@
 """What one decision of the group coordinator collects on its way: the settings it goes by, records to write, parked
-requests to answer.
+requests to answer, and what changes in memory once the records are in the log.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from broker.deadlines import Deadlines
@@ -104,15 +105,68 @@ GroupDeadlines = Deadlines[DeadlineKey]
 
 @dataclass(slots=True)
 class Effects:
-    """Filled while a decision is made.
+    """Filled while a decision is made, which reads groups and deadlines and changes none of them.
 
-    emptied: groups for which `records` already holds the generation without members.
+    deadlines: as they are before the decision.
+    emptied:   groups for which `records` already holds the generation without members.
+    moved:     deadlines that the decision sets, or clears (None).
+    changes:   what changes groups in memory, called when the records are in the log and not yet applied.
+    notes:     log lines about what has happened by then.
     """
 
     now_ms: int
+    deadlines: GroupDeadlines
     records: list[CoordinatorRecord] = field(default_factory=list)
     answers: list[tuple[Hashable, Any]] = field(default_factory=list)
     emptied: set[str] = field(default_factory=set)
+    moved: dict[DeadlineKey, int | None] = field(default_factory=dict)
+    changes: list[Callable[[], object]] = field(default_factory=list)
+    notes: list[Callable[[], object]] = field(default_factory=list)
 
     def decision(self, reply: Reply | Parked) -> Decision[Reply]:
-        return Decision(reply, records=self.records, answers=self.answers)
+        return Decision(reply, records=self.records, answers=self.answers, settle=self.settle)
+
+    # Deadlines
+
+    def deadline_ms(self, key: DeadlineKey) -> int | None:
+        """As it is after what was decided so far."""
+        return self.moved[key] if key in self.moved else self.deadlines.get(key)
+
+    def set_deadline(self, key: DeadlineKey, deadline_ms: int) -> None:
+        self.moved[key] = deadline_ms
+
+    def clear_deadline(self, key: DeadlineKey) -> None:
+        self.moved[key] = None
+
+    # Others
+
+    def note(self, write: Callable[..., object], event: str, **details: object) -> None:
+        """Have a line logged, by a method of a logger, when the decision's records are in the log."""
+        self.notes.append(partial(write, event, **details))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of keys and values of the records."""
+        return sum(len(record.key) + len(record.value or b"") for record in self.records)
+
+    def add(self, other: Effects) -> None:
+        """Take over the effects of another decision, about other groups."""
+        self.records += other.records
+        self.answers += other.answers
+        self.emptied |= other.emptied
+        self.moved |= other.moved
+        self.changes += other.changes
+        self.notes += other.notes
+
+    def settle(self) -> None:
+        """The records are in the log."""
+        for change in self.changes:
+            change()
+        deadlines = self.deadlines
+        for key, deadline_ms in self.moved.items():
+            if deadline_ms is None:
+                deadlines.clear(key)
+            else:
+                deadlines.set(key, deadline_ms)
+        for note in self.notes:
+            note()

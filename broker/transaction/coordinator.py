@@ -1,9 +1,9 @@
 """The transaction coordinator's state for one partition of `__transaction_state`, and every decision on it. Pure.
 
-A `decide_…` function reads the shard and returns the records to append with the reply; only `apply` changes the shard,
-so loading the partition is `apply` over its log. A prepared transaction is in the log and in `unsent`: the service
-takes it from there, sends its markers and asks for `decide_completion`. Requests that meet it meanwhile are answered
-CONCURRENT_TRANSACTIONS.
+A `decide_…` function reads the shard and returns the records to append with the reply; only `apply` changes the shard
+(and a decision's `settle` its deadlines), so loading the partition is `apply` over its log. A prepared transaction is
+in the log and in `unsent`: the service takes it from there, sends its markers and asks for `decide_completion`.
+Requests that meet it meanwhile are answered CONCURRENT_TRANSACTIONS.
 Source: Kafka's TransactionCoordinator and TransactionStateManager.
 """
 
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
 
-from broker.deadlines import Deadlines
+from broker.deadlines import DeadlinePace, Deadlines
 from broker.shard import CoordinatorRecord, Decision, RecordOrigin
 from broker.topic_partition import TopicPartition
 from broker.transaction.metadata import (
@@ -56,6 +57,7 @@ from protocol.stored.transaction_state import (
 
 log = structlog.get_logger(__name__)
 
+MAX_DEADLINES_PER_DECISION = 500
 DEADLINE_RECORDS_BYTES = 16_384
 """Of one decision about time-outs and expiry; what is left over is decided in later turns of the event loop."""
 
@@ -100,6 +102,7 @@ class TransactionShard:
         self._limits = limits
         self._take_producer_id = take_producer_id
         self._deadlines: Deadlines[str] = Deadlines()  # the time-out of what is open, the expiry of what is not
+        self._pace = DeadlinePace(MAX_DEADLINES_PER_DECISION)
         self.next_deadline_ms = self._deadlines.next_ms
 
     # Requests
@@ -131,15 +134,17 @@ class TransactionShard:
         if expected is not None and not _may_expect(metadata, expected):
             return _refuse_producer(ErrorCode.PRODUCER_FENCED)
         if cell is not EMPTY:
-            log.info(
+            records = self._fence(metadata, now_ms)
+            if records is None:
+                return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            note = partial(
+                log.info,
                 "transaction_fenced",
                 transactional_id=transactional_id,
                 producer_id=metadata.producer_id,
                 producer_epoch=metadata.producer_epoch,
             )
-            records = self._fence(metadata, now_ms)
-            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if records is None else ErrorCode.CONCURRENT_TRANSACTIONS
-            return Decision(ProducerReply(error), records or ())
+            return Decision(ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS), records, settle=note)
         if expected is not None and expected == metadata.previous:
             # The reply to the request that led here was lost: the same identity again, not the next one.
             producer, previous_producer_id = metadata.producer, metadata.previous_producer_id
@@ -273,41 +278,59 @@ class TransactionShard:
     def decide_deadline(self, now_ms: int) -> Decision[None]:
         """Abort the transactions that have timed out and forget the ids that have not been used for long.
 
-        Each is looked at again later, unless its record, once applied, has taken the reason away: so an append that is
-        refused loses none.
+        Each is looked at again later, unless its record, once applied, has taken the reason away.
         Source: Kafka's TransactionCoordinator.abortTimedOutTransactions and
         TransactionStateManager.removeExpiredTransactionalIds.
         """
         records: list[CoordinatorRecord] = []
+        taken: list[str] = []
+        timed_out: list[TransactionMetadata] = []
+        moved: dict[str, int | None] = {}
         size_bytes = 0
-        for transactional_id in self._deadlines.due(now_ms):
-            due_records = self._due_records(self.transactions[transactional_id], now_ms)
+        version, limits = self._limits.transaction_version, self._limits
+        for transactional_id in self._deadlines.due(now_ms, self._pace.most):
+            metadata = self.transactions[transactional_id]
+            due_records: Collection[CoordinatorRecord] = ()
+            retry_ms = None
+            if lookup(version, Event.TIME_OUT, metadata.state) is not Outcome.IGNORE:
+                retry_ms = now_ms + limits.time_out_retry_ms
+                fencing = self._fence(metadata, now_ms)
+                if fencing is not None:
+                    due_records = fencing
+                    timed_out.append(metadata)
+            elif lookup(version, Event.EXPIRE, metadata.state) is Outcome.FORGET:
+                retry_ms = now_ms + limits.expiry_interval_ms
+                due_records = (CoordinatorRecord(encode_transaction_log_key(transactional_id), None),)
             records += due_records
+            taken.append(transactional_id)
+            moved[transactional_id] = retry_ms
             size_bytes += _size_bytes(due_records)
             if size_bytes >= DEADLINE_RECORDS_BYTES:
                 break
-        return Decision(None, records)
+        return Decision(
+            None,
+            records,
+            settle=partial(self._deadlines_settled, moved, timed_out, now_ms),
+            refused=partial(self._pace.refused, self._deadlines, taken, now_ms),
+        )
 
-    def _due_records(self, metadata: TransactionMetadata, now_ms: int) -> Collection[CoordinatorRecord]:
-        """What the time leads to that has come for a transactional id; perhaps nothing yet."""
-        transactional_id, version = metadata.transactional_id, self._limits.transaction_version
-        if lookup(version, Event.TIME_OUT, metadata.state) is not Outcome.IGNORE:
-            self._deadlines.set(transactional_id, now_ms + self._limits.time_out_retry_ms)
-            records = self._fence(metadata, now_ms)
-            if records is None:
-                return ()
+    def _deadlines_settled(
+        self, moved: dict[str, int | None], timed_out: list[TransactionMetadata], now_ms: int
+    ) -> None:
+        for transactional_id, retry_ms in moved.items():
+            if retry_ms is None:
+                self._deadlines.clear(transactional_id)
+            else:
+                self._deadlines.set(transactional_id, retry_ms)
+        self._pace.settled(self._deadlines, now_ms)
+        for metadata in timed_out:
             log.info(
                 "transaction_timed_out",
-                transactional_id=transactional_id,
+                transactional_id=metadata.transactional_id,
                 producer_id=metadata.producer_id,
                 producer_epoch=metadata.producer_epoch,
                 timeout_ms=metadata.timeout_ms,
             )
-            return records
-        if lookup(version, Event.EXPIRE, metadata.state) is Outcome.FORGET:
-            self._deadlines.set(transactional_id, now_ms + self._limits.expiry_interval_ms)
-            return (CoordinatorRecord(encode_transaction_log_key(transactional_id), None),)
-        return ()
 
     def _fence(self, metadata: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord] | None:
         """The records that abort an open transaction without its producer; None when a producer id is needed and none

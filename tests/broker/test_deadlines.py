@@ -5,26 +5,30 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.deadlines import Deadlines
+from broker.deadlines import REFUSED_PAUSE_MS, DeadlinePace, Deadlines
+from protocol.errors import ErrorCode
+
+MANY = 1_000
 
 
-def test_what_is_due_comes_earliest_first_and_only_once() -> None:
+def test_what_is_due_comes_earliest_first_and_stays_due() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.set("b", 20)
     deadlines.set("a", 10)
     deadlines.set("c", 30)
-    assert list(deadlines.due(20)) == ["a", "b"]
-    assert list(deadlines.due(20)) == []
-    assert deadlines.next_ms() == 30
+    assert deadlines.due(20, MANY) == ["a", "b"]
+    assert deadlines.due(20, 1) == ["a"]
+    assert deadlines.due(20, MANY) == ["a", "b"]
+    assert deadlines.next_ms() == 10
 
 
 def test_a_deadline_moved_later_is_not_due_at_its_old_time() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.set("a", 10)
     deadlines.set("a", 50)
-    assert list(deadlines.due(49)) == []
+    assert deadlines.due(49, MANY) == []
     assert deadlines.next_ms() == 50
-    assert list(deadlines.due(50)) == ["a"]
+    assert deadlines.due(50, MANY) == ["a"]
 
 
 def test_a_cleared_deadline_is_never_due() -> None:
@@ -33,7 +37,7 @@ def test_a_cleared_deadline_is_never_due() -> None:
     deadlines.clear("a")
     deadlines.clear("a")
     assert deadlines.next_ms() is None
-    assert list(deadlines.due(100)) == []
+    assert deadlines.due(100, MANY) == []
 
 
 def test_a_deadline_that_is_cleared_and_set_again_later_stays_where_it_is_on_the_heap() -> None:
@@ -43,18 +47,46 @@ def test_a_deadline_that_is_cleared_and_set_again_later_stays_where_it_is_on_the
         deadlines.clear("a")
     deadlines.set("a", 20)
     assert deadlines._heap == [(10, "a")]
-    assert list(deadlines.due(19)) == []
+    assert deadlines.due(19, MANY) == []
     assert deadlines._heap == [(20, "a")]
-    assert list(deadlines.due(20)) == ["a"]
+    assert deadlines.due(20, MANY) == ["a"]
+    deadlines.clear("a")
+    deadlines.trim(20)
     assert deadlines._heap == []
 
 
-def test_a_key_may_be_set_again_while_it_is_handled() -> None:
+def test_when_what_was_due_is_cleared_and_trimmed_the_next_time_is_true() -> None:
     deadlines: Deadlines[str] = Deadlines()
-    deadlines.set("a", 10)
-    for key in deadlines.due(10):
-        deadlines.set(key, 20)
-    assert deadlines.get("a") == 20
+    for number, key in enumerate("abcd"):
+        deadlines.set(key, number)
+    deadlines.set("b", 50)
+    for key in deadlines.due(2, MANY):
+        deadlines.clear(key)
+    deadlines.trim(2)
+    assert deadlines.next_ms() == 3
+
+
+def test_fewer_deadlines_are_decided_after_a_refusal_and_more_after_each_success() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    keys = [str(number) for number in range(100)]
+    for key in keys:
+        deadlines.set(key, 0)
+    pace = DeadlinePace(64)
+    pace.refused(deadlines, keys[:64], 0, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert pace.most == 64
+    counts = []
+    while pace.most > 1:
+        pace.refused(deadlines, deadlines.due(0, pace.most), 0, ErrorCode.MESSAGE_TOO_LARGE)
+        counts.append(pace.most)
+    assert counts == [16, 4, 1]
+    assert [deadlines.get(key) for key in keys] == [0] * 100
+    (first,) = deadlines.due(0, pace.most)
+    pace.refused(deadlines, [first], 0, ErrorCode.RECORD_LIST_TOO_LARGE)
+    assert deadlines.get(first) == REFUSED_PAUSE_MS
+    assert len(deadlines.due(0, MANY)) == 99
+    for _ in range(7):
+        pace.settled(deadlines, 0)
+    assert pace.most == 64
 
 
 def test_the_heap_stays_small_however_often_a_deadline_moves() -> None:
@@ -83,9 +115,12 @@ def test_it_behaves_like_a_dictionary_of_times(operations: list[tuple[str, str, 
             model.pop(key, None)
         else:
             due = {known for known, at_ms in model.items() if at_ms <= time_ms}
-            assert set(deadlines.due(time_ms)) == due
+            assert set(deadlines.due(time_ms, MANY)) == due
+            assert len(deadlines.due(time_ms, 1)) == min(1, len(due))
             for known in due:
+                deadlines.clear(known)
                 del model[known]
+            deadlines.trim(time_ms)
         earliest_ms = deadlines.next_ms()
         assert (earliest_ms is None) == (not model)
         assert earliest_ms is None or earliest_ms <= min(model.values())

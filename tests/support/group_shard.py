@@ -61,6 +61,7 @@ class ShardHarness:
         self.log: list[tuple[str, Any]] = []
         self.waiting: dict[Hashable, Waiting] = {}
         self.is_log_refusing = False
+        self.refusal = ErrorCode.MESSAGE_TOO_LARGE
         self._tokens = count()
         self._suffixes = count(1)
         self.shard.loaded(now_ms)
@@ -72,9 +73,14 @@ class ShardHarness:
         reply: Any = decision.reply
         if isinstance(reply, Parked):
             reply = self.waiting[reply.token] = Waiting(reply.token)
+        if decision.records and self.is_log_refusing:
+            self.waiting.pop(getattr(decision.reply, "token", None), None)
+            if decision.refused is not None:
+                decision.refused(self.refusal)
+            return None
+        if decision.settle is not None:
+            decision.settle()
         if decision.records:
-            if self.is_log_refusing:
-                return None
             producer_id, producer_epoch = decision.producer or (-1, -1)
             for record in decision.records:
                 origin = RecordOrigin(len(self.log), self.now_ms, producer_id, producer_epoch)
@@ -110,6 +116,7 @@ class ShardHarness:
         other.config, other.topics, other.now_ms = self.config, self.topics, self.now_ms
         other.shard = GroupCoordinatorShard(self.config, self.topics)
         other.log, other.waiting, other.is_log_refusing = list(self.log), {}, False
+        other.refusal = self.refusal
         other._tokens, other._suffixes = self._tokens, self._suffixes
         for offset, (kind, entry) in enumerate(self.log):
             if kind == RECORD:

@@ -53,6 +53,8 @@ class ShardDriver:
 
     def do(self, decision: Decision[Reply]) -> Reply:
         assert not isinstance(decision.reply, Parked)
+        if decision.settle is not None:
+            decision.settle()
         for record in decision.records:
             self.apply(record)
         return decision.reply

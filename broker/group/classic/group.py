@@ -6,9 +6,9 @@ Source: KIP-62, KIP-345 (static members), KIP-394 (member ids), KIP-814 (skip as
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
 from enum import Enum
+from typing import Any, NamedTuple, Self
 
 from broker.group.consumer.protocol import subscribed_topics
 from broker.group.java_order import hash_map_order
@@ -100,13 +100,12 @@ TABLE: dict[tuple[ClassicEvent, ClassicState], Cell] = {
 Protocols = tuple[tuple[str, bytes], ...]
 
 
-@dataclass(slots=True)
-class ClassicMember:
-    """One member.
+class ClassicMember(NamedTuple):
+    """One member. It never changes: `ClassicGroup.change` puts another in its place.
 
     protocols:   name and metadata of what the member can speak, the one it prefers first; opaque to the broker.
     assignment:  what the leader of the last stable generation gave it.
-    join_token:  its JoinGroup waits for the others; None when none waits. Use the group's methods, which count.
+    join_token:  its JoinGroup waits for the others; None when none waits. `ClassicGroup` counts those that do.
     sync_token:  its SyncGroup waits for the leader.
     is_new:      joined, but no generation has begun since; its first session may wait long.
     is_id_known: the client was told its member id, so it can come back under it after its connection broke.
@@ -142,6 +141,7 @@ class ClassicGroup:
     changes by records when a generation becomes stable or empty. The rest, and the members between two such moments,
     lives in memory only: after a crash the group is again what it was in its last stable generation, and members that
     had begun another one join again.
+    Decisions change a copy. `become` makes it the group when their records are in the log.
     """
 
     group_type = "classic"
@@ -236,10 +236,30 @@ class ClassicGroup:
         """
         return self._subscribed_topics
 
-    def awaiting_sync(self) -> Iterator[ClassicMember]:
-        return (member for member in self.members.values() if member.sync_token is not None)
+    def awaiting_sync(self) -> list[ClassicMember]:
+        return [member for member in self.members.values() if member.sync_token is not None]
 
     # Changes
+
+    def copy(self) -> Self:
+        """A group that changes on its own."""
+        other = type(self).__new__(type(self))
+        fields = other.__dict__
+        fields.update(self.__dict__)
+        for name in ("members", "static_members", "pending_member_ids", "pending_sync_ids", "_protocol_counts"):
+            fields[name] = fields[name].copy()
+        return other
+
+    def become(self, draft: ClassicGroup) -> None:
+        """Take over the state of a copy, which is not used afterwards."""
+        self.__dict__ = draft.__dict__
+
+    def change(self, member: ClassicMember, **fields: Any) -> ClassicMember:
+        """Put a member with other values of these fields in the place of a member. Not for its protocols."""
+        self.awaiting_join_count -= member.join_token is not None
+        changed = self.members[member.member_id] = member._replace(**fields)
+        self.awaiting_join_count += changed.join_token is not None
+        return changed
 
     def move(self, event: ClassicEvent) -> Cell:
         """Let an event happen: the group is in the state that the table names, or stays where it is."""
@@ -263,7 +283,7 @@ class ClassicGroup:
     def remove(self, member_id: str) -> ClassicMember:
         member = self.members.pop(member_id)
         self._count_protocols(member, -1)
-        self.stop_waiting_for_join(member)
+        self.awaiting_join_count -= member.join_token is not None
         self.pending_sync_ids.discard(member_id)
         if member.group_instance_id is not None and self.static_members.get(member.group_instance_id) == member_id:
             del self.static_members[member.group_instance_id]
@@ -271,20 +291,11 @@ class ClassicGroup:
             self.leader_id = next(iter(hash_map_order(self.members)), None)
         return member
 
-    def wait_for_join(self, member: ClassicMember, token: Hashable) -> None:
-        if member.join_token is None:
-            self.awaiting_join_count += 1
-        member.join_token = token
-
-    def stop_waiting_for_join(self, member: ClassicMember) -> None:
-        if member.join_token is not None:
-            self.awaiting_join_count -= 1
-            member.join_token = None
-
-    def set_protocols(self, member: ClassicMember, protocols: Protocols) -> None:
+    def set_protocols(self, member: ClassicMember, protocols: Protocols) -> ClassicMember:
         self._count_protocols(member, -1)
-        member.protocols = protocols
-        self._count_protocols(member, 1)
+        changed = self.change(member, protocols=protocols)
+        self._count_protocols(changed, 1)
+        return changed
 
     def elect_joined_leader(self) -> bool:
         """Keep the leader if it has joined, else take the first member that has, in the order of Kafka's table; False
@@ -311,7 +322,7 @@ class ClassicGroup:
         self._subscribed_topics = self._subscriptions()
 
     def replace_members(self, members: Sequence[ClassicMember]) -> None:
-        """Take the members of a record; those that were there before stay the objects they are."""
+        """Take the members of a record."""
         self.members = {member.member_id: member for member in members}
         self.static_members = {m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None}
         self.pending_sync_ids &= self.members.keys()

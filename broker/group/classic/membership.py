@@ -6,8 +6,8 @@ KIP-394 (member ids first), KIP-814 (a static leader need not assign again).
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
 import structlog
 
@@ -61,7 +61,8 @@ class ClassicMembership:
     def join(
         self, group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, effects: Effects
     ) -> JoinGroupResponse | Parked:
-        """A JoinGroup request of a group that exists or has just been made for it. Changes the group."""
+        """A JoinGroup request of a group that exists or has just been made for it. Changes the group, which is a copy,
+        as all methods do that have effects."""
         protocols = protocols_of(request)
         member_id = request.member_id
         if not self._has_room(group, member_id):
@@ -75,7 +76,7 @@ class ClassicMembership:
         if not member_id:
             return self._join_new(group, request, protocols, joiner, effects)
         if member_id in group.pending_member_ids and request.group_instance_id is None:
-            self._rebalance.forget_pending(group, member_id)
+            self._rebalance.forget_pending(group, member_id, effects)
             return self._add(group, request, protocols, joiner, effects, member_id, is_id_known=True)
         error = group.check_member(member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
@@ -118,8 +119,14 @@ class ClassicMembership:
         if cell is Outcome.ANSWER:
             self._rebalance.restart_session(group, member, effects)
             return generation_of(group, member)
-        member.client_id, member.client_host = joiner.client_id, joiner.client_host
-        self._update(group, member, request, protocols)
+        member = group.set_protocols(member, protocols)
+        member = group.change(
+            member,
+            client_id=joiner.client_id,
+            client_host=joiner.client_host,
+            rebalance_timeout_ms=rebalance_timeout_ms_of(request),
+            session_timeout_ms=request.session_timeout_ms,
+        )
         self._park_join(group, member, joiner.token, effects)
         self._rebalance.happen(group, event, effects)
         return Parked(joiner.token)
@@ -170,8 +177,7 @@ class ClassicMembership:
         cell = group.cell(ClassicEvent.MEMBER_REPLACED)
         if isinstance(cell, ErrorCode):
             return refuse_join(cell, member_id)
-        member = replace(
-            previous,
+        member = previous._replace(
             member_id=member_id,
             client_id=joiner.client_id,
             client_host=joiner.client_host,
@@ -214,7 +220,7 @@ class ClassicMembership:
         group.add(member, request.protocol_type)
         if was_leader:
             group.leader_id = member_id
-        self._park_join(group, member, joiner.token, effects)
+        member = self._park_join(group, member, joiner.token, effects)
         self._rebalance.restart_session(group, member, effects)
         if cell is Outcome.ANSWER:
             self._rebalance.happen(group, ClassicEvent.MEMBER_CHANGED, effects)
@@ -232,17 +238,12 @@ class ClassicMembership:
             return (member is not None and member.join_token is not None) or group.awaiting_join_count < maximum
         return member is not None or len(group.members) < maximum
 
-    def _update(
-        self, group: ClassicGroup, member: ClassicMember, request: JoinGroupRequest, protocols: Protocols
-    ) -> None:
-        group.set_protocols(member, protocols)
-        member.rebalance_timeout_ms = rebalance_timeout_ms_of(request)
-        member.session_timeout_ms = request.session_timeout_ms
-
-    def _park_join(self, group: ClassicGroup, member: ClassicMember, token: Hashable, effects: Effects) -> None:
+    def _park_join(
+        self, group: ClassicGroup, member: ClassicMember, token: Hashable, effects: Effects
+    ) -> ClassicMember:
         if member.join_token is not None:
             effects.answers.append((member.join_token, refuse_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)))
-        group.wait_for_join(member, token)
+        return group.change(member, join_token=token)
 
     # Syncing
 
@@ -266,12 +267,12 @@ class ClassicMembership:
             return _assignment_of(group, member.assignment)
         if member.sync_token is not None:
             effects.answers.append((member.sync_token, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)))
-            member.sync_token = None
+            member = group.change(member, sync_token=None)
         if member.member_id != group.leader_id:
-            member.sync_token = token
+            group.change(member, sync_token=token)
             return Parked(token)
         assignments = {assignment.member_id: assignment.assignment for assignment in request.assignments}
-        members = [replace(other, assignment=assignments.get(other.member_id, b"")) for other in group.members.values()]
+        members = [other._replace(assignment=assignments.get(other.member_id, b"")) for other in group.members.values()]
         effects.records.append(
             group_record(
                 group,
@@ -291,8 +292,7 @@ class ClassicMembership:
             return
         for member in group.awaiting_sync():
             effects.answers.append((member.sync_token, refuse_sync(error)))
-            member.sync_token = None
-            self._rebalance.restart_session(group, member, effects)
+            self._rebalance.restart_session(group, group.change(member, sync_token=None), effects)
         self._rebalance.happen(group, ClassicEvent.SYNC_EXPIRED, effects)
 
     # Staying and leaving
@@ -327,19 +327,20 @@ class ClassicMembership:
         if not member_id and identity.group_instance_id is not None:
             member_id = group.static_members.get(identity.group_instance_id, "")
         elif member_id in group.pending_member_ids:
-            self._rebalance.forget_pending(group, member_id)
+            self._rebalance.forget_pending(group, member_id, effects)
             return ErrorCode.NONE
         error = group.check_member(member_id, identity.group_instance_id)
         if error is ErrorCode.NONE:
-            log.info("group_member_left", group_id=group.group_id, member_id=member_id, reason=identity.reason)
+            effects.note(
+                log.info, "group_member_left", group_id=group.group_id, member_id=member_id, reason=identity.reason
+            )
             self._rebalance.drop(group, group.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID, effects)
         return error
 
-    def committed(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
-        """A commit of a member keeps its session alive."""
+    def committed(self, group: ClassicGroup, member_id: str, now_ms: int) -> Callable[[], None] | None:
+        """What keeps the session of a member alive that has committed; None for somebody who is no member."""
         member = group.members.get(member_id)
-        if member is not None:
-            self._rebalance.restart_session(group, member, effects)
+        return None if member is None else self._rebalance.restarting_session(group, member, now_ms)
 
     def request_abandoned(self, group: ClassicGroup, token: Hashable, effects: Effects) -> None:
         """The connection of a request that waits is gone. A member that does not know its own id can never come back:
@@ -349,12 +350,13 @@ class ClassicMembership:
         if member is None:
             return
         if member.sync_token == token:
-            member.sync_token = None
+            member = group.change(member, sync_token=None)
             group.pending_sync_ids.add(member.member_id)
         else:
-            group.stop_waiting_for_join(member)
+            member = group.change(member, join_token=None)
             if not member.is_id_known and member.group_instance_id is None:
-                log.info(
+                effects.note(
+                    log.info,
                     "group_member_removed",
                     group_id=group.group_id,
                     member_id=member.member_id,
@@ -362,7 +364,7 @@ class ClassicMembership:
                 )
                 self._rebalance.remove(group, member, effects)
                 return
-            member.is_new = False
+            member = group.change(member, is_new=False)
         self._rebalance.restart_session(group, member, effects)
 
     def _check_generation(self, group: ClassicGroup, request: SyncGroupRequest | HeartbeatRequest) -> ErrorCode:

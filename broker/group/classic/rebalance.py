@@ -1,12 +1,16 @@
 """How a classic group moves from one generation to the next, and what time does to its members. Pure.
 
-Membership in motion lives in memory only and changes here. What a generation settles on is a record: the group becomes
-stable or empty when that record is applied, in `classic_records`. If the record cannot be written the group stays where
-it was, and its members ask again. Source: Kafka's GroupMetadataManager (prepareRebalance, completeClassicGroupJoin,
+Membership in motion lives in memory only and changes here, in a copy of the group that becomes the group once the
+decision's records are in the log. What a generation settles on is such a record: the group becomes stable or empty when
+it is applied, in `classic_records`. If it cannot be written the group and all deadlines stay as they were, and its
+members ask again. Source: Kafka's GroupMetadataManager (prepareRebalance, completeClassicGroupJoin,
 expireClassicGroupMemberHeartbeat, expirePendingSync); KIP-62, KIP-134.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -44,14 +48,14 @@ class ClassicRebalance:
     def _prepare(self, group: ClassicGroup, before: ClassicState, effects: Effects) -> None:
         for member in group.awaiting_sync():
             effects.answers.append((member.sync_token, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)))
-            member.sync_token = None
-            self.restart_session(group, member, effects)
+            self.restart_session(group, group.change(member, sync_token=None), effects)
         if before is ClassicState.COMPLETING_REBALANCE:
             # The generation that ends had no assignment, and that of the one before is no longer valid.
-            for member in group.members.values():
-                member.assignment = b""
-        self._deadlines.clear(_sync(group))
-        log.info(
+            for member in list(group.members.values()):
+                group.change(member, assignment=b"")
+        effects.clear_deadline(_sync(group))
+        effects.note(
+            log.info,
             "group_rebalance_started",
             group_id=group.group_id,
             generation_id=group.generation_id,
@@ -64,13 +68,13 @@ class ClassicRebalance:
                 return
             group.is_initial_join, group.is_member_added = True, False
             group.initial_join_remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-            self._deadlines.set(_join(group), effects.now_ms + delay_ms)
+            effects.set_deadline(_join(group), effects.now_ms + delay_ms)
             return
         group.is_initial_join = False
         if not group.members:  # whoever was given a member id has nobody to wait for
             self.complete_join(group, effects)
             return
-        self._deadlines.set(_join(group), effects.now_ms + group.rebalance_timeout_ms)
+        effects.set_deadline(_join(group), effects.now_ms + group.rebalance_timeout_ms)
         self._complete_if_all_joined(group, effects)
 
     def _complete_if_all_joined(self, group: ClassicGroup, effects: Effects) -> None:
@@ -79,10 +83,11 @@ class ClassicRebalance:
 
     def complete_join(self, group: ClassicGroup, effects: Effects) -> None:
         """End the preparation of a rebalance: members that did not join are out, the others get the new generation."""
-        self._deadlines.clear(_join(group))
+        effects.clear_deadline(_join(group))
         group.is_initial_join = False
         for member in [m for m in group.members.values() if m.join_token is None and m.group_instance_id is None]:
-            log.info(
+            effects.note(
+                log.info,
                 "group_member_removed",
                 group_id=group.group_id,
                 member_id=member.member_id,
@@ -99,26 +104,25 @@ class ClassicRebalance:
             return
         if not group.elect_joined_leader():
             # Only static members are left and none came back: their sessions decide.
-            self._deadlines.set(_join(group), effects.now_ms + group.rebalance_timeout_ms)
+            effects.set_deadline(_join(group), effects.now_ms + group.rebalance_timeout_ms)
             return
         group.begin_generation()
-        for member in group.members.values():
+        for member in list(group.members.values()):
             if member.join_token is not None:
                 effects.answers.append((member.join_token, generation_of(group, member)))
-                group.stop_waiting_for_join(member)
-            member.is_new, member.is_id_known = False, True
+            member = group.change(member, join_token=None, is_new=False, is_id_known=True)
             self.restart_session(group, member, effects)
-        self._deadlines.set(_sync(group), effects.now_ms + group.rebalance_timeout_ms)
+        effects.set_deadline(_sync(group), effects.now_ms + group.rebalance_timeout_ms)
 
     def hand_over(self, group: ClassicGroup, effects: Effects) -> None:
         """The group becomes one of the consumer protocol: who waits has to join again, and only sessions go on."""
         for member in group.members.values():
             self.answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, effects)
-            group.stop_waiting_for_join(member)
             self.restart_session(group, member, effects)
-        self.forget_all_pending(group)
-        self._deadlines.clear(_join(group))
-        self._deadlines.clear(_sync(group))
+        for member_id in group.pending_member_ids:
+            effects.clear_deadline(_pending(group, member_id))
+        effects.clear_deadline(_join(group))
+        effects.clear_deadline(_sync(group))
 
     # Time
 
@@ -143,7 +147,9 @@ class ClassicRebalance:
             return
         if not member.is_new and (member.join_token is not None or member.sync_token is not None):
             return  # it waits for others; its session starts again with the answer
-        log.info("group_member_removed", group_id=group.group_id, member_id=member_id, reason="session timed out")
+        effects.note(
+            log.info, "group_member_removed", group_id=group.group_id, member_id=member_id, reason="session timed out"
+        )
         self.remove(group, member, effects)
 
     def _join_time_over(self, group: ClassicGroup, effects: Effects) -> None:
@@ -153,7 +159,7 @@ class ClassicRebalance:
             group.is_member_added = False
             delay_ms = min(self._config.initial_rebalance_delay_ms, group.initial_join_remaining_ms)
             group.initial_join_remaining_ms -= delay_ms
-            self._deadlines.set(_join(group), effects.now_ms + delay_ms)
+            effects.set_deadline(_join(group), effects.now_ms + delay_ms)
             return
         self.complete_join(group, effects)
 
@@ -162,7 +168,8 @@ class ClassicRebalance:
         if not late or not isinstance(group.cell(ClassicEvent.SYNC_EXPIRED), ClassicState):
             return
         for member in late:
-            log.info(
+            effects.note(
+                log.info,
                 "group_member_removed",
                 group_id=group.group_id,
                 member_id=member.member_id,
@@ -182,10 +189,10 @@ class ClassicRebalance:
         """
         for member in left:
             self._deadlines.clear(_session(group, member))
-        for member in group.members.values():
+        for member in list(group.members.values()):
             key = _session(group, member)
             if member.sync_token is not None or self._deadlines.get(key) is None:
-                member.sync_token = None
+                group.change(member, sync_token=None)
                 self._deadlines.set(key, now_ms + member.session_timeout_ms)
 
     # Members
@@ -193,13 +200,17 @@ class ClassicRebalance:
     def expect_member(self, group: ClassicGroup, member_id: str, session_timeout_ms: int, effects: Effects) -> None:
         """A member id was given out; its owner has a session's time to join with it."""
         group.pending_member_ids.add(member_id)
-        self._deadlines.set(_pending(group, member_id), effects.now_ms + session_timeout_ms)
+        effects.set_deadline(_pending(group, member_id), effects.now_ms + session_timeout_ms)
 
     def start_first_session(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
-        self._deadlines.set(_session(group, member), effects.now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        effects.set_deadline(_session(group, member), effects.now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
 
     def restart_session(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
-        self._deadlines.set(_session(group, member), effects.now_ms + member.session_timeout_ms)
+        effects.set_deadline(_session(group, member), effects.now_ms + member.session_timeout_ms)
+
+    def restarting_session(self, group: ClassicGroup, member: ClassicMember, now_ms: int) -> Callable[[], None]:
+        """As `restart_session`, for a decision that has no other effects in memory."""
+        return partial(self._deadlines.set, _session(group, member), now_ms + member.session_timeout_ms)
 
     def remove(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
         """Take a member out; the others share what it had."""
@@ -209,25 +220,25 @@ class ClassicRebalance:
     def drop(self, group: ClassicGroup, member: ClassicMember, error: ErrorCode, effects: Effects) -> None:
         """Take a member out, without looking at what that means for the group; its waiting requests get the error."""
         self.answer_parked(member, error, effects)
-        self._deadlines.clear(_session(group, member))
+        effects.clear_deadline(_session(group, member))
         group.remove(member.member_id)
 
     def answer_parked(self, member: ClassicMember, error: ErrorCode, effects: Effects) -> None:
+        """Answer the waiting requests of a member that leaves the group."""
         if member.join_token is not None:
             # One that is out may not come back under its id.
             member_id = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else member.member_id
             effects.answers.append((member.join_token, refuse_join(error, member_id)))
         if member.sync_token is not None:
             effects.answers.append((member.sync_token, refuse_sync(error)))
-            member.sync_token = None
 
-    def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
+    def forget_pending(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
         group.pending_member_ids.discard(member_id)
-        self._deadlines.clear(_pending(group, member_id))
+        effects.clear_deadline(_pending(group, member_id))
 
-    def forget_all_pending(self, group: ClassicGroup) -> None:
+    def forget_all_pending(self, group: ClassicGroup, effects: Effects) -> None:
         for member_id in list(group.pending_member_ids):
-            self.forget_pending(group, member_id)
+            self.forget_pending(group, member_id, effects)
 
 
 def refuse_join(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:

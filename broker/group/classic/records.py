@@ -109,17 +109,21 @@ def _member(group: ClassicGroup, stored: MemberMetadata, protocol_name: str | No
             session_timeout_ms=stored.session_timeout,
             protocols=(),
         )
-    member.group_instance_id = stored.group_instance_id
-    member.client_id, member.client_host = stored.client_id, stored.client_host
-    # A record of version 0 has no rebalance time-out, which is -1 then.
-    member.rebalance_timeout_ms = stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout
-    member.session_timeout_ms = stored.session_timeout
+    protocols = member.protocols
     if protocol_name is not None and (
         not member.speaks(protocol_name) or member.metadata(protocol_name) != stored.subscription
     ):
-        member.protocols = ((protocol_name, stored.subscription),)
-    member.assignment = stored.assignment
-    return member
+        protocols = ((protocol_name, stored.subscription),)
+    return member._replace(
+        group_instance_id=stored.group_instance_id,
+        client_id=stored.client_id,
+        client_host=stored.client_host,
+        # A record of version 0 has no rebalance time-out, which is -1 then.
+        rebalance_timeout_ms=stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout,
+        session_timeout_ms=stored.session_timeout,
+        protocols=protocols,
+        assignment=stored.assignment,
+    )
 
 
 def _key(group_id: str) -> bytes:

@@ -21,7 +21,7 @@ from broker.group.consumer.membership import check_static
 from broker.group.consumer.migration import classic_assignment, partitions_by_id
 from broker.group.consumer.rebalance import ConsumerRebalance
 from broker.group.consumer.subscriptions import TopicCatalogue
-from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig
 from protocol.consumer_protocol import ConsumerProtocolSubscription, decode_subscription
 from protocol.errors import ErrorCode
 from protocol.messages.group_membership import (
@@ -42,11 +42,8 @@ log = structlog.get_logger(__name__)
 class ClassicMembersOfConsumerGroups:
     """Decisions about these members; the groups themselves belong to the shard."""
 
-    def __init__(
-        self, config: GroupConfig, deadlines: GroupDeadlines, rebalance: ConsumerRebalance, topics: TopicCatalogue
-    ) -> None:
+    def __init__(self, config: GroupConfig, rebalance: ConsumerRebalance, topics: TopicCatalogue) -> None:
         self._config = config
-        self._deadlines = deadlines
         self._rebalance = rebalance
         self._topics = topics
 
@@ -99,8 +96,8 @@ class ClassicMembersOfConsumerGroups:
         updated = self._rebalance.settle(draft, member, described, owned)
         if is_replacing:
             self._rebalance.become_classic_if_possible(draft)
-        self._deadlines.clear(DeadlineKey(DeadlineKind.CLASSIC_JOIN, group.group_id, member_id))
-        self._deadlines.set(
+        effects.clear_deadline(DeadlineKey(DeadlineKind.CLASSIC_JOIN, group.group_id, member_id))
+        effects.set_deadline(
             DeadlineKey(DeadlineKind.CLASSIC_SYNC, group.group_id, member_id), effects.now_ms + rebalance_timeout_ms
         )
         self._restart_session(group, member_id, request.session_timeout_ms, effects)
@@ -132,7 +129,7 @@ class ClassicMembersOfConsumerGroups:
         if group.assignment_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._expect_join(group, member, effects)
             return refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)
-        self._deadlines.clear(DeadlineKey(DeadlineKind.CLASSIC_SYNC, group.group_id, member.member_id))
+        effects.clear_deadline(DeadlineKey(DeadlineKind.CLASSIC_SYNC, group.group_id, member.member_id))
         self._restart_session(group, member.member_id, classic.session_timeout_ms, effects)
         return SyncGroupResponse(
             protocol_type=request.protocol_type,
@@ -173,8 +170,12 @@ class ClassicMembersOfConsumerGroups:
                 error = ErrorCode.FENCED_INSTANCE_ID
             else:
                 left[member.member_id] = member
-                log.info(
-                    "group_member_left", group_id=group.group_id, member_id=member.member_id, reason=identity.reason
+                effects.note(
+                    log.info,
+                    "group_member_left",
+                    group_id=group.group_id,
+                    member_id=member.member_id,
+                    reason=identity.reason,
                 )
             responses.append(
                 MemberResponse(member_id=identity.member_id, group_instance_id=instance_id, error_code=error)
@@ -184,12 +185,12 @@ class ClassicMembersOfConsumerGroups:
 
     def _expect_join(self, group: ConsumerGroup, member: ConsumerMember, effects: Effects) -> None:
         key = DeadlineKey(DeadlineKind.CLASSIC_JOIN, group.group_id, member.member_id)
-        if self._deadlines.get(key) is None:
-            self._deadlines.set(key, effects.now_ms + member.rebalance_timeout_ms)
+        if effects.deadline_ms(key) is None:
+            effects.set_deadline(key, effects.now_ms + member.rebalance_timeout_ms)
 
     def _restart_session(self, group: ConsumerGroup, member_id: str, session_timeout_ms: int, effects: Effects) -> None:
         key = DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id)
-        self._deadlines.set(key, effects.now_ms + session_timeout_ms)
+        effects.set_deadline(key, effects.now_ms + session_timeout_ms)
 
 
 def _find(

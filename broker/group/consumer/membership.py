@@ -131,15 +131,21 @@ class ConsumerMembership:
         draft = Draft(group, effects)
         if found is None:
             member = ConsumerMember(member_id)
-            log.info("group_member_joined", group_id=group.group_id, member_id=member_id)
+            effects.note(log.info, "group_member_joined", group_id=group.group_id, member_id=member_id)
         elif found.member_id != member_id:
             self._rebalance.replace_member(draft, found, member_id)
             member = draft.group.members[member_id]
-            log.info("group_member_replaced", group_id=group.group_id, member_id=member_id, previous=found.member_id)
+            effects.note(
+                log.info,
+                "group_member_replaced",
+                group_id=group.group_id,
+                member_id=member_id,
+                previous=found.member_id,
+            )
         else:
             member = found
         updated = self._rebalance.settle(draft, member, _updated(member, request, sender), reported)
-        self._deadlines.set(
+        effects.set_deadline(
             DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id),
             effects.now_ms + self._config.consumer_times(group.group_id).session_timeout_ms,
         )
@@ -214,7 +220,8 @@ class ConsumerMembership:
                 return refuse(*refusal)
             assert member is not None
         draft = Draft(group, effects)
-        log.info(
+        effects.note(
+            log.info,
             "group_member_left",
             group_id=group.group_id,
             member_id=member.member_id,
@@ -260,7 +267,8 @@ class ConsumerMembership:
             if key.kind is DeadlineKind.REVOCATION and member.state is not MemberState.UNREVOKED_PARTITIONS:
                 continue
             fenced[member.member_id] = member
-            log.info(
+            effects.note(
+                log.info,
                 "group_member_removed",
                 group_id=group.group_id,
                 member_id=member.member_id,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -26,7 +27,7 @@ from broker.group.consumer.migration import can_become_classic
 from broker.group.consumer.reconciliation import ReportedPartitions, reconcile
 from broker.group.consumer.records import current_value, member_value, regex_value, target_value
 from broker.group.consumer.subscriptions import TopicCatalogue, matching_topics, metadata_hash, topic_ids
-from broker.group.effects import DeadlineKey, DeadlineKind, GroupConfig, GroupDeadlines
+from broker.group.effects import DeadlineKey, DeadlineKind, GroupConfig
 from protocol.stored.consumer_groups import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -47,9 +48,8 @@ REGEX_REFRESH_MIN_INTERVAL_MS = 10_000  # topics may come by the hundred; Kafka'
 class ConsumerRebalance:
     """The steps. Which request leads to which of them is the matter of the membership classes."""
 
-    def __init__(self, config: GroupConfig, deadlines: GroupDeadlines, topics: TopicCatalogue) -> None:
+    def __init__(self, config: GroupConfig, topics: TopicCatalogue) -> None:
         self._config = config
-        self._deadlines = deadlines
         self._topics = topics
 
     # Members
@@ -93,7 +93,7 @@ class ConsumerRebalance:
             target_value(target),
         )
         draft.write(_current(draft, member_id), current_value(member))
-        self.clear_deadlines(draft.group.group_id, previous.member_id)
+        self.clear_deadlines(draft, previous.member_id)
 
     def fence(self, draft: Draft, members: Collection[ConsumerMember]) -> None:
         """Take members out: what they had is free at once, and a new epoch begins, unless only members of the classic
@@ -103,7 +103,7 @@ class ConsumerRebalance:
             return
         for member in members:
             self._remove_member(draft, member)
-            self.clear_deadlines(draft.group.group_id, member.member_id)
+            self.clear_deadlines(draft, member.member_id)
         self._drop_unused_regexes(draft)
         if not self.become_classic_if_possible(draft):
             self.begin_epoch(draft)
@@ -112,17 +112,17 @@ class ConsumerRebalance:
         """If only members of the classic protocol are left the group follows them, as a decision of its own."""
         is_possible = can_become_classic(draft.group, self._config)
         if is_possible:
-            self._deadlines.set(DeadlineKey(DeadlineKind.DOWNGRADE, draft.group.group_id), draft.effects.now_ms)
+            draft.effects.set_deadline(DeadlineKey(DeadlineKind.DOWNGRADE, draft.group.group_id), draft.effects.now_ms)
         return is_possible
 
-    def clear_deadlines(self, group_id: str, member_id: str) -> None:
+    def clear_deadlines(self, draft: Draft, member_id: str) -> None:
         for kind in (
             DeadlineKind.SESSION,
             DeadlineKind.REVOCATION,
             DeadlineKind.CLASSIC_JOIN,
             DeadlineKind.CLASSIC_SYNC,
         ):
-            self._deadlines.clear(DeadlineKey(kind, group_id, member_id))
+            draft.effects.clear_deadline(DeadlineKey(kind, draft.group.group_id, member_id))
 
     def _remove_member(self, draft: Draft, member: ConsumerMember) -> None:
         group_id, member_id = draft.group.group_id, member.member_id
@@ -152,9 +152,10 @@ class ConsumerRebalance:
                 key = ConsumerGroupRegularExpressionKey(group_id=group.group_id, regular_expression=regex)
                 draft.write(key, regex_value(ResolvedRegex(found, self._topics.version, now_ms)))
         if is_refresh:
-            original.checked_regexes_ms = now_ms
+            changes = draft.effects.changes
+            changes.append(partial(setattr, original, "checked_regexes_ms", now_ms))
             if not has_changed:
-                original.checked_regexes_version = self._topics.version
+                changes.append(partial(setattr, original, "checked_regexes_version", self._topics.version))
         return has_changed
 
     def _is_refresh_due(self, draft: Draft) -> bool:
@@ -178,7 +179,7 @@ class ConsumerRebalance:
             return False
         has_changed = metadata_hash(group.subscribed_topics(), self._topics) != group.metadata_hash
         if not has_changed and group is original:
-            original.checked_topics_version = version
+            draft.effects.changes.append(partial(setattr, original, "checked_topics_version", version))
         return has_changed
 
     def begin_epoch(self, draft: Draft) -> None:
@@ -193,8 +194,12 @@ class ConsumerRebalance:
         )
         if group.has_partition_metadata:
             draft.write(ConsumerGroupPartitionMetadataKey(group_id=group.group_id), None)
-        log.info(
-            "group_epoch_bumped", group_id=group.group_id, group_epoch=group_epoch, members=len(draft.group.members)
+        draft.effects.note(
+            log.info,
+            "group_epoch_bumped",
+            group_id=group.group_id,
+            group_epoch=group_epoch,
+            members=len(draft.group.members),
         )
 
     # The target
@@ -218,8 +223,12 @@ class ConsumerRebalance:
             ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id),
             ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=group.group_epoch, assignment_timestamp=now_ms),
         )
-        log.info(
-            "group_target_assigned", group_id=group.group_id, assignment_epoch=group.group_epoch, assignor=assignor
+        draft.effects.note(
+            log.info,
+            "group_target_assigned",
+            group_id=group.group_id,
+            assignment_epoch=group.group_epoch,
+            assignor=assignor,
         )
 
     def _assign(self, draft: Draft, assignor: str) -> dict[str, Assignment]:
@@ -265,9 +274,9 @@ class ConsumerRebalance:
         if reconciled.classic is None:
             key = DeadlineKey(DeadlineKind.REVOCATION, group.group_id, member_id)
             if reconciled.state is MemberState.UNREVOKED_PARTITIONS:
-                self._deadlines.set(key, draft.effects.now_ms + reconciled.rebalance_timeout_ms)
+                draft.effects.set_deadline(key, draft.effects.now_ms + reconciled.rebalance_timeout_ms)
             else:
-                self._deadlines.clear(key)
+                draft.effects.clear_deadline(key)
         return reconciled
 
 

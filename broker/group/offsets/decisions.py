@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.group.classic.group import ClassicEvent, ClassicGroup
 from broker.group.classic.membership import ClassicMembership
-from broker.group.effects import Effects, GroupConfig
+from broker.group.effects import GroupConfig
 from broker.group.kinds import Group
 from broker.group.offsets.commits import (
     Committer,
@@ -69,6 +69,7 @@ class OffsetDecisions:
         retention_time_ms: -1 for the broker's own; OffsetCommit 2 to 4 can ask for another.
         Refuses: GROUP_ID_NOT_FOUND, before OffsetCommit 9 ILLEGAL_GENERATION, and see `check_commit`.
         """
+        settle: Callable[[], None] | None = None
         group = self._find_group(group_id)
         if isinstance(group, ShareGroup):
             return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -82,10 +83,10 @@ class OffsetDecisions:
             if error is not ErrorCode.NONE:
                 return Decision(error)
             if isinstance(group, ClassicGroup) and committer.member_id:
-                self._classic.committed(group, committer.member_id, Effects(now_ms))
+                settle = self._classic.committed(group, committer.member_id, now_ms)
         expire_timestamp_ms = -1 if retention_time_ms < 0 else min(now_ms + retention_time_ms, LATEST_TIMESTAMP_MS)
         errors, records = self._records(group_id, offsets, now_ms, expire_timestamp_ms)
-        return Decision(errors, records)
+        return Decision(errors, records, settle=settle)
 
     def commit_in_transaction(
         self,

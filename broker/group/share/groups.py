@@ -66,6 +66,7 @@ class ShareGroups:
         groups: MutableMapping[str, Group],
         find: Callable[[str], Group | None],
     ) -> None:
+        self._deadlines = deadlines
         self._topics = topics
         self._groups = groups
         self._find = find
@@ -97,7 +98,7 @@ class ShareGroups:
         if refusal is not None:
             return Decision(refuse(*refusal))
         found = self._of(request.group_id)
-        effects = Effects(now_ms)
+        effects = Effects(now_ms, self._deadlines)
         if request.member_epoch < JOIN_EPOCH:
             if isinstance(found, Refusal):
                 return Decision(refuse(*found))
@@ -148,7 +149,7 @@ class ShareGroups:
             found, is_new = ShareGroup(group_id), True
         else:
             is_new = False
-        effects = Effects(now_ms)
+        effects = Effects(now_ms, self._deadlines)
         topics = {}
         for topic_id, numbers in partitions.items():
             topic = self._topics.get_by_id(topic_id)
@@ -168,7 +169,7 @@ class ShareGroups:
             return Decision(found)
         if found.state_partitions is None:
             return Decision(Deletion({}, () if names is None else names))
-        effects = Effects(now_ms)
+        effects = Effects(now_ms, self._deadlines)
         to_delete, without_state = begin_deleting(ShareDraft(found, effects), names, self._topics)
         return effects.decision(Deletion(to_delete, without_state))
 
@@ -186,7 +187,7 @@ class ShareGroups:
 
     def drop_topics(self, is_gone: Callable[[bytes], bool], now_ms: int) -> Decision[bool]:
         """Forget topics that do not exist any more, a bounded number of groups at a time; whether there may be more."""
-        effects = Effects(now_ms)
+        effects = Effects(now_ms, self._deadlines)
         for group in self._all():
             drop_topics(ShareDraft(group, effects), is_gone)
             if len(effects.records) >= MAX_GROUPS_PER_DECISION:
@@ -195,7 +196,7 @@ class ShareGroups:
 
     def _change(self, group_id: str, change: Callable[[ShareDraft], None], now_ms: int) -> Decision[None]:
         group = self._of(group_id)
-        effects = Effects(now_ms)
+        effects = Effects(now_ms, self._deadlines)
         if isinstance(group, ShareGroup):
             change(ShareDraft(group, effects))
         return effects.decision(None)

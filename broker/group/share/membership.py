@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -98,7 +99,7 @@ class ShareMembership:
         if known is None:
             if request.member_epoch != JOIN_EPOCH:
                 return refuse(*_unknown(member_id, group))
-            log.info("group_member_joined", group_id=group.group_id, member_id=member_id)
+            effects.note(log.info, "group_member_joined", group_id=group.group_id, member_id=member_id)
         else:
             refusal = _check_epoch(known, request.member_epoch)
             if refusal is not None:
@@ -114,7 +115,7 @@ class ShareMembership:
         self._update_target(draft)
         updated = self._take_over_target(draft, member_id, has_changed=has_changed)
         times = self._config.share_times(group.group_id)
-        self._deadlines.set(
+        effects.set_deadline(
             DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id),
             effects.now_ms + times.session_timeout_ms,
         )
@@ -144,7 +145,7 @@ class ShareMembership:
         member = group.members.get(request.member_id)
         if member is None:
             return refuse(*_unknown(request.member_id, group))
-        log.info("group_member_left", group_id=group.group_id, member_id=member.member_id)
+        effects.note(log.info, "group_member_left", group_id=group.group_id, member_id=member.member_id)
         self._fence(ShareDraft(group, effects), [member])
         return ShareHeartbeat(
             ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
@@ -167,7 +168,7 @@ class ShareMembership:
             return False
         if metadata_hash(group.subscribed_topics(), self._topics) != group.metadata_hash:
             return True
-        draft.original.checked_topics_version = group.checked_topics_version = version
+        draft.effects.changes.append(partial(setattr, draft.original, "checked_topics_version", version))
         return False
 
     def _bump_epoch(self, draft: ShareDraft) -> None:
@@ -176,7 +177,7 @@ class ShareMembership:
             epoch=group.group_epoch + 1, metadata_hash=metadata_hash(group.subscribed_topics(), self._topics)
         )
         draft.write(ShareGroupMetadataKey(group.group_id), value)
-        log.debug("group_epoch_bumped", group_id=group.group_id, group_epoch=value.epoch)
+        draft.effects.note(log.debug, "group_epoch_bumped", group_id=group.group_id, group_epoch=value.epoch)
 
     def _update_target(self, draft: ShareDraft) -> None:
         """Share out for the group's epoch, unless it was done already, or too recently."""
@@ -197,7 +198,8 @@ class ShareMembership:
             ShareGroupTargetAssignmentMetadataKey(group.group_id),
             ShareGroupTargetAssignmentMetadataValue(assignment_epoch=group.group_epoch, assignment_timestamp=now_ms),
         )
-        log.info(
+        draft.effects.note(
+            log.info,
             "group_target_assigned",
             group_id=group.group_id,
             assignment_epoch=group.group_epoch,
@@ -231,7 +233,7 @@ class ShareMembership:
             draft.write(ShareGroupCurrentMemberAssignmentKey(group_id, name), None)
             draft.write(ShareGroupTargetAssignmentMemberKey(group_id, name), None)
             draft.write(ShareGroupMemberMetadataKey(group_id, name), None)
-            self._deadlines.clear(DeadlineKey(DeadlineKind.SESSION, group_id, name))
+            draft.effects.clear_deadline(DeadlineKey(DeadlineKind.SESSION, group_id, name))
         self._bump_epoch(draft)
 
     # Time
@@ -247,7 +249,8 @@ class ShareMembership:
         """Take out the members whose session is over, all in one step."""
         fenced = [group.members[key.member_id] for key in due if key.member_id in group.members]
         for member in fenced:
-            log.info(
+            effects.note(
+                log.info,
                 "group_member_removed",
                 group_id=group.group_id,
                 member_id=member.member_id,

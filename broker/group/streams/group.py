@@ -84,14 +84,12 @@ class StreamsMember:
 class GroupMemory:
     """What a group knows that is in no record: it is lost with the coordinator, and found or asked for again.
 
-    configured:         what a topology means with the topics of a version of the metadata, and which these are.
-    endpoint_epoch:     counts what changes where tasks can be asked for.
-    shutdown_member_id: the member because of which the whole application is to end.
+    configured:     what a topology means with the topics of a version of the metadata, and which these are.
+    endpoint_epoch: counts what changes where tasks can be asked for.
     """
 
     configured: tuple[Topology, int, ConfiguredTopology] | None = None
     endpoint_epoch: int = 0
-    shutdown_member_id: str | None = None
 
 
 class StreamsGroup:
@@ -101,7 +99,8 @@ class StreamsGroup:
     validated_topology_epoch:  of the topology whose topics were all in order; -1 for none.
     assignment_configs:        what the last target was made by.
     target:                    by member id, what each is to have.
-    memory:                    what is in no record; all copies of a group have the same.
+    shutdown_member_id:        the member because of which the whole application is to end; in no record.
+    memory:                    what else is in no record; all copies of a group have the same.
     """
 
     group_type = "streams"
@@ -118,6 +117,7 @@ class StreamsGroup:
         self.topology: Topology | None = None
         self.members: dict[str, StreamsMember] = {}
         self.target: dict[str, TaskAssignment] = {}
+        self.shutdown_member_id: str | None = None
         self.memory = GroupMemory()
         self._processes: dict[tuple[TaskRole, TaskId], tuple[str, ...]] = {}
 
@@ -174,7 +174,7 @@ class StreamsGroup:
         if member is not None:
             self._release(member)
         if not self.members:
-            self.memory.shutdown_member_id = None
+            self.shutdown_member_id = None
 
     def _release(self, member: StreamsMember) -> None:
         for owned in (member.assigned, member.pending_revocation):

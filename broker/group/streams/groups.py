@@ -47,6 +47,7 @@ class StreamsGroups:
         groups: MutableMapping[str, Group],
         find: Callable[[str], Group | None],
     ) -> None:
+        self._deadlines = deadlines
         self._groups = groups
         self._find = find
         self._membership = StreamsMembership(config, deadlines, topics)
@@ -64,7 +65,7 @@ class StreamsGroups:
         refusal = check_request(request)
         if refusal is not None:
             return Decision(refuse(*refusal))
-        effects = Effects(now_ms)
+        effects = Effects(now_ms, self._deadlines)
         known = self._find(request.group_id)
         if request.member_epoch < JOIN_EPOCH:
             if not isinstance(known, StreamsGroup):
@@ -111,9 +112,9 @@ class StreamsGroups:
 
     # The log
 
-    def tombstones(self, group: StreamsGroup) -> list[CoordinatorRecord]:
+    def tombstones(self, group: StreamsGroup, effects: Effects) -> list[CoordinatorRecord]:
         """The records that remove a group, which is deleted or becomes one of another kind."""
-        self._membership.forget(group)
+        self._membership.forget(group, effects)
         return group_tombstones(group)
 
     def apply(self, key_bytes: bytes, value: bytes | None, origin: RecordOrigin) -> bool:

@@ -9,6 +9,7 @@ maybeUpdateStreamsTargetAssignment, computeDelayedTargetAssignment).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -125,19 +126,20 @@ class StreamsMembership:
                 return refuse(*refusal)
         self._update_epoch(draft, configured, has_changed=has_changed)
         if known is None:
-            log.info("group_member_joined", group_id=group.group_id, member_id=member_id)
+            effects.note(log.info, "group_member_joined", group_id=group.group_id, member_id=member_id)
         if not group.members:
             self._delay_first_assignment(group, effects)
         delay = self._update_target(draft, configured)
-        is_first_delayed = self._is_first_assignment_delayed(group)
+        is_first_delayed = self._is_first_assignment_delayed(group, effects)
         settled = self._reconcile(draft, member_id, reported, is_first_delayed=is_first_delayed)
         times = self._config.streams_times(group.group_id)
-        self._deadlines.set(
+        effects.set_deadline(
             DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id), effects.now_ms + times.session_timeout_ms
         )
+        asking = group.shutdown_member_id
         if request.shutdown_application:
-            _shut_down(draft, member_id)
-        problems = _problems(draft.group, settled, configured, delay)
+            asking = _shut_down(draft, member_id)
+        problems = _problems(draft.group, settled, configured, delay, asking)
         is_waiting = delay is not None or configured.to_create or not settled.is_reconciled_to(draft.group.group_epoch)
         response = StreamsGroupHeartbeatResponse(
             member_id=member_id,
@@ -167,12 +169,14 @@ class StreamsMembership:
         is_news: whether this heartbeat changes what its own endpoint has.
         """
         memory = draft.original.memory
+        epoch = memory.endpoint_epoch
         if is_news and draft.group.members[request.member_id].user_endpoint is not None:
-            memory.endpoint_epoch += 1
-        if memory.endpoint_epoch != request.endpoint_information_epoch:
+            epoch += 1
+            draft.effects.changes.append(partial(setattr, memory, "endpoint_epoch", epoch))
+        if epoch != request.endpoint_information_epoch:
             response.partitions_by_user_endpoint = partitions_by_endpoint(draft.group, configured, self._topics)
         # A group that is new begins to count once it is written down.
-        response.endpoint_information_epoch = 0 if draft.original.topology is None else memory.endpoint_epoch
+        response.endpoint_information_epoch = 0 if draft.original.topology is None else epoch
 
     def _heartbeat_interval_ms(self, group: StreamsGroup, now_ms: int, *, is_settled: bool) -> int:
         """When to come back: soon while the member is on its way, and while others may have set out with it."""
@@ -189,7 +193,7 @@ class StreamsMembership:
         draft = StreamsDraft(group, effects)
         if request.shutdown_application:
             _shut_down(draft, request.member_id)
-        log.info("group_member_left", group_id=group.group_id, member_id=member.member_id)
+        effects.note(log.info, "group_member_left", group_id=group.group_id, member_id=member.member_id)
         self._fence(draft, [member])
         return StreamsHeartbeat(
             StreamsGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
@@ -259,22 +263,22 @@ class StreamsMembership:
         epoch = draft.group.group_epoch + 1
         value = StreamsGroupMetadataValue(epoch, hashed, validated_epoch, key_values(configs))
         draft.write(StreamsGroupMetadataKey(draft.group.group_id), value)
-        log.debug("group_epoch_bumped", group_id=draft.group.group_id, group_epoch=epoch)
+        draft.effects.note(log.debug, "group_epoch_bumped", group_id=draft.group.group_id, group_epoch=epoch)
 
     def _delay_first_assignment(self, group: StreamsGroup, effects: Effects) -> None:
         """Let a group that was empty wait for more members, which so get their tasks at once."""
         key = _first_assignment(group)
         delay_ms = self._config.streams_times(group.group_id).initial_rebalance_delay_ms
-        if delay_ms > 0 and self._deadlines.get(key) is None:
-            self._deadlines.set(key, effects.now_ms + delay_ms)
+        if delay_ms > 0 and effects.deadline_ms(key) is None:
+            effects.set_deadline(key, effects.now_ms + delay_ms)
 
-    def _is_first_assignment_delayed(self, group: StreamsGroup) -> bool:
-        return self._deadlines.get(_first_assignment(group)) is not None
+    def _is_first_assignment_delayed(self, group: StreamsGroup, effects: Effects) -> bool:
+        return effects.deadline_ms(_first_assignment(group)) is not None
 
     def _update_target(self, draft: StreamsDraft, configured: ConfiguredTopology) -> Problem | None:
         """Make a target for the group's epoch, unless there is one; why that has to wait, or None."""
         group, now_ms = draft.group, draft.effects.now_ms
-        if self._is_first_assignment_delayed(group):
+        if self._is_first_assignment_delayed(group, draft.effects):
             return Problem(
                 Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay."
             )
@@ -290,7 +294,8 @@ class StreamsMembership:
             StreamsGroupTargetAssignmentMetadataKey(group.group_id),
             StreamsGroupTargetAssignmentMetadataValue(assignment_epoch=group.group_epoch, assignment_timestamp=now_ms),
         )
-        log.info(
+        draft.effects.note(
+            log.info,
             "group_target_assigned",
             group_id=group.group_id,
             assignment_epoch=group.group_epoch,
@@ -333,9 +338,9 @@ class StreamsMembership:
         draft.write(StreamsGroupCurrentMemberAssignmentKey(group.group_id, member_id), current_value(reconciled))
         key = DeadlineKey(DeadlineKind.REVOCATION, group.group_id, member_id)
         if reconciled.state is MemberState.UNREVOKED_PARTITIONS:
-            self._deadlines.set(key, draft.effects.now_ms + reconciled.rebalance_timeout_ms)
+            draft.effects.set_deadline(key, draft.effects.now_ms + reconciled.rebalance_timeout_ms)
         else:
-            self._deadlines.clear(key)
+            draft.effects.clear_deadline(key)
         return draft.group.members[member_id]
 
     def _fence(self, draft: StreamsDraft, members: Collection[StreamsMember]) -> None:
@@ -349,7 +354,7 @@ class StreamsMembership:
             draft.write(StreamsGroupTargetAssignmentMemberKey(group_id, name), None)
             draft.write(StreamsGroupMemberMetadataKey(group_id, name), None)
             for kind in (DeadlineKind.SESSION, DeadlineKind.REVOCATION):
-                self._deadlines.clear(DeadlineKey(kind, group_id, name))
+                draft.effects.clear_deadline(DeadlineKey(kind, group_id, name))
         group = draft.group
         self._bump_epoch(draft, group.metadata_hash, group.validated_topology_epoch, group.assignment_configs)
 
@@ -366,9 +371,9 @@ class StreamsMembership:
                 key = DeadlineKey(DeadlineKind.REVOCATION, group.group_id, member_id)
                 self._deadlines.set(key, now_ms + member.rebalance_timeout_ms)
 
-    def forget(self, group: StreamsGroup) -> None:
+    def forget(self, group: StreamsGroup, effects: Effects) -> None:
         """The group is deleted, or becomes one of another kind: nothing of it is to come any more."""
-        self._deadlines.clear(_first_assignment(group))
+        effects.clear_deadline(_first_assignment(group))
 
     def time_over(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
         """Take out members whose time is over, all in one step, and make the first assignment of a group."""
@@ -385,7 +390,9 @@ class StreamsMembership:
             else:
                 continue
             fenced[member.member_id] = member
-            log.info("group_member_removed", group_id=group.group_id, member_id=member.member_id, reason=reason)
+            effects.note(
+                log.info, "group_member_removed", group_id=group.group_id, member_id=member.member_id, reason=reason
+            )
         self._fence(draft, fenced.values())
         if _first_assignment(group) in due and draft.group.members and draft.group.topology is not None:
             configured = self.configured(draft.group)
@@ -402,17 +409,24 @@ def _first_assignment(group: StreamsGroup) -> DeadlineKey:
     return DeadlineKey(DeadlineKind.FIRST_ASSIGNMENT, group.group_id)
 
 
-def _shut_down(draft: StreamsDraft, member_id: str) -> None:
-    """The first member that asks for it is named to all others, until the group is empty."""
-    if draft.original.memory.shutdown_member_id is None:
-        log.info("streams_shutdown_requested", group_id=draft.group.group_id, member_id=member_id)
-        draft.original.memory.shutdown_member_id = member_id
+def _shut_down(draft: StreamsDraft, member_id: str) -> str:
+    """The first member that asks for it is named to all others, until the group is empty. Its id."""
+    group, effects = draft.original, draft.effects
+    if group.shutdown_member_id is not None:
+        return group.shutdown_member_id
+    effects.note(log.info, "streams_shutdown_requested", group_id=group.group_id, member_id=member_id)
+    effects.changes.append(partial(setattr, group, "shutdown_member_id", member_id))
+    return member_id
 
 
 def _problems(
-    group: StreamsGroup, member: StreamsMember, configured: ConfiguredTopology, delay: Problem | None
+    group: StreamsGroup,
+    member: StreamsMember,
+    configured: ConfiguredTopology,
+    delay: Problem | None,
+    asking: str | None,
 ) -> list[Problem]:
-    """What the member is told beside its tasks."""
+    """What the member is told beside its tasks. asking: the member that wants all to shut down."""
     problems = []
     topology = group.topology
     if topology is not None and member.topology_epoch < topology.epoch:
@@ -420,7 +434,6 @@ def _problems(
         detail = f"The member's topology epoch {told} is behind the group's topology epoch {current}."
         problems.append(Problem(Status.STALE_TOPOLOGY, detail))
     problems += [problem for problem in (delay, configured.problem) if problem is not None]
-    asking = group.memory.shutdown_member_id
     if asking is not None:
         detail = (
             f"Streams group member {asking} encountered a fatal error and requested a shutdown for the entire "

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from broker.deadlines import REFUSED_PAUSE_MS
 from broker.transaction.coordinator import ProducerReply, TransactionLimits
 from broker.transaction.metadata import EXHAUSTED_EPOCH, LAST_EPOCH, TWO_PHASE_COMMIT_TIMEOUT_MS, Producer
 from broker.transaction.state_machine import (
@@ -460,14 +461,47 @@ def test_time_outs_and_expiries_that_are_due_together_are_decided_together() -> 
     assert {name: known.state for name, known in driver.shard.transactions.items()} == {TRANSACTIONAL_ID: PREPARE_ABORT}
 
 
-def test_a_time_out_whose_record_was_refused_is_tried_again() -> None:
+def test_a_time_out_that_the_log_refused_stays_due() -> None:
     driver = driver_in(ONGOING)
     now_ms = NOW_MS + TIMEOUT_MS + 1
-    assert driver.shard.decide_deadline(now_ms).records  # not applied: the append was refused
-    assert not driver.shard.decide_deadline(now_ms).records
-    retry_ms = driver.shard.next_deadline_ms()
-    assert retry_ms is not None
-    assert driver.shard.decide_deadline(retry_ms).records
+    decision = driver.shard.decide_deadline(now_ms)
+    assert decision.records
+    assert decision.refused is not None
+    decision.refused(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert driver.shard.next_deadline_ms() == now_ms
+    assert driver.shard.decide_deadline(now_ms).records == decision.records
+
+
+def test_a_time_out_whose_records_are_too_large_does_not_keep_others_from_being_aborted() -> None:
+    driver = ShardDriver(producer_ids=range(100))
+    for number in range(100):
+        name = "large" if number == 40 else f"tx-{number}"
+        driver.do(driver.shard.decide_init_producer_id(name, timeout_ms=10, expected=None, now_ms=NOW_MS))
+        driver.do(driver.shard.decide_add_partitions(name, Producer(number, 0), (OUT_0,), version=V2, now_ms=NOW_MS))
+    now_ms = NOW_MS + 11
+    while (deadline_ms := driver.shard.next_deadline_ms()) is not None and deadline_ms <= now_ms:
+        decision = driver.shard.decide_deadline(now_ms)
+        if any(b"large" in record.key for record in decision.records):
+            assert decision.refused is not None
+            decision.refused(ErrorCode.MESSAGE_TOO_LARGE)
+        else:
+            driver.do(decision)
+    assert len(driver.shard.take_unsent()) == 99
+    assert driver.shard.next_deadline_ms() == now_ms + REFUSED_PAUSE_MS
+    driver.do(driver.shard.decide_deadline(now_ms + REFUSED_PAUSE_MS))
+    assert driver.shard.take_unsent() == ["large"]
+
+
+def test_an_abort_for_which_no_producer_id_is_at_hand_is_tried_again_after_a_pause() -> None:
+    limits = TransactionLimits()
+    driver = ShardDriver(limits=limits)
+    driver.put(transaction_in(ONGOING)._replace(producer_epoch=EXHAUSTED_EPOCH))
+    now_ms = NOW_MS + TIMEOUT_MS + 1
+    driver.shard._take_producer_id = lambda: None
+    decision = driver.shard.decide_deadline(now_ms)
+    driver.do(decision)
+    assert not decision.records
+    assert driver.shard.next_deadline_ms() == now_ms + limits.time_out_retry_ms
 
 
 def test_many_time_outs_are_decided_in_bounded_batches() -> None:
@@ -481,10 +515,9 @@ def test_many_time_outs_are_decided_in_bounded_batches() -> None:
         driver.do(shard.decide_add_partitions(transactional_id, producer, (OUT_0,), version=V2, now_ms=NOW_MS))
     batches = 0
     while (deadline_ms := driver.shard.next_deadline_ms()) is not None and deadline_ms <= NOW_MS + 11:
-        decision_records = driver.shard.decide_deadline(NOW_MS + 11).records
-        assert len(decision_records) < count
-        for record in decision_records:
-            driver.apply(record)
+        decision = driver.shard.decide_deadline(NOW_MS + 11)
+        assert len(decision.records) < count
+        driver.do(decision)
         batches += 1
     assert batches > 1
     assert len(driver.shard.take_unsent()) == count

@@ -116,7 +116,7 @@ def test_when_the_leader_goes_the_member_leads_that_is_first_in_kafkas_table() -
 def test_a_leader_that_did_not_join_is_replaced_by_one_that_did() -> None:
     group = group_of(member("a", "range", instance_id="i"), member("b", "range"))
     assert not group.elect_joined_leader()
-    group.wait_for_join(group.members["b"], 7)
+    group.change(group.members["b"], join_token=7)
     assert group.elect_joined_leader()
     assert group.leader_id == "b"
 
@@ -124,15 +124,15 @@ def test_a_leader_that_did_not_join_is_replaced_by_one_that_did() -> None:
 def test_of_members_that_did_join_the_one_leads_that_is_first_in_kafkas_table() -> None:
     group = group_of(*(member(name, "range") for name in ("one", "two", "three", "four", "five", "six")))
     for name in ("two", "five", "four"):
-        group.wait_for_join(group.members[name], 7)
+        group.change(group.members[name], join_token=7)
     assert group.elect_joined_leader()
     assert group.leader_id == "four"
 
 
 def test_members_that_wait_are_counted_however_they_come_and_go() -> None:
     group = group_of(member("a", "range"), member("b", "range"))
-    group.wait_for_join(group.members["a"], 1)
-    group.wait_for_join(group.members["a"], 2)
+    group.change(group.members["a"], join_token=1)
+    group.change(group.members["a"], join_token=2)
     assert group.awaiting_join_count == 1
     assert [group.have_all_joined, group.remove("b").member_id, group.have_all_joined] == [False, "b", True]
     group.remove("a")

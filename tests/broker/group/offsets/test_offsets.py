@@ -8,6 +8,7 @@ import pytest
 
 from broker.coordinator import RecordOrigin
 from broker.group.classic.group import ClassicState
+from broker.group.coordinator import DECISION_RECORDS_BYTES
 from broker.group.effects import GroupConfig
 from broker.group.offsets.commits import Committer
 from broker.group.offsets.decisions import MAX_RECORDS_PER_DECISION
@@ -303,14 +304,15 @@ def test_an_offset_with_a_retention_of_its_own_expires_by_that(shard: ShardHarne
     assert shard.committed(topic_partition=PAYMENTS) == 6
 
 
-def test_expiry_removes_a_bounded_number_of_offsets_at_a_time(shard: ShardHarness) -> None:
-    for partition in range(MAX_RECORDS_PER_DECISION + 1):
+def test_expiry_removes_a_bounded_number_of_bytes_at_a_time(shard: ShardHarness) -> None:
+    for partition in range(1_001):
         shard.commit(1, topic_partition=TopicPartition("orders", partition))
     shard.now_ms += 2 * RETENTION_MS
     decision = shard.shard.decide_deadline(shard.now_ms)
-    assert len(decision.records) == MAX_RECORDS_PER_DECISION
+    assert DECISION_RECORDS_BYTES <= sum(len(record.key) for record in decision.records) < DECISION_RECORDS_BYTES + 100
     shard.run(decision)
-    shard.advance(1)
+    assert shard.state() is not None
+    shard.advance(2)
     assert shard.state() is None
 
 
