@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property, partial
+from heapq import merge
 from itertools import count
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -31,6 +33,7 @@ from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import ConsumerTimes, GroupConfig, ShareTimes, StreamsTimes
 from broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from broker.group_configs import GroupConfigs
+from broker.log.steps import Steps, done_in_slices
 from broker.metadata.image import TopicMetadata
 from broker.supervision import Place, Policy
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
@@ -62,6 +65,10 @@ log = structlog.get_logger(__name__)
 
 CLEANUP = Place("removal of the offsets of deleted topics", Policy.RETRY)
 ABANDONMENT = Place("note of a group request that was given up", Policy.REPORT)
+
+SLICE_S = 0.005
+"""How long many groups are listed at a stretch, while others are served."""
+GROUPS_PER_STEP = 100
 
 ANYBODY = Fetcher()
 VerifyTransaction = Callable[[TopicPartition], Awaitable[ErrorCode]]
@@ -404,14 +411,37 @@ class GroupService:
     # Administration
 
     async def list_groups(self) -> ErrorCode | list[ListedGroup]:
-        """All groups, or COORDINATOR_LOAD_IN_PROGRESS while any partition is loaded: half a list would look whole."""
-        groups: list[ListedGroup] = []
-        for partition in list(self._runtime.partitions()):
+        """All groups in order of their ids, each as it is when it is looked at.
+
+        COORDINATOR_LOAD_IN_PROGRESS while any partition is loaded, or where one has come or gone meanwhile: half a list
+        would look whole.
+        """
+        return await done_in_slices(self._list_groups(), SLICE_S)
+
+    def _list_groups(self) -> Steps[ErrorCode | list[ListedGroup]]:
+        partitions = list(self._runtime.partitions())
+        listed: list[list[ListedGroup]] = []
+        for partition in partitions:
             if partition.state is PartitionState.LOADING:
                 return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             if partition.state is PartitionState.ACTIVE:
-                groups.extend(partition.shard.list_groups())
-        groups.sort(key=lambda group: group.group_id)
+                of_partition: list[ListedGroup] = []
+                for group in partition.shard.list_groups():
+                    of_partition.append(group)
+                    if not len(of_partition) % GROUPS_PER_STEP:
+                        yield
+                yield
+                of_partition.sort(key=attrgetter("group_id"))
+                listed.append(of_partition)
+                yield
+        groups: list[ListedGroup] = []
+        for group in merge(*listed, key=attrgetter("group_id")):
+            groups.append(group)
+            if not len(groups) % GROUPS_PER_STEP:
+                yield
+        present = list(self._runtime.partitions())
+        if len(present) != len(partitions) or not all(map(is_, present, partitions)):
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return groups
 
     async def describe_group(self, group_id: str) -> DescribedGroup | Refusal:

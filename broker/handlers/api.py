@@ -88,6 +88,15 @@ class LargeReply(NamedTuple):
     response: Any
 
 
+FEWEST_WRITTEN_IN_SLICES = 500
+"""A reply about fewer groups, or partitions, is written at once: it takes a few ms."""
+
+
+def written_in_slices(response: Response, count: int) -> Response | LargeReply:
+    """What a coroutine of a handler returns for a response about `count` groups, or partitions."""
+    return LargeReply(response) if count >= FEWEST_WRITTEN_IN_SLICES else response
+
+
 async def large_reply(steps: Steps[Any]) -> LargeReply:
     """Make a response a step at a time, while others are served."""
     return LargeReply(await done_in_slices(steps, SLICE_S))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from broker.features import GROUP_VERSION
-from broker.handlers.api import RequestContext, api
+from broker.handlers.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
 from broker.handlers.group_admin import GROUP_OPERATIONS
+from broker.log.steps import Slices
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_groups import (
     ConsumerGroupDescribedGroup,
@@ -60,7 +61,7 @@ def consumer_group_describe_failed(
 )
 async def handle_consumer_group_describe(
     context: RequestContext, request: ConsumerGroupDescribeRequest
-) -> ConsumerGroupDescribeResponse:
+) -> ConsumerGroupDescribeResponse | LargeReply:
     """State, epochs, members and assignments of each group of the consumer protocol.
 
     Refuses, per group: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (also for groups of other kinds), the coordinator's errors.
@@ -68,7 +69,9 @@ async def handle_consumer_group_describe(
     if not context.services.features.level(GROUP_VERSION):
         return consumer_group_describe_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
     groups = []
+    slices = Slices(SLICE_S)
     for group_id in request.group_ids:
+        await slices.turn()
         if group_id:
             described = await context.services.groups.describe_consumer_group(group_id)
         else:
@@ -76,4 +79,6 @@ async def handle_consumer_group_describe(
         if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
             described.authorized_operations = GROUP_OPERATIONS
         groups.append(described)
-    return ConsumerGroupDescribeResponse(groups=groups)
+    return written_in_slices(
+        ConsumerGroupDescribeResponse(groups=groups), sum(1 + len(group.members) for group in groups)
+    )

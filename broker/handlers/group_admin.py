@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from broker.group.consumer.membership import Refusal
-from broker.handlers.api import RequestContext, api
+from broker.handlers.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
 from broker.handlers.authorized_operations import AclOperation
+from broker.log.steps import Slices
 from protocol.errors import ErrorCode
 from protocol.messages.group_admin import (
     DeletableGroupResult,
@@ -13,12 +14,14 @@ from protocol.messages.group_admin import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
 )
 
 DESCRIBE_KNOWS_GROUP_NOT_FOUND = 6  # KIP-1043
 DEAD = "Dead"
+GROUPS_PER_STEP = 100
 
 # Every operation on a group as bits, because nobody is refused any.
 GROUP_OPERATIONS = sum(
@@ -43,21 +46,26 @@ def describe_groups_failed(request: DescribeGroupsRequest, error: ErrorCode, ver
 
 
 @api(DescribeGroupsRequest, DescribeGroupsResponse, failed=describe_groups_failed)
-async def handle_describe_groups(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+async def handle_describe_groups(
+    context: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse | LargeReply:
     """State, protocol, members and assignments of each group.
 
     A group that does not exist is answered as Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043).
     Refuses, per group: the coordinator's errors.
     """
     groups = []
+    slices = Slices(SLICE_S)
     for group_id in request.groups:
+        await slices.turn()
         described = await context.services.groups.describe_group(group_id)
         if isinstance(described, Refusal):
             described = _refused(group_id, described, context.api_version)
         if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
             described.authorized_operations = GROUP_OPERATIONS
         groups.append(described)
-    return DescribeGroupsResponse(groups=groups)
+    count = sum(1 + len(group.members) for group in groups)
+    return written_in_slices(DescribeGroupsResponse(groups=groups), count)
 
 
 def _refused(group_id: str, refusal: Refusal, version: int) -> DescribedGroup:
@@ -77,20 +85,23 @@ def list_groups_failed(request: ListGroupsRequest, error: ErrorCode, version: in
 
 
 @api(ListGroupsRequest, ListGroupsResponse, failed=list_groups_failed)
-async def handle_list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+async def handle_list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse | LargeReply:
     """All groups, or those in the given states (4) and of the given types (5); names are compared without case."""
     groups = await context.services.groups.list_groups()
     if isinstance(groups, ErrorCode):
         return ListGroupsResponse(error_code=groups)
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
-    return ListGroupsResponse(
-        groups=[
+    slices = Slices(SLICE_S)
+    shown: list[ListedGroup] = []
+    for start in range(0, len(groups), GROUPS_PER_STEP):
+        await slices.turn()
+        shown += [
             group
-            for group in groups
+            for group in groups[start : start + GROUPS_PER_STEP]
             if (not states or group.group_state.lower() in states) and (not types or group.group_type.lower() in types)
         ]
-    )
+    return written_in_slices(ListGroupsResponse(groups=shown), len(shown))
 
 
 # DeleteGroups
@@ -103,13 +114,17 @@ def delete_groups_failed(request: DeleteGroupsRequest, error: ErrorCode, version
 
 
 @api(DeleteGroupsRequest, DeleteGroupsResponse, failed=delete_groups_failed)
-async def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+async def handle_delete_groups(
+    context: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse | LargeReply:
     """Delete empty groups with all their offsets; NON_EMPTY_GROUP and GROUP_ID_NOT_FOUND for each that cannot be."""
     results = []
+    slices = Slices(SLICE_S)
     for group_id in dict.fromkeys(request.groups_names):
+        await slices.turn()
         # What share groups keep is kept elsewhere, too, and goes first.
         error = await context.services.shares.prepare_to_delete_group(group_id)
         if error is ErrorCode.NONE:
             error = await context.services.groups.delete_group(group_id)
         results.append(DeletableGroupResult(group_id=group_id, error_code=error))
-    return DeleteGroupsResponse(results=results)
+    return written_in_slices(DeleteGroupsResponse(results=results), len(results))

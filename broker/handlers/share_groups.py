@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from broker.features import SHARE_VERSION
-from broker.handlers.api import RequestContext, api
+from broker.handlers.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
 from broker.handlers.group_admin import GROUP_OPERATIONS
+from broker.log.steps import Slices
 from broker.share.service import ShareService  # here, and not when a request is in progress and no descriptor left
 from protocol.errors import ErrorCode
 from protocol.messages.share_groups import (
@@ -70,7 +71,7 @@ def share_group_describe_failed(
 @api(ShareGroupDescribeRequest, ShareGroupDescribeResponse, failed=share_group_describe_failed)
 async def handle_share_group_describe(
     context: RequestContext, request: ShareGroupDescribeRequest
-) -> ShareGroupDescribeResponse:
+) -> ShareGroupDescribeResponse | LargeReply:
     """State, epochs, members and assignments of each share group.
 
     Refuses, per group: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (also for groups of other kinds), the coordinator's errors.
@@ -78,7 +79,9 @@ async def handle_share_group_describe(
     if not are_share_groups_on(context):
         return share_group_describe_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
     groups = []
+    slices = Slices(SLICE_S)
     for group_id in request.group_ids:
+        await slices.turn()
         if group_id:
             described = await context.services.shares.describe(group_id)
         else:
@@ -86,4 +89,5 @@ async def handle_share_group_describe(
         if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
             described.authorized_operations = GROUP_OPERATIONS
         groups.append(described)
-    return ShareGroupDescribeResponse(groups=groups)
+    count = sum(1 + len(group.members) for group in groups)
+    return written_in_slices(ShareGroupDescribeResponse(groups=groups), count)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from broker.features import STREAMS_VERSION
 from broker.group.streams.requests import check_topic_names
 from broker.group.streams.service import StreamsGroupService  # here, and not when no descriptor may be left
-from broker.handlers.api import RequestContext, api
+from broker.handlers.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
 from broker.handlers.group_admin import GROUP_OPERATIONS
+from broker.log.steps import Slices
 from broker.topic_partition import INTERNAL_TOPICS
 from broker.topic_rules import check_topic_name
 from protocol.errors import ErrorCode
@@ -70,7 +71,7 @@ def streams_group_describe_failed(
 @api(StreamsGroupDescribeRequest, StreamsGroupDescribeResponse, failed=streams_group_describe_failed)
 async def handle_streams_group_describe(
     context: RequestContext, request: StreamsGroupDescribeRequest
-) -> StreamsGroupDescribeResponse:
+) -> StreamsGroupDescribeResponse | LargeReply:
     """State, epochs, topology, members and tasks of each streams group.
 
     Refuses, per group: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (also for groups of other kinds), the coordinator's errors.
@@ -78,7 +79,9 @@ async def handle_streams_group_describe(
     if not _are_streams_groups_on(context):
         return streams_group_describe_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
     groups = []
+    slices = Slices(SLICE_S)
     for group_id in request.group_ids:
+        await slices.turn()
         if group_id:
             described = await context.services.groups.streams.describe(group_id)
         else:
@@ -86,4 +89,6 @@ async def handle_streams_group_describe(
         if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
             described.authorized_operations = GROUP_OPERATIONS
         groups.append(described)
-    return StreamsGroupDescribeResponse(groups=groups)
+    return written_in_slices(
+        StreamsGroupDescribeResponse(groups=groups), sum(1 + len(group.members) for group in groups)
+    )

@@ -35,3 +35,17 @@ async def done_in_slices(steps: Steps[T], slice_s: float) -> T:
         if loop.time() >= slice_end_s:
             await asyncio.sleep(0)
             slice_end_s = loop.time() + slice_s
+
+
+class Slices:
+    """For a loop that awaits: `turn`, between two of its rounds, lets others have theirs after `slice_s` seconds."""
+
+    def __init__(self, slice_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._slice_s = slice_s
+        self._slice_end_s = self._loop.time() + slice_s
+
+    async def turn(self) -> None:
+        if self._loop.time() >= self._slice_end_s:
+            await asyncio.sleep(0)
+            self._slice_end_s = self._loop.time() + self._slice_s

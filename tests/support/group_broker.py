@@ -19,7 +19,7 @@ from broker.config import Settings
 from broker.features import Features
 from broker.group.service import GroupService
 from broker.group_configs import GroupConfigs
-from broker.handlers.api import APIS, RequestContext, Services
+from broker.handlers.api import APIS, LargeReply, RequestContext, Services
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.share.service import ShareService
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
@@ -146,6 +146,8 @@ class GroupBroker:
             connection_id=1,
         )
         response = await api.handler(context, decode(api.request, sent, version))
+        if isinstance(response, LargeReply):
+            response = response.response
         return decode(api.response, b"".join(encode_chunks(response, version)), version)
 
     def start_call(self, request: Any, version: int | None = None) -> asyncio.Task[Any]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
+from broker.group import service
 from broker.group.offsets.commits import Committer, OffsetToCommit
+from broker.handlers import consumer_groups, group_admin
 from broker.handlers.group_admin import GROUP_OPERATIONS
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 from protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from tests.support.group_broker import GroupBroker
+from tests.support.longest_step import steps_until_done
 
 NOT_ASKED_FOR = -(2**31)
 
@@ -111,3 +117,55 @@ async def test_requests_that_fail_as_a_whole_say_so(broker: GroupBroker) -> None
     assert broker.failed(DescribeGroupsRequest(groups=["g"]), error, 6).groups[0].error_code == error
     assert broker.failed(ListGroupsRequest(), error, 5).error_code == error
     assert broker.failed(DeleteGroupsRequest(groups_names=["g"]), error, 2).results[0].error_code == error
+
+
+# Many groups
+
+GROUPS_COUNT = 1_500
+
+
+async def test_many_groups_are_listed_described_and_deleted_while_others_are_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (service, group_admin, consumer_groups):
+        monkeypatch.setattr(module, "SLICE_S", 0.0)
+    group_ids = [f"group-{number}" for number in range(GROUPS_COUNT)]
+    async with GroupBroker() as broker:
+        offset = OffsetToCommit(TopicPartition("orders", 0), broker.topic_id("orders"), 5, -1, "")
+        for group_id in group_ids:
+            committer = Committer()
+            assert await broker.groups.commit_offsets(group_id, committer, [offset], retention_time_ms=-1) == [0]
+
+        async def in_slices(request: Any) -> Any:
+            answering = asyncio.ensure_future(broker.call(request))
+            steps = await steps_until_done(answering)
+            assert steps.turns_count > GROUPS_COUNT / 100
+            return await answering
+
+        listed = await in_slices(ListGroupsRequest(states_filter=["empty"]))
+        assert [group.group_id for group in listed.groups] == sorted(group_ids)
+        described = await in_slices(DescribeGroupsRequest(groups=[*group_ids, "none"]))
+        assert [group.error_code for group in described.groups] == [0] * GROUPS_COUNT + [ErrorCode.GROUP_ID_NOT_FOUND]
+        consumers = await in_slices(ConsumerGroupDescribeRequest(group_ids=group_ids))
+        assert {group.error_code for group in consumers.groups} == {ErrorCode.GROUP_ID_NOT_FOUND}
+        deleted = await in_slices(DeleteGroupsRequest(groups_names=group_ids))
+        assert {result.error_code for result in deleted.results} == {0}
+        assert (await broker.call(ListGroupsRequest())).groups == []
+
+
+async def test_a_list_of_many_groups_is_never_without_those_of_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "SLICE_S", 0.0)
+    monkeypatch.setattr(service, "GROUPS_PER_STEP", 1)
+    async with GroupBroker() as broker:
+        offset = OffsetToCommit(TopicPartition("orders", 0), broker.topic_id("orders"), 5, -1, "")
+        for number in range(50):
+            committer = Committer()
+            await broker.groups.commit_offsets(f"group-{number}", committer, [offset], retention_time_ms=-1)
+        listing = asyncio.ensure_future(broker.groups.list_groups())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        last = list(broker.groups._runtime.partitions())[-1]
+        broker.groups._offsets_topic.load_again(last.log)
+        assert await listing is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await broker.groups.ensure_loaded()
+        assert len(await broker.groups.list_groups()) == 50  # type: ignore[arg-type]  # no error
