@@ -39,7 +39,11 @@ class BrokerConfigs:
         self._own_name = str(settings.node_id)
         self._changing = asyncio.Lock()
         self._document: VersionedDocument[dict[BrokerName, Configs]] = VersionedDocument(
-            store, KEY, read=_read, write=lambda content: {name: dict(configs) for name, configs in content.items()}
+            store,
+            KEY,
+            read=_read,
+            write=lambda content: {name: dict(configs) for name, configs in content.items()},
+            may_use_reserve=True,
         )
 
     async def open(self) -> None:

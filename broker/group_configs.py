@@ -34,7 +34,11 @@ class GroupConfigs:
         self._settings = settings
         self._changing = asyncio.Lock()
         self._document: VersionedDocument[dict[GroupId, Configs]] = VersionedDocument(
-            store, KEY, read=_read, write=lambda content: {group_id: dict(each) for group_id, each in content.items()}
+            store,
+            KEY,
+            read=_read,
+            write=lambda content: {group_id: dict(each) for group_id, each in content.items()},
+            may_use_reserve=True,
         )
 
     async def open(self) -> None:

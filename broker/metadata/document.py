@@ -17,12 +17,20 @@ class VersionedDocument(Generic[Content]):
 
     read:  makes the content of what JSON gave, of None where nothing has been written yet.
     write: makes something of it that JSON can hold.
+    may_use_reserve: for what an operator changes to free a full disk, or to keep clients from filling it.
     """
 
     def __init__(
-        self, store: MetadataStore, key: str, *, read: Callable[[Any], Content], write: Callable[[Content], Any]
+        self,
+        store: MetadataStore,
+        key: str,
+        *,
+        read: Callable[[Any], Content],
+        write: Callable[[Content], Any],
+        may_use_reserve: bool = False,
     ) -> None:
         self.content = read(None)
+        self._may_use_reserve = may_use_reserve
         self._store = store
         self._key = key
         self._read = read
@@ -44,7 +52,7 @@ class VersionedDocument(Generic[Content]):
             if content is None:
                 return self.content
             encoded = json.dumps(self._write(content), sort_keys=True).encode()
-            if await self._store.compare_and_set(self._key, encoded, version):
+            if await self._store.compare_and_set(self._key, encoded, version, may_use_reserve=self._may_use_reserve):
                 self.content = content
                 return content
 

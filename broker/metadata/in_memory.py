@@ -90,7 +90,9 @@ class InMemoryMetadataStore:
     async def read_versioned(self, key: str) -> tuple[bytes | None, int]:
         return self._versioned.get(key, (None, 0))
 
-    async def compare_and_set(self, key: str, value: bytes, expected_version: int) -> bool:
+    async def compare_and_set(
+        self, key: str, value: bytes, expected_version: int, *, may_use_reserve: bool = False
+    ) -> bool:
         _, version = self._versioned.get(key, (None, 0))
         if version != expected_version:
             return False

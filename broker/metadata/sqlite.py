@@ -164,15 +164,19 @@ class SqliteMetadataStore:
 
         return await self._query(read)
 
-    async def compare_and_set(self, key: str, value: bytes, expected_version: int) -> bool:
+    async def compare_and_set(
+        self, key: str, value: bytes, expected_version: int, *, may_use_reserve: bool = False
+    ) -> bool:
         if expected_version == 0:
             return await self._change(
                 "INSERT INTO versioned_values (key, value, version) VALUES (?, ?, 1) ON CONFLICT (key) DO NOTHING",
                 (key, value),
+                may_use_reserve=may_use_reserve,
             )
         return await self._change(
             "UPDATE versioned_values SET value = ?, version = version + 1 WHERE key = ? AND version = ?",
             (value, key, expected_version),
+            may_use_reserve=may_use_reserve,
         )
 
     # On the store's thread

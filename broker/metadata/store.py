@@ -61,9 +61,14 @@ class MetadataStore(Protocol):
         """A value and its version; (None, 0) when it was never written."""
         ...
 
-    async def compare_and_set(self, key: str, value: bytes, expected_version: int) -> bool:
+    async def compare_and_set(
+        self, key: str, value: bytes, expected_version: int, *, may_use_reserve: bool = False
+    ) -> bool:
         """Write a value if its version is still the expected one, which raises the version by 1; False when it is
-        not."""
+        not.
+
+        may_use_reserve: for what lets space be freed, where the disk is full.
+        """
         ...
 
 

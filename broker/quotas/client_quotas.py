@@ -45,7 +45,9 @@ class ClientQuotas:
         self._clock = clock
         self._window_ms = settings.quota_window_size_seconds * 1000
         self._window_count = settings.quota_window_num
-        self._document: VersionedDocument[Quotas] = VersionedDocument(store, KEY, read=_read, write=_write)
+        self._document: VersionedDocument[Quotas] = VersionedDocument(
+            store, KEY, read=_read, write=_write, may_use_reserve=True
+        )
         self._limits: dict[tuple[QuotaKey, str], Limit | None] = {}
         self._rates: dict[tuple[QuotaKey, Entity], SampledRate] = {}
         self._buckets: dict[Entity, TokenBucket] = {}

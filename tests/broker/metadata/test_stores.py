@@ -12,14 +12,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker import supervision
+from broker.broker_configs import BrokerConfigs
+from broker.config import Settings
 from broker.disk import StorageError
+from broker.group_configs import GroupConfigs
 from broker.metadata import sqlite
 from broker.metadata.copy import read_copy, write_copy
 from broker.metadata.image import TopicMetadata
 from broker.metadata.in_memory import InMemoryMetadataStore
 from broker.metadata.sqlite import COPYING, FILE_NAME, SqliteMetadataStore
 from broker.metadata.store import MetadataStore
+from broker.quotas.client_quotas import ClientQuotas
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
+from tests.support.log_world import ManualClock
 
 ORDERS = TopicMetadata("orders", b"o" * 16, 3, {"retention.ms": "1000"})
 PAYMENTS = TopicMetadata("payments", b"p" * 16, 1)
@@ -364,4 +369,35 @@ async def test_on_a_full_disk_topics_are_deleted_and_configs_changed_but_none_is
     await store.close()
     await store.open()
     assert reserve.stat().st_size > 0
+    await store.close()
+
+
+async def test_on_a_full_disk_configs_of_brokers_and_groups_and_quotas_are_changed_but_no_producer_id_is_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteMetadataStore(str(tmp_path / FILE_NAME))
+    await store.open()
+    settings = Settings()
+    broker_configs, group_configs = BrokerConfigs(store, settings), GroupConfigs(store, settings)
+    quotas = ClientQuotas(store, settings, ManualClock())
+    reserve = tmp_path / f"{FILE_NAME}.reserve"
+    real_truncate = os.truncate
+
+    def limit(page_count: int) -> None:
+        store._database.execute(f"PRAGMA max_page_count = {page_count}").fetchone()  # type: ignore[union-attr]
+
+    def truncate(path: str, length: int) -> None:
+        real_truncate(path, length)
+        limit(1_000_000)
+
+    monkeypatch.setattr(os, "truncate", truncate)
+    for document in (broker_configs._document, group_configs._document, quotas._document):
+        await store._run(store._take_reserve)
+        await store._run(lambda: limit(1))
+        with pytest.raises(StorageError, match="full"):
+            await store.compare_and_set("producer ids", b"x" * 90_000, 0)
+        assert reserve.stat().st_size > 0
+        monkeypatch.setattr(document, "_write", lambda _: "x" * 90_000)
+        await document.change(lambda content: content)  # type: ignore[arg-type, return-value]
+        assert reserve.stat().st_size == 0
     await store.close()

@@ -19,7 +19,9 @@ class Store(InMemoryMetadataStore):
         self.writes_count = 0
         self.failures: list[str] = []
 
-    async def compare_and_set(self, key: str, value: bytes, expected_version: int) -> bool:
+    async def compare_and_set(
+        self, key: str, value: bytes, expected_version: int, *, may_use_reserve: bool = False
+    ) -> bool:
         await asyncio.sleep(0)
         failure = self.failures.pop(0) if self.failures else None
         if failure == "before":
