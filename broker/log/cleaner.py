@@ -18,7 +18,7 @@ from broker.clock import Clock
 from broker.disk import Disk, LogFile, StorageError, UnexpectedFailureError
 from broker.log.batch_order import MAX_RELATIVE_OFFSET
 from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
-from broker.log.compaction import CleanedTransactions, LastRecord, OffsetMap, RetentionRules
+from broker.log.compaction import CleanedTransactions, OffsetMap, RetentionRules
 from broker.log.large_batches import SLICE_S, on_a_thread
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_replay import usable_transaction_index
@@ -134,10 +134,12 @@ class LogCleaning:
         candidates = [segment for segment in self._log.segments.sealed if segment.base_offset < self._dirty.end_offset]
         await self._build_map(candidates)
         segments = [segment for segment in candidates if segment.base_offset < self._map.end_offset]
+        last_records = await done_in_slices(self._log.last_records_in_steps(), SLICE_S)
+        self._insist_on(segments)
         rules = RetentionRules(
             self._map,
             self._aborted(0, self._dirty.end_offset),
-            self._last_records(),
+            last_records,
             delete_retention_ms=self._log.config.delete_retention_ms,
             now_ms=self._now_ms,
         )
@@ -238,14 +240,6 @@ class LogCleaning:
                     entry for entry in entries if entry.first_offset < end_offset and entry.last_offset >= start_offset
                 )
         return aborted
-
-    def _last_records(self) -> dict[int, LastRecord]:
-        return {
-            producer.producer_id: LastRecord(
-                producer.recent_batches[-1].last_offset if producer.recent_batches else None, producer.producer_epoch
-            )
-            for producer in self._log.producer_snapshots()
-        }
 
     # Rewriting
 

@@ -5,7 +5,9 @@ Source: Kafka's UnifiedLog; the high watermark of a log without replicas is wher
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 import structlog
 
@@ -15,10 +17,12 @@ from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_config import LogConfig
 from broker.log.log_segments import LogSegments
 from broker.log.partition_files import PartitionFiles
+from broker.log.producer_snapshot import PRODUCERS_PER_STEP, encoding_steps
 from broker.log.producer_state import ProducerState
 from broker.log.results import Isolation
 from broker.log.segment import Segment
 from broker.log.segment_files import forget_segments
+from broker.log.steps import Steps, done_in_slices
 from broker.log.waiters import DONE, DurabilityWaiters, Watchers
 from broker.log.ways_out import ways_back
 from broker.supervision import Place, Policy
@@ -27,6 +31,12 @@ from broker.topic_partition import TopicPartition
 log = structlog.get_logger(__name__)
 
 APPEND = Place("append to a log", Policy.FAIL_PARTITION)
+PRODUCER_WORK = Place("work on the many producers of a log", Policy.FAIL_PARTITION)
+
+FEW_PRODUCERS_COUNT = PRODUCERS_PER_STEP
+"""Producers up to which their state is written in the step that rolls the log."""
+SLICE_S = 0.002
+"""How long producers are worked on at a stretch, give or take a step."""
 
 
 class DurableLog:
@@ -91,6 +101,8 @@ class DurableLog:
         self._syncing_side_files: list[LogFile] = []
         self._discarded_segments: list[Segment] = []
         self._discarding_count = 0  # of them, from the first on, that the sync that runs is about
+        self._unwritten_snapshots_count = 0
+        self._producer_work: set[asyncio.Task[None]] = set()
         self.last_stable_offset = producers.last_stable_offset(self.high_watermark, log_start_offset)
 
     @property
@@ -216,8 +228,9 @@ class DurableLog:
             self._discarded_segments.pop(0).delete()
         self._discarding_count = 0
 
-    def prepare_close(self) -> bool:
+    def prepare_close(self) -> Steps[bool]:
         """Write what a clean start will want; nothing may be appended any more. Whether there is something to sync."""
+        self._cancel_producer_work()  # the state that is written here is a newer one
         if self.is_offline or self.is_deleted:
             return False
         self._is_closing = True
@@ -227,7 +240,7 @@ class DurableLog:
             side_files = [*active.write_indexes(), active.record_files(end_offset)] if active.was_changed else []
             self.files.write_epochs(self._epochs)
             if end_offset and end_offset not in self.files.snapshot_offsets:
-                side_files.append(self.files.write_snapshot(end_offset, self._producers.snapshot()))
+                side_files.append((yield from self._write_snapshot_in_steps(end_offset)))
                 self.files.keep_snapshots([segment.base_offset for segment in self.segments])
             self.files.tidy_checksums([segment.base_offset for segment in self.segments])
         except StorageError as error:
@@ -240,6 +253,7 @@ class DurableLog:
 
     def close(self) -> None:
         """Close the files; what was not synced before stays in the page cache."""
+        self._cancel_producer_work()
         for segment in (*self.segments, *self._discarded_segments):
             segment.close()
 
@@ -319,12 +333,73 @@ class DurableLog:
         sealed = self.segments.active
         base_offset = self.log_end_offset
         index_files = sealed.seal()
-        snapshot = self.files.write_snapshot(base_offset, self._producers.snapshot())
+        has_few_producers = len(self._producers) <= FEW_PRODUCERS_COUNT
+        snapshots = []
+        if has_few_producers:
+            snapshots.append(self.files.write_snapshot(base_offset, self._producers.snapshot()))
         self.files.write_epochs(self._epochs)
         self.segments.add(self.files.new_segment(base_offset, self.config.index_interval_bytes))
         self._segment_opened_ms = now_ms
         self._unsynced_segments.append(sealed)
         self.sync_with_next(index_files, segment=sealed)
-        self.sync_with_next([snapshot], [self.files.directory], segment=self.segments.active)
+        self.sync_with_next(snapshots, [self.files.directory], segment=self.segments.active)
         self._flusher.request(self)
+        if not has_few_producers:
+            self._write_snapshot_later(base_offset)
         return self.segments.active
+
+    # Many producers
+
+    @property
+    def has_unwritten_snapshot(self) -> bool:
+        """Whether the state of the producers where a segment begins is yet to be written: what is before it is needed
+        until then."""
+        return self._unwritten_snapshots_count > 0
+
+    def _write_snapshot_in_steps(self, offset: int) -> Steps[LogFile]:
+        """Write the state of now, whatever becomes of it between two steps. Raises StorageError."""
+        if len(self._producers) <= FEW_PRODUCERS_COUNT:
+            return self.files.write_snapshot(offset, self._producers.snapshot())
+        capture = self._producers.capture()
+        try:
+            content = yield from encoding_steps(capture.producers(), len(capture))
+        finally:
+            self._producers.release(capture)
+        return self.files.write_encoded_snapshot(offset, content)
+
+    def _write_snapshot_later(self, offset: int) -> None:
+        """Have the state of now written while others are served; a crash before that replays from the one before it."""
+        segment = self.segments.active
+        capture = self._producers.capture()
+
+        async def write() -> None:
+            try:
+                content = await done_in_slices(encoding_steps(capture.producers(), len(capture)), SLICE_S)
+                if self.is_offline or self.is_deleted:
+                    return
+                file = self.files.write_encoded_snapshot(offset, content)
+                self.sync_with_next([file], [self.files.directory], segment=segment)
+                self._flusher.request(self)
+            except StorageError as error:
+                self.give_up(error)
+
+        def ended(_: object) -> None:
+            self._producers.release(capture)
+            self._unwritten_snapshots_count -= 1
+
+        self._unwritten_snapshots_count += 1
+        self._start_producer_work(write()).add_done_callback(ended)
+
+    def _start_producer_work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = PRODUCER_WORK.start(
+            work,
+            concerns=self.topic_partition,
+            on_failure=lambda error: self.give_up(UnexpectedFailureError("work on its producers", error)),
+        )
+        self._producer_work.add(task)
+        task.add_done_callback(self._producer_work.discard)
+        return task
+
+    def _cancel_producer_work(self) -> None:
+        for task in self._producer_work:
+            task.cancel()

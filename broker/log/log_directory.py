@@ -20,6 +20,7 @@ from broker.clock import Clock
 from broker.disk import Disk, LogFile, StorageError, Volume
 from broker.log.cleaner import Cleaner
 from broker.log.durable_file import replace_durably
+from broker.log.durable_log import SLICE_S
 from broker.log.flusher import Flusher
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_config import LogConfig
@@ -30,7 +31,7 @@ from broker.log.partition_files import PartitionFiles
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment
-from broker.log.steps import Steps
+from broker.log.steps import Steps, done_in_slices
 from broker.log.unopened_logs import UnopenedLogs
 from broker.log.unreadable_log import is_unreadable
 from broker.log.ways_out import ways_out
@@ -464,7 +465,7 @@ class LogDirectory:
             for count, partition_log in enumerate(self._logs.values()):
                 if count % LOADS_PER_TURN == 0:
                     await asyncio.sleep(0)
-                if partition_log.prepare_close():
+                if await done_in_slices(partition_log.prepare_close(), SLICE_S):
                     unsynced.append(partition_log)
             if len(unsynced) >= WRITTEN_BACK_TOGETHER_COUNT:
                 await self._disk.write_back(self._path)

@@ -116,7 +116,7 @@ class LogOpening:
                 await asyncio.sleep(0)
             self.unopened.take(name)
             try:
-                done(self._open(name))
+                await done_in_slices(self._open(name), SLICE_S)
             except StorageError:
                 raise
             except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`

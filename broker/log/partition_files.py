@@ -21,10 +21,11 @@ from broker.log.checkpoints import (
     encode_partition_metadata,
 )
 from broker.log.leader_epochs import LeaderEpochs
-from broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot, encode_snapshot
+from broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decoding_steps, encode_snapshot
 from broker.log.segment import Segment
 from broker.log.segment_checksums import SegmentChecksums, content_record
 from broker.log.segment_files import NOTED_SUFFIXES, file_name
+from broker.log.steps import Steps, done
 
 log = structlog.get_logger(__name__)
 
@@ -86,8 +87,11 @@ class PartitionFiles:
 
     def write_snapshot(self, offset: int, producers: Sequence[ProducerSnapshot]) -> LogFile:
         """Write the state after all records below `offset`; the file returned is to be synced and closed."""
+        return self.write_encoded_snapshot(offset, encode_snapshot(producers))
+
+    def write_encoded_snapshot(self, offset: int, content: bytes) -> LogFile:
+        """As `write_snapshot`, where the content of the file is there already."""
         path = self.snapshot_path(offset)
-        content = encode_snapshot(producers)
         self.disk.write_file(path, content, durable=False)
         self.checksums.add({file_name(offset, ".snapshot"): content_record(content)}).close()
         if offset not in self.snapshot_offsets:
@@ -97,6 +101,10 @@ class PartitionFiles:
 
     def latest_snapshot(self, at_most: int) -> SnapshotAt | None:
         """The newest readable snapshot of `at_most` or less. One that cannot be read is deleted, with a warning."""
+        return done(self.latest_snapshot_in_steps(at_most))
+
+    def latest_snapshot_in_steps(self, at_most: int) -> Steps[SnapshotAt | None]:
+        """As `latest_snapshot`."""
         for offset in reversed(self.snapshot_offsets):
             if offset > at_most:
                 continue
@@ -106,7 +114,8 @@ class PartitionFiles:
             elif not self.checksums.matches(file_name(offset, ".snapshot"), content):
                 decoded = CorruptSnapshot("it is not what was written into it")
             else:
-                decoded = decode_snapshot(content, offset)
+                yield
+                decoded = yield from decoding_steps(content, offset)
             if not isinstance(decoded, CorruptSnapshot):
                 return SnapshotAt(offset, decoded)
             log.warning("producer_snapshot_corrupt", path=self.snapshot_path(offset), reason=decoded.reason)

@@ -16,6 +16,7 @@ from broker.disk import StorageError
 from broker.log.append_rules import AppendRules
 from broker.log.batch_preparation import finish_preparation, prepare_client_batch, read_client_batch, too_large
 from broker.log.batch_scan import DamagedLogError
+from broker.log.compaction import LastRecord
 from broker.log.large_batches import CheckedBatch
 from broker.log.producer_replay import usable_transaction_index
 from broker.log.producer_snapshot import ProducerSnapshot
@@ -589,7 +590,7 @@ class PartitionLog(SweptLog):
 
     def active_producers_in_steps(self, now_ms: int) -> Steps[list[ActiveProducer]]:
         """As `active_producers`. A step is `PRODUCERS_PER_STEP`; each is shown as it is when its step comes."""
-        self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        yield from self._producers.expiring_steps(now_ms, self.config.producer_id_expiration_ms)
         producer_ids = self._producers.producer_ids()
         found: list[ActiveProducer] = []
         for start in range(0, len(producer_ids), PRODUCERS_PER_STEP):
@@ -601,3 +602,18 @@ class PartitionLog(SweptLog):
     def producer_snapshots(self) -> list[ProducerSnapshot]:
         """What a snapshot of the producers would hold now."""
         return self._producers.snapshot()
+
+    def last_records_in_steps(self) -> Steps[dict[int, LastRecord]]:
+        """Where the state of each producer comes from, as of the first step."""
+        capture = self._producers.capture()
+        try:
+            found = {}
+            for count, producer in enumerate(capture.producers(), 1):
+                recent = producer.recent_batches
+                last_offset = recent[-1].last_offset if recent else None
+                found[producer.producer_id] = LastRecord(last_offset, producer.producer_epoch)
+                if count % PRODUCERS_PER_STEP == 0:
+                    yield
+            return found
+        finally:
+            self._producers.release(capture)

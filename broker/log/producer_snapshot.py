@@ -10,15 +10,19 @@ Source: Kafka's ProducerStateManager.writeSnapshot and ProducerSnapshot.json.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from crc32c import crc32c
 
 SNAPSHOT_VERSION: Final = 1
 EARLIER_BATCHES_VERSION: Final = 1
 NO_OFFSET: Final = -1
+PRODUCERS_PER_STEP: Final = 1_000
+CHECKED_BYTES_PER_STEP: Final = 1024 * 1024
+
+T = TypeVar("T")
 
 _PREAMBLE = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
@@ -69,11 +73,17 @@ class CorruptSnapshot:
 
 def encode_snapshot(producers: Sequence[ProducerSnapshot]) -> bytes:
     """The content of a snapshot file."""
-    body = bytearray(_COUNT.pack(len(producers)))
+    return _result_of(encoding_steps(producers, len(producers)))
+
+
+def encoding_steps(producers: Iterable[ProducerSnapshot], count: int) -> Generator[None, None, bytes]:
+    """As `encode_snapshot`, of `count` producers; a step is `PRODUCERS_PER_STEP`."""
+    body = bytearray(_PREAMBLE.size) + _COUNT.pack(count)
     earlier = bytearray()
     earlier_count = 0
-    for producer in producers:
-        newest = producer.recent_batches[-1] if producer.recent_batches else _NO_BATCH
+    for index, producer in enumerate(producers, 1):
+        recent = producer.recent_batches
+        newest = recent[-1] if recent else _NO_BATCH
         body += _PRODUCER.pack(
             producer.producer_id,
             producer.producer_epoch,
@@ -84,13 +94,26 @@ def encode_snapshot(producers: Sequence[ProducerSnapshot]) -> bytes:
             producer.coordinator_epoch,
             producer.current_transaction_first_offset,
         )
-        for batch in producer.recent_batches[:-1]:
+        for batch in recent[:-1]:
             earlier += _BATCH.pack(producer.producer_id, *batch)
             earlier_count += 1
+        if index % PRODUCERS_PER_STEP == 0:
+            yield
     if earlier_count:
         body += _SECTION.pack(EARLIER_BATCHES_VERSION, earlier_count)
         body += earlier
-    return _PREAMBLE.pack(SNAPSHOT_VERSION, crc32c(body)) + body
+    checksum = yield from _checksum_steps(memoryview(body)[_PREAMBLE.size :])
+    _PREAMBLE.pack_into(body, 0, SNAPSHOT_VERSION, checksum)
+    return bytes(body)
+
+
+def _checksum_steps(content: memoryview) -> Generator[None, None, int]:
+    checksum = 0
+    for start in range(0, len(content), CHECKED_BYTES_PER_STEP):
+        if start:
+            yield
+        checksum = crc32c(content[start : start + CHECKED_BYTES_PER_STEP], checksum)
+    return checksum
 
 
 _NO_BATCH = ProducerBatch(last_sequence=-1, last_offset=NO_OFFSET, offset_delta=0, max_timestamp_ms=-1)
@@ -101,21 +124,28 @@ def decode_snapshot(content: bytes, end_offset: int | None = None) -> list[Produ
 
     end_offset: after the last record it may know of; None when that is not known.
     """
+    return _result_of(decoding_steps(content, end_offset))
+
+
+def decoding_steps(
+    content: bytes, end_offset: int | None = None
+) -> Generator[None, None, list[ProducerSnapshot] | CorruptSnapshot]:
+    """As `decode_snapshot`; a step is `PRODUCERS_PER_STEP`."""
     if len(content) < _PREAMBLE.size + _COUNT.size:
         return CorruptSnapshot(f"{len(content)} bytes are too few")
     version, checksum = _PREAMBLE.unpack_from(content)
     if version != SNAPSHOT_VERSION:
         return CorruptSnapshot(f"version {version} is not {SNAPSHOT_VERSION}")
-    if crc32c(memoryview(content)[_PREAMBLE.size :]) != checksum:
+    if (yield from _checksum_steps(memoryview(content)[_PREAMBLE.size :])) != checksum:
         return CorruptSnapshot("the checksum does not match")
     (count,) = _COUNT.unpack_from(content, _PREAMBLE.size)
     start = _PREAMBLE.size + _COUNT.size
     end = start + count * _PRODUCER.size
     if count < 0 or end > len(content):
         return CorruptSnapshot(f"{count} producers do not fit into {len(content)} bytes")
-    earlier = _decode_earlier_batches(content, end)
+    earlier = yield from _decode_earlier_batches(content, end)
     producers = []
-    for fields in _PRODUCER.iter_unpack(memoryview(content)[start:end]):
+    for index, fields in enumerate(_PRODUCER.iter_unpack(memoryview(content)[start:end]), 1):
         producer_id, producer_epoch, sequence, offset, delta, timestamp_ms, coordinator_epoch, first_offset = fields
         if end_offset is not None and max(offset, first_offset) >= end_offset:
             return CorruptSnapshot(f"producer {producer_id} wrote at offset {max(offset, first_offset)} and later")
@@ -125,10 +155,12 @@ def decode_snapshot(content: bytes, end_offset: int | None = None) -> list[Produ
         producers.append(
             ProducerSnapshot(producer_id, producer_epoch, timestamp_ms, coordinator_epoch, first_offset, tuple(recent))
         )
+        if index % PRODUCERS_PER_STEP == 0:
+            yield
     return producers
 
 
-def _decode_earlier_batches(content: bytes, position: int) -> dict[int, list[ProducerBatch]]:
+def _decode_earlier_batches(content: bytes, position: int) -> Generator[None, None, dict[int, list[ProducerBatch]]]:
     """The section behind the producers. One that is missing, or of another make, is as good as empty."""
     earlier: dict[int, list[ProducerBatch]] = {}
     if len(content) - position < _SECTION.size:
@@ -137,6 +169,18 @@ def _decode_earlier_batches(content: bytes, position: int) -> dict[int, list[Pro
     position += _SECTION.size
     if version != EARLIER_BATCHES_VERSION or len(content) - position != count * _BATCH.size:
         return earlier
-    for producer_id, *batch in _BATCH.iter_unpack(memoryview(content)[position:]):
+    for index, (producer_id, *batch) in enumerate(_BATCH.iter_unpack(memoryview(content)[position:]), 1):
         earlier.setdefault(producer_id, []).append(ProducerBatch._make(batch))
+        if index % PRODUCERS_PER_STEP == 0:
+            yield
     return earlier
+
+
+def _result_of(steps: Generator[None, None, T]) -> T:
+    """Do all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result

@@ -8,10 +8,10 @@ Source: KIP-98, KIP-360, KIP-890; Kafka's ProducerStateManager, ProducerAppendIn
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from broker.log.producer_snapshot import ProducerBatch, ProducerSnapshot
+from broker.log.producer_snapshot import PRODUCERS_PER_STEP, ProducerBatch, ProducerSnapshot
 from broker.log.results import CLIENT, ActiveProducer, AppendOrigin
 from broker.log.transaction_index import TransactionIndexEntry
 from broker.log.verification import IN_THIS_STEP, VerificationGuard, VerificationTable
@@ -106,6 +106,31 @@ class ProducerEntry:
         self.last_activity_ms = max(timestamp_ms, now_ms)
 
 
+class ProducerCapture:
+    """The producers of one moment. Who changes an entry later keeps what it was here first."""
+
+    __slots__ = ("_entries", "_kept", "_producer_ids")
+
+    def __init__(self, producers: Mapping[int, ProducerEntry]) -> None:
+        self._producer_ids = list(producers)
+        self._entries = list(producers.values())
+        # By the entry itself: a producer that was forgotten and writes again has another one.
+        self._kept: dict[ProducerEntry, ProducerSnapshot] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def keep(self, producer_id: int, entry: ProducerEntry) -> None:
+        if entry not in self._kept:
+            self._kept[entry] = _snapshot_of(producer_id, entry)
+
+    def producers(self) -> Iterator[ProducerSnapshot]:
+        """What `ProducerState.snapshot` returned at that moment."""
+        for producer_id, entry in zip(self._producer_ids, self._entries, strict=True):
+            kept = self._kept.get(entry)
+            yield _snapshot_of(producer_id, entry) if kept is None else kept
+
+
 class _UnreplicatedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
@@ -117,10 +142,11 @@ _UNKNOWN_PRODUCER: Final = ProducerEntry()
 class ProducerState:
     """The producers and transactions of one partition."""
 
-    __slots__ = ("_open_transactions", "_producers", "_unreplicated_transactions", "verifications")
+    __slots__ = ("_captures", "_open_transactions", "_producers", "_unreplicated_transactions", "verifications")
 
     def __init__(self) -> None:
         self.verifications = VerificationTable()
+        self._captures: list[ProducerCapture] = []
         self._producers: dict[int, ProducerEntry] = {}
         # First offset -> producer id. Transactions open in offset order, so the first item is the earliest; unlike a
         # dict,
@@ -254,6 +280,8 @@ class ProducerState:
         entry = self._producers.get(producer_id)
         if entry is None:
             entry = self._producers[producer_id] = ProducerEntry()
+        elif self._captures:
+            self._keep(producer_id, entry)
         if header.producer_epoch != entry.producer_epoch:
             entry.move_to_epoch(header.producer_epoch)
         recent = entry.recent_batches
@@ -310,6 +338,8 @@ class ProducerState:
         entry = self._producers.get(producer_id)
         if entry is None:
             entry = self._producers[producer_id] = ProducerEntry()
+        elif self._captures:
+            self._keep(producer_id, entry)
         if producer_epoch != entry.producer_epoch:
             entry.move_to_epoch(producer_epoch)
         entry.coordinator_epoch = coordinator_epoch
@@ -365,25 +395,39 @@ class ProducerState:
 
     def snapshot(self) -> list[ProducerSnapshot]:
         """All producers, in the order in which they first wrote. Which markers are replicated yet is not part of it."""
-        return [
-            ProducerSnapshot(
-                producer_id,
-                entry.producer_epoch,
-                entry.last_activity_ms,
-                entry.coordinator_epoch,
-                entry.current_transaction_first_offset,
-                tuple(entry.recent_batches),
-            )
-            for producer_id, entry in self._producers.items()
-        ]
+        return [_snapshot_of(producer_id, entry) for producer_id, entry in self._producers.items()]
+
+    def capture(self) -> ProducerCapture:
+        """Hold on to what `snapshot` would return now, in little time; until `release` it is kept from changes."""
+        capture = ProducerCapture(self._producers)
+        self._captures.append(capture)
+        return capture
+
+    def release(self, capture: ProducerCapture) -> None:
+        """Let go of a capture, which need not be held any more."""
+        if capture in self._captures:
+            self._captures.remove(capture)
+
+    def _keep(self, producer_id: int, entry: ProducerEntry) -> None:
+        """Before an entry changes: keep what it was for the captures."""
+        for capture in self._captures:
+            capture.keep(producer_id, entry)
 
     def restore(self, producers: Iterable[ProducerSnapshot], *, now_ms: int, expiration_ms: int) -> None:
         """Become what a snapshot says, without the producers that have expired meanwhile."""
+        for _ in self.restoring_steps(producers, now_ms=now_ms, expiration_ms=expiration_ms):
+            pass
+
+    def restoring_steps(
+        self, producers: Iterable[ProducerSnapshot], *, now_ms: int, expiration_ms: int
+    ) -> Generator[None, None, None]:
+        """As `restore`; nothing may be done with the state before the last step."""
         self._producers.clear()
         self._open_transactions.clear()
         self._unreplicated_transactions.clear()
         self.verifications.clear()
-        for snapshot in producers:
+        open_transactions: dict[int, int] = {}
+        for index, snapshot in enumerate(producers, 1):
             entry = ProducerEntry()
             entry.producer_epoch = snapshot.producer_epoch
             entry.coordinator_epoch = snapshot.coordinator_epoch
@@ -392,22 +436,33 @@ class ProducerState:
             entry.recent_batches.extend(snapshot.recent_batches)
             if not _is_expired(entry, now_ms, expiration_ms):
                 self._producers[snapshot.producer_id] = entry
-        for first_offset, producer_id in sorted(
-            (entry.current_transaction_first_offset, producer_id)
-            for producer_id, entry in self._producers.items()
-            if entry.has_open_transaction
-        ):
-            self._open_transactions[first_offset] = producer_id
+                if entry.has_open_transaction:
+                    open_transactions[entry.current_transaction_first_offset] = snapshot.producer_id
+            if index % PRODUCERS_PER_STEP == 0:
+                yield
+        for first_offset in sorted(open_transactions):
+            self._open_transactions[first_offset] = open_transactions[first_offset]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget the producers silent for so long, unless they have a transaction open; return how many."""
-        expired = [
-            producer_id for producer_id, entry in self._producers.items() if _is_expired(entry, now_ms, expiration_ms)
-        ]
-        for producer_id in expired:
-            del self._producers[producer_id]
+        count_before = len(self._producers)
+        for _ in self.expiring_steps(now_ms, expiration_ms):
+            pass
+        return count_before - len(self._producers)
+
+    def expiring_steps(self, now_ms: int, expiration_ms: int) -> Generator[None, None, None]:
+        """As `expire`; between two steps others may do anything with the state."""
+        latest_ms = now_ms - expiration_ms
+        producers = self._producers
+        producer_ids = list(producers)
+        for start in range(0, len(producer_ids), PRODUCERS_PER_STEP):
+            if start:
+                yield
+            for producer_id in producer_ids[start : start + PRODUCERS_PER_STEP]:
+                entry = producers.get(producer_id, _UNKNOWN_PRODUCER)
+                if entry.last_activity_ms <= latest_ms and entry.current_transaction_first_offset == NO_OFFSET:
+                    producers.pop(producer_id, None)
         self.verifications.expire(now_ms, expiration_ms)
-        return len(expired)
 
     def producer_ids(self) -> list[int]:
         """All producers, in the order in which they first wrote."""
@@ -427,6 +482,17 @@ class ProducerState:
                 entry.coordinator_epoch,
                 entry.current_transaction_first_offset,
             )
+
+
+def _snapshot_of(producer_id: int, entry: ProducerEntry) -> ProducerSnapshot:
+    return ProducerSnapshot(
+        producer_id,
+        entry.producer_epoch,
+        entry.last_activity_ms,
+        entry.coordinator_epoch,
+        entry.current_transaction_first_offset,
+        tuple(entry.recent_batches),
+    )
 
 
 def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:

@@ -33,6 +33,7 @@ from broker.log.log_segments import LogSegments
 from broker.log.offset_checkpoint import LOG_START_FILE
 from broker.log.partition_files import LEADER_EPOCH_FILE, PartitionFiles
 from broker.log.producer_replay import replay, replay_batch, usable_transaction_index
+from broker.log.producer_snapshot import PRODUCERS_PER_STEP, encoding_steps
 from broker.log.producer_state import ProducerState
 from broker.log.segment import Segment
 from broker.log.segment_checksums import CHECKSUMS_FILE
@@ -405,15 +406,24 @@ class LogLoader:
 
     def _load_producers(self, segments: Sequence[Segment], end_offset: int) -> Steps[None]:
         """The producers' state before `end_offset`: from the newest snapshot, and what the log holds after it."""
-        snapshot = self._files.latest_snapshot(end_offset)
+        snapshot = yield from self._files.latest_snapshot_in_steps(end_offset)
         start_offset = self._log_start_offset
         if snapshot is not None:
-            self._producers.restore(
+            yield from self._producers.restoring_steps(
                 snapshot.producers, now_ms=self._now_ms, expiration_ms=self._config.producer_id_expiration_ms
             )
             start_offset = max(start_offset, snapshot.offset)
         for _ in replay(segments, self._producers, start_offset, end_offset, now_ms=self._now_ms):
             yield  # aborted transactions of these segments stand in their indexes already
+
+    def _write_snapshot(self, offset: int) -> Steps[None]:
+        if len(self._producers) <= PRODUCERS_PER_STEP:
+            self._side_files.append(self._files.write_snapshot(offset, self._producers.snapshot()))
+            return
+        capture = self._producers.capture()
+        content = yield from encoding_steps(capture.producers(), len(capture))
+        self._producers.release(capture)
+        self._side_files.append(self._files.write_encoded_snapshot(offset, content))
 
     # After an unclean stop
 
@@ -432,7 +442,7 @@ class LogLoader:
         for slot in range(first, len(segments)):
             segment, later = segments[slot], segments[slot + 1 :]
             if slot > first:
-                self._side_files.append(self._files.write_snapshot(segment.base_offset, self._producers.snapshot()))
+                yield from self._write_snapshot(segment.base_offset)
             order = self._order_of(segment, later, recovered)
             yield from self._read_again(segment, order)
             recovered.append(segment)

@@ -9,8 +9,9 @@ import structlog
 
 from broker.disk import StorageError
 from broker.log import retention
-from broker.log.durable_log import DurableLog
+from broker.log.durable_log import FEW_PRODUCERS_COUNT, SLICE_S, DurableLog
 from broker.log.log_config import MAX_INT64
+from broker.log.steps import done, done_in_slices
 from protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -59,7 +60,7 @@ class SweptLog(DurableLog):
                 self._delete_expired(now_ms)
             if now_ms - self._producers_swept_ms >= PRODUCER_SWEEP_INTERVAL_MS:
                 self._producers_swept_ms = now_ms
-                self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+                self._expire_producers(now_ms)
             for segment in self.segments.sealed:
                 segment.forget_indexes()
                 segment.note_start()
@@ -85,6 +86,13 @@ class SweptLog(DurableLog):
         self._flushed_ms = now_ms
         if self.recovery_point < self.log_end_offset:
             self.flush_soon()
+
+    def _expire_producers(self, now_ms: int) -> None:
+        steps = self._producers.expiring_steps(now_ms, self.config.producer_id_expiration_ms)
+        if len(self._producers) <= FEW_PRODUCERS_COUNT:
+            done(steps)
+        else:
+            self._start_producer_work(done_in_slices(steps, SLICE_S))
 
     def _roll_by_time(self, now_ms: int) -> None:
         """Kafka rolls by time only when something is appended; then the last records of a quiet topic stay for ever.
@@ -112,6 +120,9 @@ class SweptLog(DurableLog):
             return
         if count == len(self.segments):
             self.roll(now_ms)
+        if self.has_unwritten_snapshot:
+            self._retention_checked_ms = 0  # the next sweep looks again
+            return
         deleted = [self.segments.remove_first() for _ in range(count)]
         self.discard(deleted)
         self._begin_at(max(self.log_start_offset, self.segments.first.base_offset))

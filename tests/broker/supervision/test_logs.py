@@ -187,6 +187,22 @@ async def test_half_a_roll_is_no_log_to_go_on_with(
     await is_offline(log)
 
 
+@plants(durable_log.PRODUCER_WORK)
+@unforeseen
+async def test_a_log_whose_state_cannot_be_written_later_goes_offline(
+    world: LogWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, sound = pair(world)
+    append(broken)
+    monkeypatch.setattr(durable_log, "FEW_PRODUCERS_COUNT", -1)
+    monkeypatch.setattr(PartitionFiles, "write_encoded_snapshot", raising(error))
+    with logged(durable_log.PRODUCER_WORK, ORDERS):
+        broken.roll(NOW_MS)
+        await until(lambda: broken.is_offline)
+    await is_offline(broken)
+    await is_served(sound)
+
+
 @plants(log_directory.SWEEP)
 @unforeseen
 async def test_a_log_that_cannot_be_swept_is_passed_over(world: LogWorld, error: BaseException) -> None:
