@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Sized
+from functools import partial
 from itertools import groupby
 from typing import Protocol, TypeVar
 
 from broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
-from broker.handlers.api import RequestContext, api
+from broker.handlers.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
+from broker.log.steps import Slices
 from broker.metadata.image import TopicMetadata
 from broker.topic_partition import TopicPartition
 from broker.topics import Topics
@@ -46,11 +49,58 @@ TXN_COMMIT_KNOWS_TRANSACTION_ABORTABLE = 4
 TXN_COMMIT_TRANSACTION_VERSION_2 = 5  # from this version on the commit itself adds the partition to the transaction
 
 
+OFFSETS_PER_SLICE = 500
+"""More offsets of one request are committed, or deleted, in slices of this size, between which others are served."""
+
+
+class _HasPartitions(Protocol):
+    @property
+    def partitions(self) -> Sized: ...
+
+
+def _count_of(topics: Iterable[_HasPartitions]) -> int:
+    return sum([len(topic.partitions) for topic in topics])
+
+
+async def _begin(context: RequestContext, count: int) -> None:
+    """To be awaited before anything is done about the offsets of a request; `count` of them were decoded.
+
+    Of many, others are served first. No other request of the connection is started before this one is answered: it
+    could commit the same offsets.
+    """
+    if count > OFFSETS_PER_SLICE:
+        context.holds_connection = True
+        await asyncio.sleep(0)
+
+
+async def _in_slices(
+    offsets: Sequence[Offset],
+    change: Callable[[Sequence[Offset]], Awaitable[ErrorCode | list[ErrorCode]]],
+) -> ErrorCode | list[ErrorCode]:
+    """Have offsets changed; of many a slice after another, each of which is decided and appended as a whole.
+
+    A refusal of a whole slice is the answer for all that are left.
+    """
+    if len(offsets) <= OFFSETS_PER_SLICE:
+        return await change(offsets)
+    errors: list[ErrorCode] = []
+    for start in range(0, len(offsets), OFFSETS_PER_SLICE):
+        await asyncio.sleep(0)
+        outcome = await change(offsets[start : start + OFFSETS_PER_SLICE])
+        if isinstance(outcome, ErrorCode):
+            return errors + [outcome] * (len(offsets) - start)
+        errors += outcome
+    return errors
+
+
 def find_topic(topics: Topics, name: str, topic_id: bytes, *, by_id: bool) -> TopicMetadata | ErrorCode:
     """The topic that a request names one way or the other; UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID."""
     if by_id:
         return topics.metadata.get_by_id(topic_id) or ErrorCode.UNKNOWN_TOPIC_ID
     return topics.metadata.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+Offset = TypeVar("Offset")
 
 
 class _Answer(Protocol):
@@ -157,21 +207,24 @@ def committer_of(request: OffsetCommitRequest, version: int) -> Committer:
 
 
 @api(OffsetCommitRequest, OffsetCommitResponse, failed=offset_commit_failed)
-async def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+async def handle_offset_commit(
+    context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | LargeReply:
     """Commit offsets; those of partitions that do not exist are refused alone."""
     version = context.api_version
     services = context.services
+    await _begin(context, _count_of(request.topics))
     commit, response = commit_of(services.topics, request, version)
     if commit.offsets:
-        commit.answer(
-            await services.groups.commit_offsets(
-                request.group_id,
-                committer_of(request, version),
-                commit.offsets,
-                retention_time_ms=request.retention_time_ms,
+        committer = committer_of(request, version)
+
+        def change(offsets: Sequence[OffsetToCommit]) -> Awaitable[ErrorCode | list[ErrorCode]]:
+            return services.groups.commit_offsets(
+                request.group_id, committer, offsets, retention_time_ms=request.retention_time_ms
             )
-        )
-    return response
+
+        commit.answer(await _in_slices(commit.offsets, change))
+    return written_in_slices(response, len(commit.offsets))
 
 
 # TxnOffsetCommit
@@ -215,7 +268,9 @@ def _known_to_transactional_client(error: ErrorCode, version: int) -> ErrorCode:
 
 
 @api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, failed=txn_offset_commit_failed)
-async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+async def handle_txn_offset_commit(
+    context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | LargeReply:
     """Commit offsets as a part of a transaction.
 
     From version 5 on the partition of `__consumer_offsets` joins the transaction here (KIP-890); before, it must have
@@ -224,6 +279,7 @@ async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCo
     """
     version = context.api_version
     services = context.services
+    await _begin(context, _count_of(request.topics))
     commit = Commit()
     topics = []
     for requested in request.topics:
@@ -247,17 +303,22 @@ async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCo
         )
         return errors[offsets_partition]
 
-    errors = await services.groups.commit_offsets_in_transaction(
-        request.group_id,
-        Committer(request.generation_id, request.member_id, request.group_instance_id),
-        commit.offsets,
-        producer_id=request.producer_id,
-        producer_epoch=request.producer_epoch,
-        is_transaction_version_2=is_transaction_version_2,
-        verify=verify,
-    )
-    commit.answer(_known_to_transactional_client(errors, version) if isinstance(errors, ErrorCode) else errors)
-    return response
+    committer = Committer(request.generation_id, request.member_id, request.group_instance_id)
+
+    async def change(offsets: Sequence[OffsetToCommit]) -> ErrorCode | list[ErrorCode]:
+        errors = await services.groups.commit_offsets_in_transaction(
+            request.group_id,
+            committer,
+            offsets,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            is_transaction_version_2=is_transaction_version_2,
+            verify=verify,
+        )
+        return _known_to_transactional_client(errors, version) if isinstance(errors, ErrorCode) else errors
+
+    commit.answer(await _in_slices(commit.offsets, change))
+    return written_in_slices(response, len(commit.offsets))
 
 
 # OffsetFetch
@@ -287,13 +348,14 @@ def offset_fetch_failed(request: OffsetFetchRequest, error: ErrorCode, version: 
 
 
 @api(OffsetFetchRequest, OffsetFetchResponse, failed=offset_fetch_failed)
-async def handle_offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def handle_offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse | LargeReply:
     """Committed offsets of one group, or of many (8 and later), for the partitions named or for all (topics null)."""
     version = context.api_version
+    slices = Slices(SLICE_S)
     if version >= FIRST_BATCH_FETCH:
-        return OffsetFetchResponse(
-            groups=[await _fetch_group(context, group, request.require_stable) for group in request.groups]
-        )
+        groups = [await _fetch_group(context, group, request.require_stable, slices) for group in request.groups]
+        count = sum(1 + len(topic.partitions) for group in groups for topic in group.topics) + len(groups)
+        return written_in_slices(OffsetFetchResponse(groups=groups), count)
     fetched = await context.services.groups.fetch_offsets(
         request.group_id,
         None
@@ -305,7 +367,8 @@ async def handle_offset_fetch(context: RequestContext, request: OffsetFetchReque
     )
     if isinstance(fetched, ErrorCode):
         return offset_fetch_failed(request, fetched, version)
-    return OffsetFetchResponse(
+    await slices.turn()
+    response = OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
                 name=name,
@@ -324,11 +387,13 @@ async def handle_offset_fetch(context: RequestContext, request: OffsetFetchReque
         ]
         + [OffsetFetchResponseTopic(name=topic.name) for topic in request.topics or () if not topic.partition_indexes]
     )
+    return written_in_slices(response, len(fetched))
 
 
 async def _fetch_group(
-    context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool
+    context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool, slices: Slices
 ) -> OffsetFetchResponseGroup:
+    await slices.turn()
     topics = context.services.topics
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     wanted: list[TopicPartition] | None = None
@@ -358,6 +423,7 @@ async def _fetch_group(
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=fetched)
     answered = []
     for name, offsets in _by_topic(fetched, sort=wanted is None):
+        await slices.turn()
         answer = OffsetFetchResponseTopics(
             name=name,
             partitions=[
@@ -404,10 +470,13 @@ def offset_delete_failed(request: OffsetDeleteRequest, error: ErrorCode, version
 
 
 @api(OffsetDeleteRequest, OffsetDeleteResponse, failed=offset_delete_failed)
-async def handle_offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+async def handle_offset_delete(
+    context: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | LargeReply:
     """Delete committed offsets of topics that the group does not consume; partitions that do not exist are refused
     alone.
     """
+    await _begin(context, _count_of(request.topics))
     # First what does not exist, as in Kafka: unknown topics even without partitions, then what the coordinator says.
     answers: dict[str, list[OffsetDeleteResponsePartition]] = {}
     wanted: list[TopicPartition] = []
@@ -422,11 +491,12 @@ async def handle_offset_delete(context: RequestContext, request: OffsetDeleteReq
             else:
                 refused = OffsetDeleteResponsePartition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 answers.setdefault(requested.name, []).append(refused)
-    errors = await context.services.groups.delete_offsets(request.group_id, wanted)
+    errors = await _in_slices(wanted, partial(context.services.groups.delete_offsets, request.group_id))
     if isinstance(errors, ErrorCode):
         return offset_delete_failed(request, errors, context.api_version)
     for (name, index), error in zip(wanted, errors, strict=True):
         answers.setdefault(name, []).append(OffsetDeleteResponsePartition(index, error))
-    return OffsetDeleteResponse(
+    response = OffsetDeleteResponse(
         topics=[OffsetDeleteResponseTopic(name=name, partitions=partitions) for name, partitions in answers.items()]
     )
+    return written_in_slices(response, len(wanted))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
 from broker.coordinator import partition_for_key
+from broker.handlers import group_offsets
+from broker.handlers.api import RequestContext
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -27,7 +31,7 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.support.group_broker import GroupBroker
-from tests.support.memory_topics import INTERNAL_PARTITION_COUNT
+from tests.support.memory_topics import INTERNAL_PARTITION_COUNT, MemoryLog, in_page_cache
 
 OFFSETS_PARTITION = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_for_key("g", INTERNAL_PARTITION_COUNT))
 UNKNOWN_ID = b"no topic has it."
@@ -385,3 +389,120 @@ async def test_of_topics_without_partitions_only_unknown_ones_are_answered(broke
 async def test_offsets_of_a_group_nobody_knows_cannot_be_deleted(broker: GroupBroker) -> None:
     response = await broker.call(delete_request(("orders", 0), group_id="unknown"))
     assert (response.error_code, response.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+
+
+# Many offsets
+
+MANY_COUNT = 4 * group_offsets.OFFSETS_PER_SLICE + 7
+
+
+def many_offsets(api: str) -> OffsetCommitRequest | TxnOffsetCommitRequest:
+    """A commit of an offset that is the partition's number in every partition of `many`, and of one that is not."""
+    indexes = range(MANY_COUNT + 1)
+    if api == "OffsetCommit":
+        return OffsetCommitRequest(
+            group_id="g",
+            generation_id_or_member_epoch=-1,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name="many",
+                    partitions=[
+                        OffsetCommitRequestPartition(partition_index=index, committed_offset=index) for index in indexes
+                    ],
+                )
+            ],
+        )
+    return TxnOffsetCommitRequest(
+        transactional_id="t",
+        group_id="g",
+        producer_id=5,
+        producer_epoch=0,
+        generation_id=-1,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name="many",
+                partitions=[
+                    TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=index) for index in indexes
+                ],
+            )
+        ],
+    )
+
+
+def offsets_log_of(broker: GroupBroker) -> MemoryLog:
+    return broker.topics.logs[OFFSETS_PARTITION]
+
+
+@pytest.mark.parametrize("api", ["OffsetCommit", "TxnOffsetCommit"])
+async def test_many_offsets_are_committed_while_others_are_served(api: str) -> None:
+    with in_page_cache():
+        async with GroupBroker() as broker:
+            broker.topics.add("many", MANY_COUNT)
+            batches = offsets_log_of(broker).batches
+            committing = broker.start_call(many_offsets(api), 9 if api == "OffsetCommit" else 5)
+            most_in_a_turn = before = 0
+            while not committing.done():
+                await asyncio.sleep(0)
+                most_in_a_turn, before = max(most_in_a_turn, len(batches) - before), len(batches)
+            assert most_in_a_turn == 1
+            assert before == 5
+            errors = [partition.error_code for partition in (await committing).topics[0].partitions]
+            assert errors == [0] * MANY_COUNT + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            if api == "TxnOffsetCommit":
+                return
+            fetched = await broker.call(
+                OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]), 9
+            )
+            offsets = [partition.committed_offset for partition in fetched.groups[0].topics[0].partitions]
+            assert offsets == list(range(MANY_COUNT))
+            deleted = await broker.call(
+                OffsetDeleteRequest(
+                    group_id="g",
+                    topics=[
+                        OffsetDeleteRequestTopic(
+                            name="many",
+                            partitions=[
+                                OffsetDeleteRequestPartition(partition_index=index) for index in range(MANY_COUNT)
+                            ],
+                        )
+                    ],
+                ),
+                0,
+            )
+            assert {partition.error_code for partition in deleted.topics[0].partitions} == {0}
+            fetched = await broker.call(
+                OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]), 9
+            )
+            assert fetched.groups[0].topics == []
+
+
+async def test_a_refusal_between_two_slices_is_the_answer_for_the_rest() -> None:
+    async with GroupBroker() as broker:
+        broker.topics.add("many", MANY_COUNT)
+        log = offsets_log_of(broker)
+        log.flush_gate.clear()
+        committing = broker.start_call(many_offsets("OffsetCommit"), 9)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(log.batches) == 1, "the second slice waits until the first one is durable"
+        log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        log.flush_gate.set()
+        errors = [partition.error_code for partition in (await committing).topics[0].partitions][:-1]
+        done_count = group_offsets.OFFSETS_PER_SLICE
+        refused = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * (MANY_COUNT - done_count)
+        assert errors == [0] * done_count + refused
+
+
+@pytest.mark.parametrize(("count", "holds"), [(1, False), (MANY_COUNT, True)])
+async def test_no_other_request_of_the_connection_overtakes_a_commit_of_many_offsets(count: int, holds: bool) -> None:
+    async with GroupBroker() as broker:
+        broker.topics.add("many", MANY_COUNT)
+        request = many_offsets("OffsetCommit")
+        assert isinstance(request, OffsetCommitRequest)
+        del request.topics[0].partitions[count:]
+        context = RequestContext(broker.services(), ApiKey.OFFSET_COMMIT, 9, 1, "app", "127.0.0.1", 1)
+        committing = asyncio.ensure_future(group_offsets.handle_offset_commit(context, request))
+        await asyncio.sleep(0)
+        assert not committing.done()
+        assert context.holds_connection is holds
+        await committing
