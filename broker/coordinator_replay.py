@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from broker.disk import StorageError
 from broker.log.results import Isolation
 from broker.shard import RecordOrigin, Shard
+from protocol.primitives import DecodeError
 from protocol.record_batch import (
     BatchHeader,
     RecordBatch,
@@ -52,7 +53,7 @@ class Replay:
         """Apply all of the log, also what is appended meanwhile; False where it was given up.
 
         When it returns, nothing has been awaited since the end of the log was reached.
-        Raises StorageError, DecodeError.
+        Raises StorageError, also for a record that says what cannot be; DecodeError.
         """
         while self._is_wanted():
             if self._offset < self._log.log_end_offset:
@@ -102,9 +103,17 @@ class Replay:
     def _damaged(self, reason: str) -> StorageError:
         return StorageError(f"{self._log.topic_partition} is damaged at offset {self._offset}: {reason}")
 
+    def _impossible(self, offset: int, error: DecodeError) -> StorageError:
+        """What a record says cannot be. Without it, what it replaces would be believed in its place."""
+        place = f"the record at offset {offset} of {self._log.files.directory}"
+        return StorageError(f"{place} cannot be what the coordinator wrote: {error}")
+
     def _take_in_marker(self, batch: RecordBatch) -> None:
         header = batch.header
-        marker = read_end_transaction_marker(batch)
+        try:
+            marker = read_end_transaction_marker(batch)
+        except DecodeError as error:
+            raise self._impossible(header.base_offset, error) from error
         if marker is not None:
             self._shard.apply_marker(
                 header.producer_id, header.producer_epoch, committed=marker.committed, offset=header.base_offset
@@ -116,20 +125,27 @@ class Replay:
         if header.is_transactional:
             producer_id, producer_epoch = header.producer_id, header.producer_epoch
         latest = self._latest if self._only_latest_count else None
-        for record in read_records(batch):
-            key = record.key
-            if key is None:
-                continue
-            origin = RecordOrigin(record.offset, record.timestamp_ms, producer_id, producer_epoch)
-            if latest is None:
-                self._shard.apply(key, record.value, origin)
-            else:
-                latest.pop(key, None)  # or the key would keep its place in the order
-                latest[key] = record.value, origin
+        offset = header.base_offset
+        try:
+            for record in read_records(batch):
+                offset, key = record.offset, record.key
+                if key is None:
+                    raise DecodeError("it has no key")
+                origin = RecordOrigin(offset, record.timestamp_ms, producer_id, producer_epoch)
+                if latest is None:
+                    self._shard.apply(key, record.value, origin)
+                else:
+                    latest.pop(key, None)  # or the key would keep its place in the order
+                    latest[key] = record.value, origin
+        except DecodeError as error:
+            raise self._impossible(offset, error) from error
 
     async def _apply_latest(self) -> None:
         for applied_count, (key, (value, origin)) in enumerate(self._latest.items(), start=1):
-            self._shard.apply(key, value, origin)
+            try:
+                self._shard.apply(key, value, origin)
+            except DecodeError as error:
+                raise self._impossible(origin.offset, error) from error
             if applied_count % APPLIED_PER_TURN == 0:
                 await asyncio.sleep(0)
         self._latest.clear()

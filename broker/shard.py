@@ -95,7 +95,11 @@ class Shard(Protocol):
     """The pure state of one partition of a coordinator."""
 
     def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
-        """Take in one record. Unknown key or value versions are left out, with a warning, as Kafka does."""
+        """Take in one record. A key of an unknown kind is left out, with a warning, as Kafka does (KIP-915).
+
+        Raises DecodeError for a record that says what cannot be, or of which the value's version is unknown: without
+        it, what it replaces would be believed. A record that a decision of this shard made never is one.
+        """
         ...
 
     def apply_decided(self, meaning: Any, offset: int, producer_id: int) -> None:

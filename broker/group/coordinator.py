@@ -26,8 +26,8 @@ from broker.group.consumer.group import JOIN_EPOCH, ConsumerGroup
 from broker.group.consumer.membership import ConsumerMembership, Refusal, Sender, refuse
 from broker.group.consumer.migration import can_become_classic, downgrade, upgraded
 from broker.group.consumer.rebalance import ConsumerRebalance
+from broker.group.consumer.records import UnknownMemberStateError, decode_value, group_tombstones
 from broker.group.consumer.records import apply as apply_consumer_record
-from broker.group.consumer.records import decode_value, group_tombstones
 from broker.group.consumer.subscriptions import TopicCatalogue
 from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
 from broker.group.kinds import Group
@@ -61,11 +61,9 @@ from protocol.messages.group_membership import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from protocol.primitives import DecodeError
 from protocol.stored.consumer_groups import (
     ConsumerGroupKey,
     ConsumerGroupMetadataKey,
-    ConsumerGroupPartitionMetadataKey,
     decode_consumer_group_key,
 )
 from protocol.stored.consumer_offsets import decode_group_metadata_key
@@ -523,7 +521,7 @@ class GroupCoordinatorShard:
                 return
             if self.shares.apply(key, value, origin) or self.streams.apply(key, value, origin):
                 return
-        except DecodeError as error:
+        except UnknownMemberStateError as error:
             log.warning("group_record_left_out", offset=origin.offset, reason=str(error))
             return
         log.warning("group_record_left_out", offset=origin.offset, reason="a key of an unknown version")
@@ -534,11 +532,7 @@ class GroupCoordinatorShard:
         if value is None:
             self._offsets.remove(group_id, topic_partition)
             return
-        offset = decode_offset(value, origin.offset)
-        if offset is None:
-            log.warning("group_record_left_out", offset=origin.offset, reason="an offset value of an unknown version")
-        else:
-            self._offsets.commit(group_id, topic_partition, offset, origin.producer_id)
+        self._offsets.commit(group_id, topic_partition, decode_offset(value, origin.offset), origin.producer_id)
 
     def _apply_group(self, group_id: str, value: bytes | None, origin: RecordOrigin) -> None:
         group = self._groups.get(group_id)
@@ -569,9 +563,6 @@ class GroupCoordinatorShard:
                 apply_consumer_record(group, key, None)
             return
         decoded = decode_value(key, value)
-        if decoded is None and not isinstance(key, ConsumerGroupPartitionMetadataKey):
-            log.warning("group_record_left_out", offset=origin.offset, reason="a group value of an unknown version")
-            return
         if not isinstance(group, ConsumerGroup):
             group = ConsumerGroup(key.group_id)
         # That Kafka 4.0 wrote its topics down is all that matters about them.

@@ -25,7 +25,14 @@ from broker.log.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
 from broker.log.partition_log import PartitionLog
 from broker.metadata.image import MetadataImage
 from broker.metadata.sqlite import SqliteMetadataStore
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker.shard import Shard
+from broker.share.coordinator import ShareCoordinatorShard
+from broker.topic_partition import (
+    CONSUMER_OFFSETS_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
 from broker.topics import Topics
 from broker.transaction.coordinator import TransactionLimits, TransactionShard
 from protocol.primitives import DecodeError
@@ -160,12 +167,14 @@ async def _tried(partition_log: PartitionLog, topics: Topics) -> TriedPartition:
     return tried
 
 
-def coordinator_shard(topic: str, topics: Topics | None = None) -> GroupCoordinatorShard | TransactionShard | None:
+def coordinator_shard(topic: str, topics: Topics | None = None) -> Shard | None:
     """What a coordinator builds from the log of one of its partitions; None where there is no coordinator."""
     if topic == CONSUMER_OFFSETS_TOPIC:
         return GroupCoordinatorShard(GroupConfig(), MetadataImage() if topics is None else topics.metadata)
     if topic == TRANSACTION_STATE_TOPIC:
         return TransactionShard(limits=TransactionLimits(), take_producer_id=lambda: 0)
+    if topic == SHARE_GROUP_STATE_TOPIC:
+        return ShareCoordinatorShard(updates_per_snapshot=1)
     return None
 
 

@@ -21,6 +21,8 @@ from protocol.primitives import DecodeError
 from protocol.stored.share_group_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,
+    ShareStateKey,
+    ShareStateValue,
     ShareUpdateKey,
     ShareUpdateValue,
     StateBatch,
@@ -39,6 +41,8 @@ FIRST_LEADER_EPOCH = 0
 MAX_SNAPSHOTS_PER_DECISION = 500
 MAX_SNAPSHOT_BYTES_PER_DECISION = 262_144
 MAX_RECORDS_AFTER_SNAPSHOT = 10_000
+STORED_DELIVERY_STATES = frozenset({0, 2, 4})
+"""Available, acknowledged and archived: what is lent to a member is no one's after a restart, and is not stored."""
 
 
 class SharePartitionKey(NamedTuple):
@@ -259,26 +263,21 @@ class ShareCoordinatorShard:
     # The log
 
     def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
-        try:
-            state_key = decode_share_state_key(key)
-            if state_key is None:
-                log.warning("share_record_left_out", offset=origin.offset, reason="a key of an unknown version")
-                return
-            partition = SharePartitionKey(state_key.group_id, state_key.topic_id, state_key.partition)
-            if value is None:
-                if isinstance(state_key, ShareSnapshotKey):
-                    self._states.pop(partition, None)
-                return
-            decoded = decode_share_state_value(state_key, value)
-        except DecodeError as error:
-            log.warning("share_record_left_out", offset=origin.offset, reason=str(error))
+        state_key = decode_share_state_key(key)
+        if state_key is None:
+            log.warning("share_record_left_out", offset=origin.offset, reason="a key of an unknown version")
             return
+        partition = SharePartitionKey(state_key.group_id, state_key.topic_id, state_key.partition)
+        if value is None:
+            if isinstance(state_key, ShareSnapshotKey):
+                self._states.pop(partition, None)
+            return
+        decoded = decode_share_state_value(state_key, value)
+        _check(state_key, decoded)
         if isinstance(decoded, ShareSnapshotValue):
             self._states[partition] = _from_snapshot(decoded, origin.offset)
-        elif isinstance(decoded, ShareUpdateValue):
-            self._states[partition] = _updated(self._states.get(partition), decoded, origin)
         else:
-            log.warning("share_record_left_out", offset=origin.offset, reason="a value of an unknown version")
+            self._states[partition] = _updated(self._states.get(partition), decoded, origin)
 
     def apply_decided(self, meaning: Any, offset: int, producer_id: int) -> None:
         """No record is decided with its meaning."""
@@ -294,6 +293,23 @@ class ShareCoordinatorShard:
 
     def decide_deadline(self, now_ms: int) -> Decision[None]:
         return Decision(None)
+
+
+def _check(key: ShareStateKey, value: ShareStateValue) -> None:
+    """Raises DecodeError for what no share partition can have come to.
+
+    Any number may be a start offset: AlterShareGroupOffsets takes each that a client sends.
+    """
+    if key.partition < 0:
+        raise DecodeError(f"it is about the partition {key.partition}")
+    if value.snapshot_epoch < 0:
+        raise DecodeError(f"the snapshot epoch {value.snapshot_epoch} is negative")
+    for batch in value.state_batches:
+        if batch.last_offset < batch.first_offset:
+            raise DecodeError(f"the offsets {batch.first_offset} to {batch.last_offset} go backwards")
+        if batch.delivery_state not in STORED_DELIVERY_STATES or batch.delivery_count < 0:
+            state = f"state {batch.delivery_state} after {batch.delivery_count} deliveries"
+            raise DecodeError(f"records from offset {batch.first_offset} on are in {state}")
 
 
 def _snapshot(key: SharePartitionKey, state: ShareState) -> CoordinatorRecord:

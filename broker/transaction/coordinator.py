@@ -50,10 +50,11 @@ from broker.transaction.state_machine import (
 )
 from protocol.errors import NO_ERROR, ErrorCode
 from protocol.stored.transaction_state import (
+    TransactionLogValue,
     decode_transaction_log_key,
-    decode_transaction_log_value,
     encode_transaction_log_key,
 )
+from protocol.stored.versioned import decode_known
 
 log = structlog.get_logger(__name__)
 
@@ -393,7 +394,10 @@ class TransactionShard:
             self._deadlines.clear(transactional_id)
 
     def _read_record(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> TransactionMetadata | None:
-        """The state that a record holds; None when there is none to take in: a tombstone is carried out here."""
+        """The state that a record holds; None when there is none to take in: a tombstone is carried out here.
+
+        Raises DecodeError.
+        """
         transactional_id = decode_transaction_log_key(key)
         if transactional_id is None:
             log.warning("transaction_record_skipped", reason="unknown key version", offset=origin.offset)
@@ -401,11 +405,7 @@ class TransactionShard:
         if value is None:
             self._forget(transactional_id)
             return None
-        stored = decode_transaction_log_value(value)
-        if stored is None:
-            log.warning("transaction_record_skipped", reason="unknown value version", offset=origin.offset)
-            return None
-        return from_value(transactional_id, stored)
+        return from_value(transactional_id, decode_known(TransactionLogValue, value))
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
         """Nobody's transaction writes to `__transaction_state`."""

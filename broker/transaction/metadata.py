@@ -319,7 +319,7 @@ def to_value(metadata: TransactionMetadata) -> bytes:
 
 
 def from_value(transactional_id: str, value: TransactionLogValue) -> TransactionMetadata:
-    """The metadata that a record holds. Raises DecodeError for a state that is never stored."""
+    """The metadata that a record holds. Raises DecodeError for what is never stored."""
     state = _STORED_STATES.get(value.transaction_status)
     if state is None:
         raise DecodeError(f"{transactional_id!r} is in state {value.transaction_status}, which is never stored")
@@ -330,6 +330,7 @@ def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction
             for topic in value.transaction_partitions
             for partition in topic.partition_ids
         )
+    _check(transactional_id, value, state, partitions)
     is_version_2 = value.client_transaction_version >= TRANSACTION_VERSION_2
     return TransactionMetadata(
         transactional_id=transactional_id,
@@ -344,6 +345,28 @@ def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction
         next_producer_id=value.next_producer_id,
         client_transaction_version=TRANSACTION_VERSION_2 if is_version_2 else TRANSACTION_VERSION_1,
     )
+
+
+def _check(
+    transactional_id: str,
+    value: TransactionLogValue,
+    state: TransactionState,
+    partitions: frozenset[TopicPartition],
+) -> None:
+    """Raises DecodeError. What may follow what is no matter here: a compacted log does not hold every step."""
+    if value.producer_id < 0 or value.producer_epoch < 0:
+        reason = f"has the producer id {value.producer_id} with epoch {value.producer_epoch}"
+    elif value.previous_producer_id < NO_PRODUCER_ID or value.next_producer_id < NO_PRODUCER_ID:
+        reason = f"follows producer id {value.previous_producer_id}, and {value.next_producer_id} follows it"
+    elif value.transaction_timeout_ms < 0:
+        reason = f"has the time-out {value.transaction_timeout_ms} ms"
+    elif any(partition < 0 for _, partition in partitions):
+        reason = "has written to a partition with a negative number"
+    elif partitions and state in (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT):
+        reason = f"is {state.display_name} and has partitions without markers"
+    else:
+        return
+    raise DecodeError(f"{transactional_id!r} {reason}")
 
 
 def _pack_partitions(partitions: frozenset[TopicPartition]) -> bytes:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from protocol.primitives import Buffer
 from protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
-from protocol.stored.versioned import decode_versioned, encode_versioned, read_version
+from protocol.stored.versioned import decode_known, decode_versioned, encode_versioned, read_version
 
 
 @message(versions="0")
@@ -93,8 +93,8 @@ def encode_share_state_value(value: ShareStateValue) -> bytes:
     return encode_versioned(value, VALUE_VERSION)
 
 
-def decode_share_state_value(key: ShareStateKey, value: Buffer) -> ShareStateValue | None:
-    """The value that belongs to a key; None for a version not known. Raises DecodeError."""
+def decode_share_state_value(key: ShareStateKey, value: Buffer) -> ShareStateValue:
+    """The value that belongs to a key. Raises DecodeError, also for a version not known."""
     if isinstance(key, ShareSnapshotKey):
-        return decode_versioned(ShareSnapshotValue, value)
-    return decode_versioned(ShareUpdateValue, value)
+        return decode_known(ShareSnapshotValue, value)
+    return decode_known(ShareUpdateValue, value)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from protocol.primitives import Buffer
 from protocol.schema import ZERO_UUID, field, int8, int32, int64, message, struct, uuid
-from protocol.stored.versioned import decode_versioned, encode_versioned, read_version
+from protocol.stored.versioned import decode_known, decode_versioned, encode_versioned, read_version
 
 
 @message(versions="10")
@@ -178,6 +178,6 @@ def encode_share_group_value(value: Any) -> bytes:
     return encode_versioned(value, VALUE_VERSION)
 
 
-def decode_share_group_value(key: ShareGroupKey, value: Buffer) -> Any | None:
-    """The value that belongs to a key; None for a version not known. Raises DecodeError."""
-    return decode_versioned(_VALUES[type(key)], value)
+def decode_share_group_value(key: ShareGroupKey, value: Buffer) -> Any:
+    """The value that belongs to a key. Raises DecodeError, also for a version not known."""
+    return decode_known(_VALUES[type(key)], value)

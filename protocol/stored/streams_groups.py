@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from protocol.primitives import Buffer
 from protocol.schema import field, int8, int32, int64, message, struct
-from protocol.stored.versioned import decode_versioned, encode_versioned, read_version
+from protocol.stored.versioned import decode_known, decode_versioned, encode_versioned, read_version
 from protocol.streams_topology import StreamsEndpoint, StreamsKeyValue, StreamsSubtopology, StreamsTaskIds
 
 
@@ -181,6 +181,6 @@ def encode_streams_group_value(value: Any) -> bytes:
     return encode_versioned(value, VALUE_VERSION)
 
 
-def decode_streams_group_value(key: StreamsGroupKey, value: Buffer) -> Any | None:
-    """The value that belongs to a key; None for a version not known. Raises DecodeError."""
-    return decode_versioned(_VALUES[type(key)], value)
+def decode_streams_group_value(key: StreamsGroupKey, value: Buffer) -> Any:
+    """The value that belongs to a key. Raises DecodeError, also for a version not known."""
+    return decode_known(_VALUES[type(key)], value)

@@ -53,6 +53,18 @@ def decode_versioned(message_type: type[Message], buffer: Buffer) -> Message | N
     return decode(message_type, buffer, version, _VERSION_BYTES)
 
 
+def decode_known(message_type: type[Message], buffer: Buffer) -> Message:
+    """The message, where what it says cannot be done without.
+
+    Raises DecodeError also for a version that is not known here. Source: Kafka's CoordinatorRecordSerde, which leaves
+    out keys of unknown kinds (KIP-915), but no values.
+    """
+    message = decode_versioned(message_type, buffer)
+    if message is None:
+        raise DecodeError(f"its value has version {read_version(buffer)}, which only a later release knows")
+    return message
+
+
 def read_version(buffer: Buffer) -> int:
     """The version in front. Raises DecodeError if there is none."""
     if len(buffer) < _VERSION_BYTES:

@@ -16,6 +16,7 @@ import structlog
 
 from broker.coordinator_replay import Replay
 from broker.disk import StorageError
+from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.offsets.records import OffsetAndMetadata, offset_record
 from broker.inspection.start_tryout import coordinator_shard
 from broker.local_disk import LocalDisk
@@ -142,6 +143,8 @@ async def coordinated_by(log: PartitionLog) -> object:
     await Replay(log, shard, only_latest_count=is_of_transactions, is_wanted=lambda: True).run()
     if isinstance(shard, TransactionShard):
         return dict(shard.transactions)
+    if not isinstance(shard, GroupCoordinatorShard):
+        return None
     store = shard._offsets  # what requests are answered from
     return dict(store.committed(GROUP)), store.has_pending(GROUP)
 

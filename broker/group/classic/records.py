@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 from broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicMember, ClassicState, Outcome
 from broker.shard import CoordinatorRecord
-from protocol.schema import DecodeError
+from protocol.primitives import DecodeError
 from protocol.stored.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
-    decode_group_metadata_value,
     encode_group_metadata_key,
     encode_group_metadata_value,
 )
+from protocol.stored.versioned import decode_known
 
 GROUP_METADATA_VALUE_VERSION = 3
 
@@ -70,9 +70,8 @@ def apply_group(group: ClassicGroup, value: bytes) -> list[ClassicMember]:
 
     Returns the members that are no longer there. Raises DecodeError; the group is unchanged then.
     """
-    decoded = decode_group_metadata_value(value)
-    if decoded is None:
-        raise DecodeError("group metadata value of an unknown version")
+    decoded = decode_known(GroupMetadataValue, value)
+    _check(decoded)
     members = [_member(group, stored, decoded.protocol) for stored in decoded.members]
     kept_ids = {member.member_id for member in members}
     left = [member for member in group.members.values() if member.member_id not in kept_ids]
@@ -93,6 +92,17 @@ def apply_group(group: ClassicGroup, value: bytes) -> list[ClassicMember]:
     if is_replayed or not members:
         group.note_subscriptions()
     return left
+
+
+def _check(value: GroupMetadataValue) -> None:
+    """Raises DecodeError for a generation that no group can have settled on."""
+    member_ids = {member.member_id for member in value.members}
+    if value.generation < 0:
+        raise DecodeError(f"generation {value.generation} is negative")
+    if "" in member_ids or len(member_ids) != len(value.members):
+        raise DecodeError("members without an id, or two with the same one")
+    if member_ids and value.protocol is None:
+        raise DecodeError("members that have agreed on no protocol")
 
 
 def _member(group: ClassicGroup, stored: MemberMetadata, protocol_name: str | None) -> ClassicMember:

@@ -183,9 +183,13 @@ def _classic_member(
 def partitions_by_id(
     owned: Iterable[ConsumerProtocolTopicPartitions], topics: TopicCatalogue
 ) -> dict[bytes, list[int]]:
-    """Those of topics that exist, by topic id."""
+    """Those of topics that exist, by topic id. Members write these bytes: a negative partition is none."""
     found = ((topics.get(entry.topic), entry.partitions) for entry in owned)
-    return {topic.topic_id: partitions for topic, partitions in found if topic is not None}
+    return {
+        topic.topic_id: [partition for partition in partitions if partition >= 0]
+        for topic, partitions in found
+        if topic is not None
+    }
 
 
 def classic_assignment(

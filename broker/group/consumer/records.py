@@ -44,7 +44,13 @@ from protocol.stored.consumer_groups import (
     encode_consumer_group_key,
     encode_consumer_group_value,
 )
-from protocol.stored.versioned import decode_versioned
+from protocol.stored.versioned import decode_known
+
+
+class UnknownMemberStateError(Exception):
+    """A member is in a state of a later release. It is left as it was, and fenced when it comes with an epoch that is
+    not known here. Source: Kafka's MemberState.UNKNOWN and CurrentAssignmentBuilder."""
+
 
 # Values
 
@@ -132,9 +138,45 @@ def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
 
 
 def decode_value(key: ConsumerGroupKey, value: bytes) -> Any | None:
-    """The value that belongs to a key; None for a version not known. Raises DecodeError."""
+    """The value that belongs to a key; None for a kind of which nothing is read.
+
+    Raises DecodeError for a version not known, and for what no group can have written.
+    """
     declared = _VALUES.get(type(key))
-    return None if declared is None else decode_versioned(declared, value)
+    if declared is None:
+        return None
+    decoded = decode_known(declared, value)
+    _check(key, decoded)
+    return decoded
+
+
+def _check(key: ConsumerGroupKey, value: Any) -> None:
+    """Raises DecodeError."""
+    if not key.group_id:
+        raise DecodeError("it is about a group without an id")
+    check_epoch(value)
+    topics: Iterable[Any] = ()
+    if isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
+        topics = value.topic_partitions
+    elif isinstance(key, ConsumerGroupCurrentMemberAssignmentKey):
+        topics = [*value.assigned_partitions, *value.partitions_pending_revocation]
+    check_partitions(topics)
+
+
+def check_epoch(value: Any) -> None:
+    """Raises DecodeError for an epoch of a group or of its assignment that cannot be; any value of a group of the
+    newer protocols, which has one of them or none."""
+    for name in ("epoch", "assignment_epoch"):
+        epoch = getattr(value, name, 0)
+        if epoch < 0:
+            raise DecodeError(f"the {name.replace('_', ' ')} {epoch} is negative")
+
+
+def check_partitions(topics: Iterable[Any]) -> None:
+    """Raises DecodeError for partitions, or tasks, with negative numbers."""
+    for topic in topics:
+        if any(partition < 0 for partition in topic.partitions):
+            raise DecodeError(f"it assigns the partition {min(topic.partitions)}")
 
 
 _VALUES: dict[type[Any], type[Any]] = {
@@ -150,8 +192,8 @@ _VALUES: dict[type[Any], type[Any]] = {
 def apply(group: ConsumerGroup, key: ConsumerGroupKey, value: Any | None) -> None:
     """Make the group what the record says. value: decoded, of the key's kind; None for a tombstone.
 
-    The tombstone of the group itself is the matter of whoever keeps the groups. Raises DecodeError for a member in a
-    state of the future; the group is unchanged then.
+    The tombstone of the group itself is the matter of whoever keeps the groups. Raises UnknownMemberStateError; the
+    group is unchanged then.
     """
     match key:
         case ConsumerGroupMetadataKey():
@@ -225,8 +267,7 @@ def _apply_current(
     try:
         state = MemberState(value.state)
     except ValueError:
-        # A newer broker wrote it. The member is fenced when it comes with an epoch that is not known here.
-        raise DecodeError(f"member {member_id} is in the unknown state {value.state}") from None
+        raise UnknownMemberStateError(f"member {member_id} is in the unknown state {value.state}") from None
     group.put_member(
         replace(
             member or ConsumerMember(member_id),

@@ -10,16 +10,17 @@ from typing import NamedTuple
 
 from broker.coordinator import CoordinatorRecord
 from broker.topic_partition import TopicPartition
+from protocol.primitives import DecodeError
 from protocol.schema import ZERO_UUID
 from protocol.stored.consumer_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
     decode_offset_commit_key,
-    decode_offset_commit_value,
     encode_offset_commit_key,
     encode_offset_commit_value,
     pack_offset_commit_value,
 )
+from protocol.stored.versioned import decode_known
 
 EXPIRING_OFFSET_VALUE_VERSION = 1
 MAX_REMEMBERED_KEYS = 16_384
@@ -77,11 +78,12 @@ def offset_tombstone(group_id: str, topic_partition: TopicPartition) -> Coordina
     return CoordinatorRecord(_encode_key(group_id, topic_partition), None)
 
 
-def decode_offset(value: bytes, record_offset: int) -> OffsetAndMetadata | None:
-    """The committed offset; None for a version of the future. Raises DecodeError."""
-    stored = decode_offset_commit_value(value)
-    if stored is None:
-        return None
+def decode_offset(value: bytes, record_offset: int) -> OffsetAndMetadata:
+    """The committed offset. Raises DecodeError, also for a version of the future.
+
+    Any number may be an offset: OffsetCommit takes each that a client sends, as Kafka's does.
+    """
+    stored = decode_known(OffsetCommitValue, value)
     return OffsetAndMetadata(
         stored.offset,
         stored.leader_epoch,
@@ -104,6 +106,13 @@ def _encode_key(group_id: str, topic_partition: TopicPartition) -> bytes:
 
 @lru_cache(MAX_REMEMBERED_KEYS)
 def decode_key(key: bytes) -> tuple[str, TopicPartition] | None:
-    """Whose offset of which partition a record holds; None for a record of another kind. Raises DecodeError."""
+    """Whose offset of which partition a record holds; None for a record of another kind.
+
+    Raises DecodeError, also for a partition that cannot be.
+    """
     decoded = decode_offset_commit_key(key)
-    return None if decoded is None else (decoded.group, TopicPartition(decoded.topic, decoded.partition))
+    if decoded is None:
+        return None
+    if decoded.partition < 0:
+        raise DecodeError(f"it is about the partition {decoded.topic}-{decoded.partition}")
+    return decoded.group, TopicPartition(decoded.topic, decoded.partition)

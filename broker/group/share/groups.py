@@ -25,7 +25,7 @@ from broker.group.share.membership import (
     described_share_group,
     refuse,
 )
-from broker.group.share.records import ShareDraft, apply, group_tombstones
+from broker.group.share.records import ShareDraft, apply, check_value, group_tombstones
 from broker.group.share.state_partitions import (
     Partitions,
     begin_deleting,
@@ -217,9 +217,7 @@ class ShareGroups:
                     apply(group, key, None, origin.timestamp_ms)
             return True
         decoded = decode_share_group_value(key, value)
-        if decoded is None:
-            log.warning("group_record_left_out", offset=origin.offset, reason="a group value of an unknown version")
-            return True
+        check_value(key, decoded)
         if not isinstance(group, ShareGroup):
             group = ShareGroup(key.group_id)
         apply(group, key, decoded, origin.timestamp_ms)

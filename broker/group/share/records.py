@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker.group.consumer.group import LEAVE_EPOCH, TARGET_DELETED_EPOCH, Assignment
+from broker.group.consumer.records import check_epoch, check_partitions
 from broker.group.draft import GroupDraft
 from broker.group.share.group import ShareGroup, ShareMember, ShareStatePartitions, StatePartitions, StateTopics
 from broker.shard import CoordinatorRecord
@@ -102,6 +103,17 @@ def group_tombstones(group: ShareGroup) -> list[CoordinatorRecord]:
 
 
 # Reading
+
+
+def check_value(key: ShareGroupKey, value: Any) -> None:
+    """Raises DecodeError for what no group can have written."""
+    check_epoch(value)
+    if isinstance(key, ShareGroupTargetAssignmentMemberKey):
+        check_partitions(value.topic_partitions)
+    elif isinstance(key, ShareGroupCurrentMemberAssignmentKey):
+        check_partitions(value.assigned_partitions)
+    elif isinstance(key, ShareGroupStatePartitionMetadataKey):
+        check_partitions([*value.initializing_topics, *value.initialized_topics])
 
 
 def apply(group: ShareGroup, key: ShareGroupKey, value: Any | None, now_ms: int) -> None:

@@ -19,7 +19,7 @@ from broker.group.kinds import Group
 from broker.group.streams.description import described_streams_group
 from broker.group.streams.group import StreamsGroup
 from broker.group.streams.membership import StreamsHeartbeat, StreamsMembership, refuse
-from broker.group.streams.records import apply, group_tombstones
+from broker.group.streams.records import apply, check_value, group_tombstones
 from broker.group.streams.requests import check_request
 from broker.shard import CoordinatorRecord, Decision, RecordOrigin
 from protocol.errors import ErrorCode
@@ -131,9 +131,7 @@ class StreamsGroups:
                     apply(group, key, None)
             return True
         decoded = decode_streams_group_value(key, value)
-        if decoded is None:
-            log.warning("group_record_left_out", offset=origin.offset, reason="a group value of an unknown version")
-            return True
+        check_value(key, decoded)
         if not isinstance(group, StreamsGroup):
             group = StreamsGroup(key.group_id)
         apply(group, key, decoded)

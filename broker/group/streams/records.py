@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker.group.consumer.group import LEAVE_EPOCH, TARGET_DELETED_EPOCH, MemberState
+from broker.group.consumer.records import check_epoch, check_partitions
 from broker.group.draft import GroupDraft
 from broker.group.streams.group import Endpoint, StreamsGroup, StreamsMember
 from broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TasksSince, task_ids, tasks_from
@@ -118,6 +119,18 @@ def group_tombstones(group: StreamsGroup) -> list[CoordinatorRecord]:
 
 
 # Reading
+
+
+def check_value(key: StreamsGroupKey, value: Any) -> None:
+    """Raises DecodeError for what no group can have written. The topology is as its client has sent it."""
+    if not isinstance(key, StreamsGroupTopologyKey):
+        check_epoch(value)
+    if isinstance(key, StreamsGroupTargetAssignmentMemberKey):
+        check_partitions([*value.active_tasks, *value.standby_tasks, *value.warmup_tasks])
+    elif isinstance(key, StreamsGroupCurrentMemberAssignmentKey):
+        pending = [*value.active_tasks_pending_revocation, *value.standby_tasks_pending_revocation]
+        tasks = [*value.active_tasks, *value.standby_tasks, *value.warmup_tasks]
+        check_partitions([*tasks, *pending, *value.warmup_tasks_pending_revocation])
 
 
 def apply(group: StreamsGroup, key: StreamsGroupKey, value: Any | None) -> None:

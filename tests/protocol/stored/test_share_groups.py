@@ -130,9 +130,11 @@ def test_keys_of_other_kinds_are_left_to_others() -> None:
     assert decode_share_state_key(b"\x00\x02") is None
 
 
-def test_values_of_the_future_are_skipped() -> None:
-    assert decode_share_group_value(ShareGroupMetadataKey("g"), b"\x00\x01") is None
-    assert decode_share_state_value(ShareSnapshotKey("g"), b"\x00\x01") is None
+def test_values_of_the_future_are_refused() -> None:
+    with pytest.raises(DecodeError, match="version 1"):
+        decode_share_group_value(ShareGroupMetadataKey("g"), b"\x00\x01")
+    with pytest.raises(DecodeError, match="version 1"):
+        decode_share_state_value(ShareSnapshotKey("g"), b"\x00\x01")
 
 
 def test_a_key_that_ends_early_is_undecodable() -> None:

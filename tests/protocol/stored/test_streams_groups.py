@@ -121,8 +121,9 @@ def test_keys_of_other_kinds_are_left_to_others() -> None:
     assert decode_streams_group_key(b"\x00\x0b\x00\x01g") is None
 
 
-def test_values_of_the_future_are_skipped() -> None:
-    assert decode_streams_group_value(StreamsGroupMetadataKey("g"), b"\x00\x01") is None
+def test_values_of_the_future_are_refused() -> None:
+    with pytest.raises(DecodeError, match="version 1"):
+        decode_streams_group_value(StreamsGroupMetadataKey("g"), b"\x00\x01")
 
 
 def test_a_key_that_ends_early_is_undecodable() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.group.offsets.records import OffsetAndMetadata, decode_offset, offset_record, offset_tombstone
 from broker.topic_partition import TopicPartition
+from protocol.primitives import DecodeError
 from protocol.stored.consumer_offsets import OffsetCommitKey, decode_offset_commit_key
 
 ORDERS = TopicPartition("orders", 3)
@@ -39,5 +41,6 @@ def test_a_tombstone_has_the_key_of_the_commit_and_no_value() -> None:
     assert (offset_tombstone("g", ORDERS).key, offset_tombstone("g", ORDERS).value) == (commit.key, None)
 
 
-def test_a_value_of_a_future_version_is_left_to_the_caller() -> None:
-    assert decode_offset(b"\x00\x05future", 0) is None
+def test_a_value_of_a_future_version_is_refused() -> None:
+    with pytest.raises(DecodeError, match="version 5"):
+        decode_offset(b"\x00\x05future", 0)
