@@ -101,7 +101,7 @@ class DurableLog:
         self._syncing_side_files: list[LogFile] = []
         self._discarded_segments: list[Segment] = []
         self._discarding_count = 0  # of them, from the first on, that the sync that runs is about
-        self._unwritten_snapshots_count = 0
+        self._unwritten_snapshots: set[int] = set()  # their offsets
         self._producer_work: set[asyncio.Task[None]] = set()
         self.last_stable_offset = producers.last_stable_offset(self.high_watermark, log_start_offset)
 
@@ -354,7 +354,7 @@ class DurableLog:
     def has_unwritten_snapshot(self) -> bool:
         """Whether the state of the producers where a segment begins is yet to be written: what is before it is needed
         until then."""
-        return self._unwritten_snapshots_count > 0
+        return bool(self._unwritten_snapshots)
 
     def _write_snapshot_in_steps(self, offset: int) -> Steps[LogFile]:
         """Write the state of now, whatever becomes of it between two steps. Raises StorageError."""
@@ -382,15 +382,14 @@ class DurableLog:
                 self._flusher.request(self)
             except StorageError as error:
                 self.give_up(error)
+            finally:
+                self._producers.release(capture)
+                self._unwritten_snapshots.discard(offset)
 
-        def ended(_: object) -> None:
-            self._producers.release(capture)
-            self._unwritten_snapshots_count -= 1
+        self._unwritten_snapshots.add(offset)
+        self._start_producer_work(write())
 
-        self._unwritten_snapshots_count += 1
-        self._start_producer_work(write()).add_done_callback(ended)
-
-    def _start_producer_work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start_producer_work(self, work: Coroutine[Any, Any, None]) -> None:
         task = PRODUCER_WORK.start(
             work,
             concerns=self.topic_partition,
@@ -398,8 +397,8 @@ class DurableLog:
         )
         self._producer_work.add(task)
         task.add_done_callback(self._producer_work.discard)
-        return task
 
     def _cancel_producer_work(self) -> None:
         for task in self._producer_work:
             task.cancel()
+        self._producers.release_all()  # a task that is cancelled before its first step does nothing any more

@@ -408,6 +408,9 @@ class ProducerState:
         if capture in self._captures:
             self._captures.remove(capture)
 
+    def release_all(self) -> None:
+        self._captures.clear()
+
     def _keep(self, producer_id: int, entry: ProducerEntry) -> None:
         """Before an entry changes: keep what it was for the captures."""
         for capture in self._captures:

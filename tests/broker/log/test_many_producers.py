@@ -78,7 +78,7 @@ async def test_no_step_is_long_while_the_state_of_many_producers_is_written(worl
     writing = await steps_of_work(log)
     assert max(rolling.longest_s, writing.longest_s) < 0.05
     await asyncio.sleep(0)
-    assert log._unwritten_snapshots_count == 0
+    assert log._unwritten_snapshots == set()
     assert snapshots_of(log) == {1: expected}
 
 
