@@ -63,8 +63,11 @@ log = structlog.get_logger(__name__)
 
 S = TypeVar("S", bound=Shard)
 Answer = TypeVar("Answer")
+Progress = TypeVar("Progress")
 LOAD_PATIENCE_S = 1.0
 REFUSED_DEADLINE_PAUSE_S = 1.0
+FIRST_REFUSED_WORK_PAUSE_S = 1.0
+LONGEST_REFUSED_WORK_PAUSE_S = 60.0
 
 LOAD = Place("loading of a coordinator's partition", Policy.FAIL_PARTITION)
 DECISION = Place("decision of a coordinator", Policy.FAIL_PARTITION)
@@ -208,6 +211,33 @@ class CoordinatorRuntime(Generic[S]):
         if decision.answers or partition_log.high_watermark < partition_log.log_end_offset:
             return _after(self._delivery(partition, decision), reply)
         return eager.Finished(reply)
+
+    async def work_off(
+        self, index: int, decide: Callable[[S, Progress | None], Decision[Progress]], *, is_patient: bool = True
+    ) -> None:
+        """Carry out decisions one after another that each do a part of some long work. The first is given None, each
+        other what the one before has replied; the work ends with a reply that is empty or None.
+
+        A decision that is refused is made again after a pause, which doubles up to a minute; so it is while the
+        partition is loaded. Raises CoordinatorRefusal when the partition is offline or given up, and without patience
+        at the first refusal.
+        """
+        progress: Progress | None = None
+        pause_s = FIRST_REFUSED_WORK_PAUSE_S
+        while True:
+            try:
+                progress = await self.execute(index, partial(_next_part, decide, progress))
+            except CoordinatorRefusal as refusal:
+                partition = self._partitions.get(index)
+                if not is_patient or partition is None or partition.state is PartitionState.OFFLINE:
+                    raise
+                log.debug("coordinator_work_refused", coordinator=self.name, partition=index, error=refusal.error.name)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_REFUSED_WORK_PAUSE_S)
+                continue
+            if not progress:
+                return
+            pause_s = FIRST_REFUSED_WORK_PAUSE_S
 
     async def _execute_when_loaded(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
         await self._loaded(index)
@@ -602,6 +632,12 @@ class CoordinatorRuntime(Generic[S]):
             self._schedule(partition, minimum_delay_s=REFUSED_DEADLINE_PAUSE_S)
         except Exception as error:  # noqa: BLE001  # logged, and the partition is loaded again
             DEADLINE.failed(error, concerns=partition.log.topic_partition, on_failure=partial(self.fail, partition))
+
+
+def _next_part(
+    decide: Callable[[S, Progress | None], Decision[Progress]], progress: Progress | None, shard: S
+) -> Decision[Progress]:
+    return decide(shard, progress)
 
 
 async def _after(delivery: Awaitable[None], reply: Reply) -> Reply:

@@ -32,7 +32,7 @@ from broker.group.consumer.subscriptions import TopicCatalogue
 from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
 from broker.group.kinds import Group
 from broker.group.offsets.committed import OffsetStore
-from broker.group.offsets.decisions import OffsetDecisions
+from broker.group.offsets.decisions import DECISION_RECORDS_BYTES, OffsetDecisions
 from broker.group.offsets.expiry import expired_offsets
 from broker.group.offsets.records import (
     OffsetCommitted,
@@ -80,9 +80,6 @@ MAX_GROUPS_PER_SWEEP_STEP = 1_000
 MAX_DEADLINES_PER_DECISION = 500
 MAX_MEMBERS_PER_DEADLINE_DECISION = 2_000
 """Of the groups that one decision about time looks at, about: each may begin a generation."""
-DECISION_RECORDS_BYTES = 16_384
-"""Of one decision that has no natural bound: time that is over, expiry, deletion. It may be exceeded by what belongs
-together. Far below any `max.message.bytes` in use."""
 _SWEEP = DeadlineKey(DeadlineKind.SWEEP)
 
 
@@ -376,12 +373,14 @@ class GroupCoordinatorShard:
         self._rebalance.forget_all_pending(self._draft(group, effects), effects)
         return [group_tombstone(group.group_id)]
 
-    def drop_topics_of_share_groups(self, is_gone: Callable[[bytes], bool], now_ms: int) -> Decision[bool]:
-        """Have share groups forget topics that do not exist any more, a bounded number at a time; whether there may be
-        more."""
-        if not any(isinstance(group, ShareGroup) for group in self._groups.values()):
-            return Decision(False)
-        return self.shares.drop_topics(is_gone, now_ms)
+    def drop_topics_of_share_groups(
+        self, is_gone: Callable[[bytes], bool], group_ids: list[str] | None, now_ms: int
+    ) -> Decision[list[str]]:
+        """Have share groups forget topics that do not exist any more, a bounded number at a time; the groups that are
+        still to be looked at. group_ids: what the last call returned; None for the first."""
+        if group_ids is None:
+            group_ids = [group_id for group_id, group in self._groups.items() if isinstance(group, ShareGroup)]
+        return self.shares.drop_topics(is_gone, group_ids, now_ms) if group_ids else Decision([])
 
     # Time
 

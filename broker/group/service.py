@@ -32,6 +32,7 @@ from broker.group.consumer.membership import Refusal, Sender
 from broker.group.coordinator import GroupCoordinatorShard
 from broker.group.effects import ConsumerTimes, GroupConfig, ShareTimes, StreamsTimes
 from broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
+from broker.group.offsets.decisions import OffsetSearch
 from broker.group_configs import GroupConfigs
 from broker.log.steps import Steps, done_in_slices
 from broker.metadata.image import TopicMetadata
@@ -176,17 +177,31 @@ class GroupService:
             self._keep(CLEANUP.start_retrying(drop, concerns=partition.log.topic_partition))
 
     async def _drop_offsets_of_gone_topics(self, index: int) -> None:
-        now_ms = self._clock.now_ms()
+        """Counts as a part of loading, so it does not wait for a log that refuses it: then it is repeated later."""
         try:
-            while await self._runtime.execute(
-                index, lambda shard: shard.drop_topics_of_share_groups(self._is_gone_id, now_ms)
-            ):
-                pass
-            while await self._runtime.execute(index, lambda shard: shard.offsets.drop(self._is_gone)):
-                pass
+            await self._drop_gone(index, is_patient=False)
+        except CoordinatorRefusal:
+            drop = partial(self._drop_gone_when_accepted, index)
+            self._keep(CLEANUP.start_retrying(drop, concerns=TopicPartition(CONSUMER_OFFSETS_TOPIC, index)))
+
+    async def _drop_gone_when_accepted(self, index: int) -> None:
+        try:
+            await self._drop_gone(index, is_patient=True)
         except CoordinatorRefusal as refusal:
-            # Loading: it is done at the end of that. Offline: nobody is served these offsets.
+            # Offline: nobody is served these offsets. What was given up is searched when it is loaded again.
             log.debug("offsets_of_deleted_topics_kept", partition=index, error=refusal.error.name)
+
+    async def _drop_gone(self, index: int, *, is_patient: bool) -> None:
+        now_ms = self._clock.now_ms()
+
+        def drop_topics(shard: GroupCoordinatorShard, group_ids: list[str] | None) -> Decision[list[str]]:
+            return shard.drop_topics_of_share_groups(self._is_gone_id, group_ids, now_ms)
+
+        def drop_offsets(shard: GroupCoordinatorShard, search: OffsetSearch | None) -> Decision[OffsetSearch | None]:
+            return shard.offsets.drop(self._is_gone, search)
+
+        await self._runtime.work_off(index, drop_topics, is_patient=is_patient)
+        await self._runtime.work_off(index, drop_offsets, is_patient=is_patient)
 
     def _is_gone_id(self, topic_id: bytes) -> bool:
         return self._topics.metadata.get_by_id(topic_id) is None
@@ -403,10 +418,24 @@ class GroupService:
     async def delete_offsets(
         self, group_id: str, topic_partitions: Sequence[TopicPartition]
     ) -> ErrorCode | list[ErrorCode]:
-        try:
-            return await self._decide(group_id, lambda shard: shard.offsets.delete(group_id, topic_partitions))
-        except CoordinatorRefusal as refusal:
-            return refusal.error
+        """One error for all, or one for each partition. Many are deleted in several batches: if one is refused, its
+        error stands for the partitions that are left."""
+        errors: list[ErrorCode] = []
+        while True:
+            remaining = topic_partitions[len(errors) :]
+            try:
+                reply = await self._decide(group_id, partial(_delete_offsets, group_id, remaining))
+            except CoordinatorRefusal as refusal:
+                reply = refusal.error
+            if isinstance(reply, ErrorCode):
+                if not errors:
+                    return reply
+                # A group that has lost its last offset may be gone by now, which leaves none to delete.
+                error = ErrorCode.NONE if reply is ErrorCode.GROUP_ID_NOT_FOUND else reply
+                return errors + [error] * len(remaining)
+            errors += reply
+            if len(errors) == len(topic_partitions):
+                return errors
 
     # Administration
 
@@ -479,6 +508,12 @@ class GroupService:
     ) -> Coroutine[Any, Any, Reply]:
         """Decide on the shard that has the group. Raises CoordinatorRefusal, at once or when it is awaited."""
         return self._runtime.execute(self._partition_index(group_id), decide)
+
+
+def _delete_offsets(
+    group_id: str, topic_partitions: Sequence[TopicPartition], shard: GroupCoordinatorShard
+) -> Decision[ErrorCode | list[ErrorCode]]:
+    return shard.offsets.delete(group_id, topic_partitions)
 
 
 def _consumer_times(group_configs: GroupConfigs | None, settings: Settings) -> Callable[[str], ConsumerTimes]:

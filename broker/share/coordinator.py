@@ -40,6 +40,7 @@ NO_LEADER_EPOCH = -1
 FIRST_LEADER_EPOCH = 0
 MAX_SNAPSHOTS_PER_DECISION = 500
 MAX_SNAPSHOT_BYTES_PER_DECISION = 262_144
+TOMBSTONE_BYTES_PER_DECISION = 16_384
 MAX_RECORDS_AFTER_SNAPSHOT = 10_000
 STORED_DELIVERY_STATES = frozenset({0, 2, 4})
 """Available, acknowledged and archived: what is lent to a member is no one's after a restart, and is not stored."""
@@ -204,10 +205,24 @@ class ShareCoordinatorShard:
         records = [_tombstone(key)] if key in self._states else []
         return Decision(ErrorCode.NONE, records=records)
 
-    def delete_topics(self, topic_ids: frozenset[bytes]) -> Decision[bool]:
-        """Forget what was kept of topics, a bounded number at a time; whether there may be more."""
-        keys = list(islice((key for key in self._states if key.topic_id in topic_ids), MAX_SNAPSHOTS_PER_DECISION))
-        return Decision(len(keys) == MAX_SNAPSHOTS_PER_DECISION, records=[_tombstone(key) for key in keys])
+    def delete_topic(self, topic_id: bytes, keys: list[SharePartitionKey] | None) -> Decision[list[SharePartitionKey]]:
+        """Forget what was kept of a topic, a bounded number at a time; what is still to be forgotten.
+
+        keys: what the last call returned; None for the first.
+        """
+        if keys is None:
+            keys = [key for key in self._states if key.topic_id == topic_id]
+        records: list[CoordinatorRecord] = []
+        size_bytes = looked_at_count = 0
+        for key in keys:
+            if size_bytes >= TOMBSTONE_BYTES_PER_DECISION:
+                break
+            looked_at_count += 1
+            if key in self._states:
+                record = _tombstone(key)
+                records.append(record)
+                size_bytes += len(record.key)
+        return Decision(keys[looked_at_count:], records)
 
     def snapshot_cold(self, written_before_ms: int, end_offset: int, now_ms: int) -> Decision[bool]:
         """Say everything again of share partitions that hold up the log; whether there may be more.

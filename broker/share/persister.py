@@ -86,17 +86,15 @@ class SharePersister:
         await self._runtime.close()
 
     def _topic_deleted(self, topic: TopicMetadata) -> None:
-        self._keep(FORGETTING.start_retrying(partial(self._forget_topic, topic.topic_id), concerns=topic.name))
+        for partition in self._runtime.partitions():
+            forget = partial(self._forget_topic, partition.index, topic.topic_id)
+            self._keep(FORGETTING.start_retrying(forget, concerns=topic.name))
 
-    async def _forget_topic(self, topic_id: bytes) -> None:
-        for partition in list(self._runtime.partitions()):
-            try:
-                while await self._runtime.execute(
-                    partition.index, lambda shard: shard.delete_topics(frozenset({topic_id}))
-                ):
-                    pass
-            except CoordinatorRefusal as refusal:
-                log.debug("share_state_of_deleted_topic_kept", partition=partition.index, error=refusal.error.name)
+    async def _forget_topic(self, index: int, topic_id: bytes) -> None:
+        try:
+            await self._runtime.work_off(index, lambda shard, keys: shard.delete_topic(topic_id, keys))
+        except CoordinatorRefusal as refusal:
+            log.debug("share_state_of_deleted_topic_kept", partition=index, error=refusal.error.name)
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from broker import coordinator
 from broker.coordinator import (
     CoordinatorPartition,
     CoordinatorRecord,
@@ -508,3 +509,78 @@ async def test_a_deadline_whose_records_are_refused_is_decided_again_after_a_pau
             break
         await asyncio.sleep(0.002)
     assert shard.words == ["late"]
+
+
+async def test_a_decision_is_settled_when_its_records_are_in_the_log_and_not_yet_applied(harness: Harness) -> None:
+    shard = await harness.load()
+    seen: list[object] = []
+    decision = say("a")._replace(
+        settle=lambda: seen.append((harness.log.log_end_offset, list(shard.words))), refused=seen.append
+    )
+    harness.runtime.submit(0, lambda _: decision)
+    assert seen == [(1, [])]
+    harness.log.refusal = ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(CoordinatorRefusal):
+        harness.runtime.submit(0, lambda _: decision)
+    assert seen == [(1, []), ErrorCode.KAFKA_STORAGE_ERROR]
+    assert shard.words == ["a"]
+
+
+async def test_a_decision_that_cannot_be_settled_has_the_partition_loaded_again(harness: Harness) -> None:
+    shard = await harness.load()
+
+    def fail() -> None:
+        raise ValueError("planted")
+
+    with pytest.raises(CoordinatorRefusal):
+        harness.runtime.submit(0, lambda _: say("a")._replace(settle=fail))
+    load = harness.runtime._partitions[0].load
+    assert load is not None
+    await load
+    assert harness.runtime.partition(0).shard is not shard
+    assert harness.runtime.partition(0).shard.words == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_tried_at_once"), [(ErrorCode.MESSAGE_TOO_LARGE, True), (ErrorCode.KAFKA_STORAGE_ERROR, False)]
+)
+async def test_deadlines_that_are_refused_come_again_at_once_where_the_log_takes_smaller_batches(
+    harness: Harness, error: ErrorCode, is_tried_at_once: bool
+) -> None:
+    shard = await harness.load()
+    tried: list[ErrorCode] = []
+
+    def decide(now_ms: int) -> Decision[None]:
+        if len(tried) == 3:
+            harness.log.refusal = ErrorCode.NONE
+        return Decision(None, words("late"), refused=tried.append)
+
+    shard.decide_deadline = decide  # type: ignore[method-assign]
+    shard.deadline_ms = harness.clock.milliseconds
+    harness.log.refusal = error
+    harness.runtime._schedule(harness.runtime.partition(0))
+    await asyncio.sleep(0.05)
+    assert tried == [error] * (3 if is_tried_at_once else 1)
+    assert shard.words == (["late"] if is_tried_at_once else [])
+
+
+async def test_long_work_goes_on_where_it_was_refused(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "FIRST_REFUSED_WORK_PAUSE_S", 0.001)
+    shard = await harness.load()
+    given: list[int | None] = []
+
+    def decide(_: WordShard, progress: int | None) -> Decision[int]:
+        given.append(progress)
+        remaining = 3 if progress is None else progress - 1
+        harness.log.refusal = ErrorCode.MESSAGE_TOO_LARGE if len(given) in (2, 3) else ErrorCode.NONE
+        return Decision(remaining, words(str(remaining)))
+
+    await harness.runtime.work_off(0, decide)
+    assert given == [None, 3, 3, 3, 2, 1]
+    assert shard.words == ["3", "2", "1", "0"]
+    harness.log.refusal = ErrorCode.MESSAGE_TOO_LARGE
+    with pytest.raises(CoordinatorRefusal):
+        await harness.runtime.work_off(0, lambda _, progress: Decision(0, words("x")), is_patient=False)
+    harness.runtime.resign(0)
+    with pytest.raises(CoordinatorRefusal):
+        await harness.runtime.work_off(0, decide)

@@ -57,6 +57,15 @@ class OffsetStore:
             if topic_partition not in committed:
                 yield topic_partition, self._pending[next(iter(producer_ids))][group_id, topic_partition].topic_id
 
+    def topic_id(self, group_id: str, topic_partition: TopicPartition) -> bytes | None:
+        """The id of the topic that was committed for, or is pending; None without either."""
+        value = self._committed.get(group_id, _NONE).get(topic_partition)
+        if value is None:
+            for producer_id in self._open_producers.get(group_id, {}).get(topic_partition, ()):
+                value = self._pending[producer_id][group_id, topic_partition]
+                break
+        return None if value is None else value.topic_id
+
     # Changes
 
     def commit(

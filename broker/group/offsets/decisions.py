@@ -6,8 +6,7 @@ Source: Kafka's OffsetMetadataManager.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.group.classic.group import ClassicEvent, ClassicGroup
 from broker.group.classic.membership import ClassicMembership
@@ -32,9 +31,20 @@ from protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from broker.log.verification import VerificationGuard
 
-MAX_RECORDS_PER_DECISION = 1_000  # for work without a natural bound: expiry, and deletion of groups and topics
+DECISION_RECORDS_BYTES = 16_384
+"""Of one decision that has no natural bound: time that is over, expiry, deletion. It may be exceeded by what belongs
+together. Far below any `max.message.bytes` in use."""
+MAX_OFFSETS_LOOKED_AT = 5_000
+"""In one decision, and groups that have none: a few milliseconds."""
 
 LATEST_TIMESTAMP_MS = 2**63 - 1  # that the log can hold; a client may ask for as long a retention
+
+
+class OffsetSearch(NamedTuple):
+    """What a search through all offsets has still to look at, the next one last: groups, and offsets of one group."""
+
+    group_ids: list[str]
+    partitions: list[tuple[str, TopicPartition]]
 
 
 class OffsetDecisions:
@@ -163,7 +173,8 @@ class OffsetDecisions:
     def delete(
         self, group_id: str, topic_partitions: Sequence[TopicPartition]
     ) -> Decision[ErrorCode | list[ErrorCode]]:
-        """One error for the whole request, or NONE or GROUP_SUBSCRIBED_TO_TOPIC for each partition in order.
+        """One error for the whole request, or NONE or GROUP_SUBSCRIBED_TO_TOPIC for each partition in order, as many
+        as one decision deals with: the others are for the next.
 
         Refuses: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members that are no consumers). Source: KIP-496.
         """
@@ -185,29 +196,42 @@ class OffsetDecisions:
         committed = self._store.committed(group_id)
         errors: list[ErrorCode] = []
         records: list[CoordinatorRecord] = []
+        size_bytes = 0
         for topic_partition in topic_partitions:
+            if size_bytes >= DECISION_RECORDS_BYTES:
+                break
             is_subscribed = topic_partition.topic in subscribed if subscribed is not None else is_consumed
             errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE)
             if not is_subscribed and (
                 topic_partition in committed or self._store.is_pending(group_id, topic_partition)
             ):
-                records.append(offset_tombstone(group_id, topic_partition))
+                record = offset_tombstone(group_id, topic_partition)
+                records.append(record)
+                size_bytes += len(record.key)
         return Decision(errors, records=records)
 
-    def drop(self, is_gone: Callable[[str, bytes], bool]) -> Decision[bool]:
+    def drop(self, is_gone: Callable[[str, bytes], bool], search: OffsetSearch | None) -> Decision[OffsetSearch | None]:
         """Remove the offsets of topics of which `is_gone(name, topic id)` says so, a bounded number at a time.
 
-        The id is zero for offsets that were committed without it. The reply says whether there may be more.
+        The id is zero for offsets that were committed without it. The reply is how far the search has come, with which
+        it is to go on; None at its end. It begins with None, too.
         """
-        records = list(
-            islice(
-                (
-                    offset_tombstone(group_id, topic_partition)
-                    for group_id in self._store.group_ids()
-                    for topic_partition, topic_id in self._store.partitions(group_id)
-                    if is_gone(topic_partition.topic, topic_id)
-                ),
-                MAX_RECORDS_PER_DECISION,
-            )
-        )
-        return Decision(len(records) == MAX_RECORDS_PER_DECISION, records=records)
+        group_ids, partitions = (list(self._store.group_ids()), []) if search is None else search
+        group_ids, partitions = group_ids.copy(), partitions.copy()
+        records: list[CoordinatorRecord] = []
+        size_bytes = looked_at_count = 0
+        while partitions or group_ids:
+            if size_bytes >= DECISION_RECORDS_BYTES or looked_at_count >= MAX_OFFSETS_LOOKED_AT:
+                return Decision(OffsetSearch(group_ids, partitions), records)
+            looked_at_count += 1
+            if not partitions:
+                group_id = group_ids.pop()
+                partitions = [(group_id, topic_partition) for topic_partition, _ in self._store.partitions(group_id)]
+                continue
+            group_id, topic_partition = partitions.pop()
+            topic_id = self._store.topic_id(group_id, topic_partition)
+            if topic_id is not None and is_gone(topic_partition.topic, topic_id):
+                record = offset_tombstone(group_id, topic_partition)
+                records.append(record)
+                size_bytes += len(record.key)
+        return Decision(None, records)

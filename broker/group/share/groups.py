@@ -5,7 +5,7 @@ Source: KIP-932; Kafka's GroupCoordinatorShard and GroupMetadataManager, as far 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import NamedTuple
 
 import structlog
@@ -15,6 +15,7 @@ from broker.group.consumer.membership import Refusal, Sender
 from broker.group.consumer.subscriptions import TopicCatalogue
 from broker.group.effects import DeadlineKey, Effects, GroupConfig, GroupDeadlines
 from broker.group.kinds import Group
+from broker.group.offsets.decisions import DECISION_RECORDS_BYTES
 from broker.group.share.group import ShareGroup, StatePartitions
 from broker.group.share.membership import (
     ShareHeartbeat,
@@ -185,14 +186,22 @@ class ShareGroups:
     def decide_state_partitions(self, group_id: str) -> Decision[Assignment]:
         return Decision(self.state_partitions(group_id))
 
-    def drop_topics(self, is_gone: Callable[[bytes], bool], now_ms: int) -> Decision[bool]:
-        """Forget topics that do not exist any more, a bounded number of groups at a time; whether there may be more."""
+    def drop_topics(self, is_gone: Callable[[bytes], bool], group_ids: list[str], now_ms: int) -> Decision[list[str]]:
+        """Have these groups forget topics that do not exist any more, a bounded number at a time; those that are still
+        to be looked at."""
         effects = Effects(now_ms, self._deadlines)
-        for group in self._all():
-            drop_topics(ShareDraft(group, effects), is_gone)
-            if len(effects.records) >= MAX_GROUPS_PER_DECISION:
-                return effects.decision(True)
-        return effects.decision(False)
+        size_bytes = looked_at_count = 0
+        for group_id in group_ids:
+            if size_bytes >= DECISION_RECORDS_BYTES or looked_at_count >= MAX_GROUPS_PER_DECISION:
+                break
+            looked_at_count += 1
+            group = self._groups.get(group_id)
+            if isinstance(group, ShareGroup):
+                step = Effects(now_ms, self._deadlines)
+                drop_topics(ShareDraft(group, step), is_gone)
+                size_bytes += step.size_bytes
+                effects.add(step)
+        return effects.decision(group_ids[looked_at_count:])
 
     def _change(self, group_id: str, change: Callable[[ShareDraft], None], now_ms: int) -> Decision[None]:
         group = self._of(group_id)
@@ -230,6 +239,3 @@ class ShareGroups:
     def tombstones(self, group: ShareGroup) -> list[CoordinatorRecord]:
         """The records that remove a group."""
         return group_tombstones(group)
-
-    def _all(self) -> Iterator[ShareGroup]:
-        return (group for group in list(self._groups.values()) if isinstance(group, ShareGroup))

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from broker import coordinator
 from broker.coordinator import partition_for_key
 from broker.group.consumer.membership import Refusal
 from broker.group.offsets.commits import Committer, OffsetToCommit
@@ -167,6 +168,36 @@ async def test_a_commit_that_the_log_refuses_changes_nothing(broker: GroupBroker
     offsets_log(broker).refusal = ErrorCode.MESSAGE_TOO_LARGE
     assert await commit(broker, 6) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert await committed(broker) == 5
+
+
+async def test_many_offsets_are_deleted_in_several_batches_and_each_has_its_error(broker: GroupBroker) -> None:
+    topic_id = broker.topic_id("orders")
+    partitions = [TopicPartition("orders", number) for number in range(2_500)]
+    for begin in range(0, len(partitions), 500):
+        offsets = [OffsetToCommit(at, topic_id, 1, -1, "") for at in partitions[begin : begin + 500]]
+        await broker.groups.commit_offsets("g", STRANGER, offsets, retention_time_ms=-1)
+    batch_count = len(offsets_log(broker).batches)
+    assert await broker.groups.delete_offsets("g", partitions) == [ErrorCode.NONE] * 2_500
+    assert len(offsets_log(broker).batches) > batch_count + 1
+    assert await broker.groups.delete_offsets("g", partitions) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_offsets_of_a_deleted_topic_go_even_if_the_log_refuses_that_at_first(
+    broker: GroupBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "FIRST_REFUSED_WORK_PAUSE_S", 0.001)
+    await commit(broker, 5)
+    offsets_log(broker).refusal = ErrorCode.KAFKA_STORAGE_ERROR
+    deleted = broker.topics.metadata.get("orders")
+    assert deleted is not None
+    broker.topics.metadata.remove("orders")
+    broker.groups._topic_deleted(deleted)
+    await asyncio.sleep(0.02)
+    assert await committed(broker) == 5
+    offsets_log(broker).refusal = ErrorCode.NONE
+    async with asyncio.timeout(5):
+        await asyncio.gather(*broker.groups._tasks)
+    assert await committed(broker) == -1
 
 
 # Waiting

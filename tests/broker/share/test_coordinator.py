@@ -7,6 +7,7 @@ from typing import Any
 from broker.shard import Decision, RecordOrigin
 from broker.share.coordinator import (
     MAX_RECORDS_AFTER_SNAPSHOT,
+    TOMBSTONE_BYTES_PER_DECISION,
     ShareCoordinatorShard,
     SharePartitionKey,
     ShareState,
@@ -137,9 +138,28 @@ def test_what_is_deleted_is_gone() -> None:
     assert kept.run(kept.shard.delete(KEY)) is ErrorCode.NONE
     assert kept.run(kept.shard.delete(KEY)) is ErrorCode.NONE
     assert kept.shard.state(KEY) is None
-    kept.run(kept.shard.delete_topics(frozenset({OTHER.topic_id})))
+    assert kept.run(kept.shard.delete_topic(OTHER.topic_id, None)) == []
     assert kept.shard.state(OTHER) is None
     assert kept.replayed().first_needed_offset(100) == 100
+
+
+def test_a_topic_is_forgotten_a_bounded_number_of_bytes_at_a_time_from_where_it_stopped() -> None:
+    kept = Kept()
+    keys = [SharePartitionKey(KEY.group_id, OTHER.topic_id, partition) for partition in range(1_000)]
+    for key in keys:
+        kept.initialize(key)
+    kept.initialize()
+    remaining = None
+    count = 0
+    while remaining is None or remaining:
+        decision = kept.shard.delete_topic(OTHER.topic_id, remaining)
+        assert sum(len(record.key) for record in decision.records) < TOMBSTONE_BYTES_PER_DECISION + 200
+        assert kept.shard.delete_topic(OTHER.topic_id, remaining) == decision, "one that is refused is made again"
+        remaining = kept.run(decision)
+        count += 1
+    assert count > 1
+    assert [key for key in keys if kept.shard.state(key) is not None] == []
+    assert kept.shard.state(KEY) is not None
 
 
 def test_a_share_partition_that_nobody_writes_to_does_not_hold_up_the_log() -> None:

@@ -478,7 +478,7 @@ async def test_the_share_state_of_a_deleted_topic_goes_after_a_failure(
     store: Any = shares.node.services.shares.persister
     forgotten: list[bytes] = []
 
-    async def forget(topic_id: bytes) -> None:
+    async def forget(index: int, topic_id: bytes) -> None:
         forgotten.append(topic_id)
 
     monkeypatch.setattr(store, "_forget_topic", raising(error, times=2, then=forget))

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
-from broker.coordinator import RecordOrigin
+from broker.coordinator import Decision, RecordOrigin
 from broker.group.classic.group import ClassicState
-from broker.group.coordinator import DECISION_RECORDS_BYTES
 from broker.group.effects import GroupConfig
 from broker.group.offsets.commits import Committer
-from broker.group.offsets.decisions import MAX_RECORDS_PER_DECISION
+from broker.group.offsets.decisions import DECISION_RECORDS_BYTES, MAX_OFFSETS_LOOKED_AT, OffsetSearch
 from broker.group.offsets.records import OffsetAndMetadata
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.group_admin import DescribedGroup
+from protocol.schema import ZERO_UUID
 from tests.support.group_shard import ShardHarness
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -231,21 +232,81 @@ def test_offsets_of_a_deleted_topic_are_dropped_in_every_group(shard: ShardHarne
     shard.commit(6, topic_id=new_id, group_id="other")
     shard.commit(7, producer_id=7, topic_partition=TopicPartition("orders", 1), topic_id=old_id)
     shard.commit(8, topic_partition=PAYMENTS)
-    assert shard.run(shard.shard.offsets.drop(lambda topic, topic_id: topic_id == old_id)) is False
+    assert shard.run(shard.shard.offsets.drop(lambda topic, topic_id: topic_id == old_id, None)) is None
     assert shard.committed() == -1
     assert shard.committed(group_id="other") == 6
     assert shard.committed(topic_partition=TopicPartition("orders", 1)) == -1
     assert shard.committed(topic_partition=PAYMENTS) == 8
 
 
-def test_offsets_of_a_deleted_topic_are_dropped_a_bounded_number_at_a_time(shard: ShardHarness) -> None:
-    for partition in range(MAX_RECORDS_PER_DECISION + 1):
-        shard.commit(1, topic_partition=TopicPartition("orders", partition))
-    decision = shard.shard.offsets.drop(lambda topic, topic_id: True)
-    assert len(decision.records) == MAX_RECORDS_PER_DECISION
-    assert shard.run(decision) is True
-    assert shard.run(shard.shard.offsets.drop(lambda topic, topic_id: True)) is False
-    assert shard.state() is None
+GONE = "gone" * 10
+
+
+def key_bytes(decision: Decision[Any]) -> int:
+    return sum(len(record.key) for record in decision.records)
+
+
+def test_offsets_of_a_deleted_topic_are_dropped_in_bounded_steps_that_go_on_where_the_last_one_stopped(
+    shard: ShardHarness,
+) -> None:
+    for partition in range(1_000):
+        shard.commit(1, topic_partition=TopicPartition(GONE, partition))
+        shard.commit(1, topic_partition=TopicPartition("kept", partition))
+    looked_at: list[str] = []
+
+    def is_gone(topic: str, topic_id: bytes) -> bool:
+        looked_at.append(topic)
+        return topic == GONE
+
+    search: OffsetSearch | None = None
+    count = 0
+    while search is not None or not count:
+        decision = shard.shard.offsets.drop(is_gone, search)
+        assert key_bytes(decision) < DECISION_RECORDS_BYTES + 100
+        search = shard.run(decision)
+        count += 1
+    assert count > 1
+    assert len(looked_at) == 2_000, "each is looked at once"
+    assert {at.topic for at in shard.shard._offsets.committed("g")} == {"kept"}
+
+
+def test_a_search_for_offsets_looks_at_a_bounded_number_in_one_step(
+    shard: ShardHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # unwatched: a picture of so large a shard takes long
+    store = shard.shard._offsets
+    value = OffsetAndMetadata(1, -1, "", 0, -1, ZERO_UUID)
+    for partition in range(MAX_OFFSETS_LOOKED_AT + 10):
+        store.commit("g", TopicPartition("kept", partition), value)
+    search = shard.run(shard.shard.offsets.drop(lambda topic, topic_id: False, None))
+    assert search is not None
+    store.commit("g", TopicPartition("kept", 3), value)
+    assert shard.run(shard.shard.offsets.drop(lambda topic, topic_id: False, search)) is None
+
+
+def test_an_offset_that_was_committed_for_the_new_topic_of_the_name_meanwhile_is_kept(shard: ShardHarness) -> None:
+    old_id, new_id = b"o" * 16, b"n" * 16
+    for partition in range(1_000):
+        shard.commit(1, topic_partition=TopicPartition("orders", partition), topic_id=old_id)
+    search = shard.run(shard.shard.offsets.drop(lambda topic, topic_id: topic_id == old_id, None))
+    assert search is not None
+    for _, topic_partition in search.partitions:
+        shard.commit(2, topic_partition=topic_partition, topic_id=new_id)
+    decision = shard.shard.offsets.drop(lambda topic, topic_id: topic_id == old_id, search)
+    assert not decision.records
+
+
+def test_many_offsets_are_deleted_in_bounded_steps(shard: ShardHarness) -> None:
+    partitions = [TopicPartition("orders", partition) for partition in range(1_000)]
+    for topic_partition in partitions:
+        shard.commit(1, topic_partition=topic_partition)
+    decision = shard.shard.offsets.delete("g", partitions)
+    assert key_bytes(decision) < DECISION_RECORDS_BYTES + 100
+    errors = shard.run(decision)
+    assert 0 < len(errors) < len(partitions)
+    assert set(errors) == {ErrorCode.NONE}
+    assert shard.committed(topic_partition=partitions[len(errors) - 1]) == -1
+    assert shard.committed(topic_partition=partitions[len(errors)]) == 1
 
 
 # Expiry
@@ -371,10 +432,14 @@ def test_an_empty_group_is_deleted_with_its_offsets(shard: ShardHarness) -> None
 
 
 def test_a_group_with_many_offsets_is_deleted_step_by_step(shard: ShardHarness) -> None:
-    for partition in range(MAX_RECORDS_PER_DECISION + 1):
+    for partition in range(1_000):
         shard.commit(1, topic_partition=TopicPartition("orders", partition))
-    assert shard.run(shard.shard.delete_group("g")) is None
-    assert shard.run(shard.shard.delete_group("g")) is ErrorCode.NONE
+    count = 0
+    while (reply := shard.run(decision := shard.shard.delete_group("g"))) is None:
+        assert key_bytes(decision) < DECISION_RECORDS_BYTES + 100
+        count += 1
+    assert reply is ErrorCode.NONE
+    assert count
     assert shard.state() is None
 
 

@@ -290,7 +290,7 @@ def test_a_group_that_is_deleted_leaves_nothing_behind() -> None:
 def test_topics_that_are_gone_are_forgotten() -> None:
     shares = Shares()
     shares.join("m", ["orders", "returns"])
-    shares.run(shares.harness.shard.shares.drop_topics(lambda topic_id: topic_id == ORDERS_ID, 5))
+    shares.run(shares.harness.shard.drop_topics_of_share_groups(lambda topic_id: topic_id == ORDERS_ID, None, 5))
     assert shares.harness.shard.shares.state_partitions("g") == {RETURNS_ID: frozenset({0})}
 
 
@@ -341,3 +341,23 @@ def test_members_that_want_different_topics_get_their_own() -> None:
 def test_more_members_than_partitions_all_have_something() -> None:
     shared = assign(dict.fromkeys("abcde", frozenset({ORDERS_ID})), {ORDERS_ID: frozenset({0, 1})}, {})
     assert all(len(share[ORDERS_ID]) >= 1 for share in shared.values())
+
+
+def test_many_groups_forget_topics_in_bounded_steps_that_go_on_where_the_last_one_stopped() -> None:
+    shares = Shares()
+    names = [f"{number:03}" + "s" * 300 for number in range(100)]
+    for name in names:
+        joined = shares.heartbeat("m", 0, ["orders"], name)
+        assert joined.to_initialize is not None
+        shares.run(shares.harness.shard.shares.initialized(name, joined.to_initialize.partitions, 1))
+    remaining: list[str] | None = None
+    steps = []
+    while remaining is None or remaining:
+        decision = shares.harness.shard.drop_topics_of_share_groups(lambda _: True, remaining, 5)
+        assert sum(len(record.key) + len(record.value or b"") for record in decision.records) < 20_000
+        remaining = shares.run(decision)
+        assert remaining is not None
+        steps.append(len(remaining))
+    assert steps == sorted(steps, reverse=True)
+    assert len(steps) > 1
+    assert not any(shares.harness.shard.shares.state_partitions(name) for name in names)
