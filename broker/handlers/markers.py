@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker.handlers.api import RequestContext, api
+from broker.handlers.api import LargeReply, RequestContext, api, written_in_slices
 from broker.topic_partition import TopicPartition
 from broker.topics import Topics
 from broker.transaction.markers import TransactionMarker, write_markers
@@ -26,7 +26,9 @@ def write_txn_markers_failed(
 
 
 @api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, failed=write_txn_markers_failed)
-async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+async def handle_write_txn_markers(
+    context: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse | LargeReply:
     """Append markers; the reply leaves when every partition has an outcome. Version 1 asks for the lax epoch check.
 
     Markers without a partition are left out of the reply. Refuses, per partition: what `write_markers` refuses, and
@@ -53,9 +55,10 @@ async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMar
         next(written) if refusal is ErrorCode.NONE else _refused(services.topics, marker, refusal)
         for marker, refusal in zip(markers, refusals, strict=True)
     ]
-    return WriteTxnMarkersResponse(
+    response = WriteTxnMarkersResponse(
         markers=[_result(marker, _error_of(outcome)) for marker, outcome in zip(requested, outcomes, strict=True)]
     )
+    return written_in_slices(response, sum([len(outcome) for outcome in outcomes]))
 
 
 def _refusal(marker: TransactionMarker) -> ErrorCode:

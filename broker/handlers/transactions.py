@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from broker.handlers.api import RequestContext, api
+from broker.handlers.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext, api, written_in_slices
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 from broker.topics import Topics
 from broker.transaction.metadata import Producer
@@ -85,10 +85,20 @@ def add_partitions_to_txn_failed(
 @api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, failed=add_partitions_to_txn_failed)
 async def handle_add_partitions_to_txn(
     context: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse:
+) -> AddPartitionsToTxnResponse | LargeReply:
     """Partitions join a transaction. Up to version 3 from a client, for its own; from version 4 on from a partition's
     leader, for many.
     """
+    count = sum([len(topic.partitions) for topic in request.v3_and_below_topics])
+    count += sum([len(topic.partitions) for transaction in request.transactions for topic in transaction.topics])
+    if count >= FEWEST_WRITTEN_IN_SLICES:
+        # Reading so large a request was a step of its own. What follows it on its connection may end the transaction.
+        context.holds_connection = True
+        await asyncio.sleep(0)
+    return written_in_slices(await _add_partitions(context, request), count)
+
+
+async def _add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     services = context.services
     if context.api_version >= FIRST_BATCH_VERSION:
         results = await asyncio.gather(

@@ -50,9 +50,9 @@ VERSIONS = {
     "CreateTopicsRequest": 5,
     "DeleteRecordsRequest": 2,
     "DeleteTopicsRequest": 5,
-    "DescribeProducersRequest": 0,
     "DescribeConfigsRequest": 4,
     "DescribeLogDirsRequest": 4,
+    "DescribeProducersRequest": 0,
     "DescribeTopicPartitionsRequest": 0,
     "EndTxnRequest": 5,
     "FetchRequest": 12,
@@ -60,12 +60,16 @@ VERSIONS = {
     "HeartbeatRequest": 4,
     "InitProducerIdRequest": 5,
     "JoinGroupRequest": 9,
+    "ListGroupsRequest": 4,
     "ListOffsetsRequest": 7,
+    "ListTransactionsRequest": 0,
     "MetadataRequest": 9,
     "OffsetCommitRequest": 9,
+    "OffsetDeleteRequest": 0,
     "OffsetFetchRequest": 8,
     "ProduceRequest": 12,
     "SyncGroupRequest": 5,
+    "WriteTxnMarkersRequest": 1,
 }
 """The version in which each request is sent."""
 

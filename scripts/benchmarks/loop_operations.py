@@ -13,14 +13,19 @@ from protocol.messages.cluster import DescribeTopicPartitionsRequest, TopicReque
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.group_admin import ListGroupsRequest
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
 from protocol.messages.log_dirs import DescribeLogDirsRequest
+from protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.topics import (
     CreatableTopic,
@@ -29,6 +34,7 @@ from protocol.messages.topics import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
+from protocol.messages.transaction_admin import ListTransactionsRequest
 from protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from scripts.benchmarks import loop_records
 from scripts.benchmarks.batches import BatchTemplate
@@ -222,6 +228,24 @@ def _fetch_offsets(bench: Bench) -> None:
     bench.measure(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=None)]))
 
 
+def _delete_offsets(bench: Bench) -> None:
+    _commit_offsets(bench)
+    partitions = [OffsetDeleteRequestPartition(partition) for partition in range(bench.sizes["partitions"])]
+    bench.measure(OffsetDeleteRequest(group_id="group", topics=[OffsetDeleteRequestTopic("one", partitions)]))
+
+
+def _list_groups(bench: Bench) -> None:
+    """With one group for each producer of the sizes."""
+    find_group_coordinator(bench.client, "group")
+    insist(bench.client.call(_creation("one", 1)))
+    wait_until_answered(bench.client, _commit_request(1))
+    for number in range(bench.sizes["producers"]):
+        request = _commit_request(1)
+        request.group_id = f"group-{number}"
+        insist(bench.client.call(request))
+    bench.measure(ListGroupsRequest())
+
+
 # Transactions
 
 
@@ -261,6 +285,27 @@ def _commit_transaction(bench: Bench) -> None:
         wait_until_answered(bench.client, init_producer_id_request("transaction", 600_000))
 
 
+def _write_markers(bench: Bench) -> None:
+    """As a coordinator on another node asks for them."""
+    count = _with_records(bench)
+    marker = WritableTxnMarker(
+        producer_id=1_000_000,
+        producer_epoch=1,
+        transaction_result=True,
+        topics=[WritableTxnMarkerTopic(name="one", partition_indexes=list(range(count)))],
+    )
+    bench.measure(WriteTxnMarkersRequest(markers=[marker]))
+
+
+def _list_transactions(bench: Bench) -> None:
+    """With one transactional id for each producer of the sizes."""
+    find_transaction_coordinator(bench.client, "transaction")
+    wait_until_answered(bench.client, init_producer_id_request("transaction", 600_000))
+    for number in range(bench.sizes["producers"]):
+        wait_until_answered(bench.client, init_producer_id_request(f"transaction-{number}", 600_000))
+    bench.measure(ListTransactionsRequest())
+
+
 _PAGE_CACHE = {"log.flush.interval.messages": "1000000"}
 _SWEPT = {"log.retention.check.interval.ms": "500"}
 OPERATIONS: Sequence[Operation] = (
@@ -281,8 +326,12 @@ OPERATIONS: Sequence[Operation] = (
     Operation("Fetch of all partitions", _fetch),
     Operation("OffsetCommit", _commit_offsets),
     Operation("OffsetFetch", _fetch_offsets),
+    Operation("OffsetDelete", _delete_offsets),
+    Operation("ListGroups", _list_groups, _PAGE_CACHE),
     Operation("AddPartitionsToTxn", _add_to_transaction),
     Operation("commit of a transaction", _commit_transaction),
+    Operation("WriteTxnMarkers", _write_markers),
+    Operation("ListTransactions", _list_transactions, _PAGE_CACHE),
     Operation("Produce of a large batch", loop_records.produce_large),
     Operation("Produce of a large batch that is compressed anew", loop_records.produce_large_with_topic_time),
     Operation("Produce of a batch that expands to 95 MB", loop_records.produce_bomb),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from broker.config import Settings
+from broker.handlers.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext
 from broker.handlers.api_versions import advertised_versions
+from broker.handlers.transactions import handle_add_partitions_to_txn
 from broker.topic_partition import CONSUMER_OFFSETS_TOPIC
 from broker.transaction.metadata import TransactionMetadata
 from protocol.api_keys import ApiKey
@@ -226,3 +229,18 @@ def test_unstable_versions_are_shown_only_where_they_are_switched_on() -> None:
     for with_unstable, highest in ((False, 5), (True, 6)):
         shown = {api.api_key: api.max_version for api in advertised_versions(with_unstable=with_unstable)}
         assert shown[ApiKey.INIT_PRODUCER_ID] == highest
+
+
+async def test_many_partitions_join_while_others_are_served_and_no_request_of_the_connection_overtakes_them() -> None:
+    count = FEWEST_WRITTEN_IN_SLICES
+    async with transaction_handlers(many=count) as handlers:
+        begun = await handlers.call(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 5)
+        request = add(begun, topics(*range(count), name="many"))
+        context = RequestContext(handlers.services, ApiKey.ADD_PARTITIONS_TO_TXN, 3, 1, "test", "127.0.0.1", 1)
+        adding = asyncio.ensure_future(handle_add_partitions_to_txn(context, request))
+        await asyncio.sleep(0)
+        assert not adding.done()
+        assert context.holds_connection
+        answered = await adding
+        assert isinstance(answered, LargeReply), "it is written in slices, too"
+        assert codes(answered.response.results_by_topic_v3_and_below) == [ErrorCode.NONE] * count
