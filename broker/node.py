@@ -248,7 +248,11 @@ class Node:
             client_quotas=client_quotas,
             features=features,
             scram_credentials=scram_credentials,
-            fetch_sessions=FetchSessionCache(settings.max_incremental_fetch_session_cache_slots, self._randomness),
+            fetch_sessions=FetchSessionCache(
+                settings.max_incremental_fetch_session_cache_slots,
+                self._randomness,
+                maximum_bytes=settings.fencepost_fetch_sessions_max_bytes,
+            ),
             node_id=settings.node_id,
             host=advertised.host,
             port=advertised.port,

@@ -228,6 +228,13 @@ class TopicSettings:
     max_incremental_fetch_session_cache_slots: int = declare(
         INT, 1_000, "How many incremental fetch sessions are kept (KIP-227).", at_least(0)
     )
+    fencepost_fetch_sessions_max_bytes: int = declare(
+        LONG,
+        134_217_728,
+        "How much memory the partitions of all fetch sessions have together: about 550 bytes each. Consumers beyond "
+        "it go on without a session, with requests that list all their partitions. -1: no bound.",
+        at_least(-1),
+    )
     quota_window_num: int = declare(
         INT, 11, "How many windows of time the use of a client is measured over, for its quotas.", at_least(1)
     )

@@ -28,6 +28,9 @@ FINAL_EPOCH = -1
 MAXIMUM_EPOCH = 2**31 - 1
 MAXIMUM_SESSION_ID = 2**31 - 1
 EVICTION_AFTER_MS = 120_000
+PARTITION_BYTES = 512
+"""What a partition of a session takes at most, but for its topic's name: a `FetchedPartition`, its key and its
+numbers."""
 
 PartitionKey = tuple[str | bytes, int]
 
@@ -92,6 +95,7 @@ class FetchSession:
     """What one consumer fetches from this broker. `epoch` is the one its next request must carry.
 
     partitions: in the order in which they are filled; those that had data move to the end, so that all get their turn.
+    size_bytes: what the partitions take in memory, see `_size_bytes`.
     """
 
     session_id: int
@@ -99,6 +103,7 @@ class FetchSession:
     partitions: dict[PartitionKey, FetchedPartition]
     created_ms: int
     last_used_ms: int
+    size_bytes: int
     epoch: int = INITIAL_EPOCH + 1
 
 
@@ -130,15 +135,19 @@ class FetchSelection:
 
 
 class FetchSessionCache:
-    """The fetch sessions of this broker, at most `maximum_count`.
+    """The fetch sessions of this broker, at most `maximum_count` with together `maximum_bytes` (-1: no bound).
 
-    When it is full a new session takes the place of one unused for two minutes, else of a smaller one older than two
-    minutes; else there is no session for it and the client goes on with full fetches.
+    When it has no slot left a new session takes the place of one unused for two minutes, else of a smaller one older
+    than two minutes. When it has no memory left, sessions unused for two minutes make room. Else there is no session
+    for it and the client goes on with full fetches. A session that grows beyond the memory ends: its client gets
+    FETCH_SESSION_ID_NOT_FOUND and begins again with a full fetch. Kafka counts sessions only.
     randomness: where the ids come from: the machine's, unless given.
     """
 
-    def __init__(self, maximum_count: int, randomness: random.Random | None = None) -> None:
+    def __init__(self, maximum_count: int, randomness: random.Random | None = None, *, maximum_bytes: int = -1) -> None:
         self.maximum_count = maximum_count
+        self.maximum_bytes = maximum_bytes
+        self.size_bytes = 0  # of all sessions
         self._randomness = randomness
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
@@ -152,8 +161,8 @@ class FetchSessionCache:
         (names and ids mixed).
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if request.session_id != NO_SESSION_ID:
-                self._sessions.pop(request.session_id, None)
+            if request.session_id in self._sessions:
+                self._end(self._sessions[request.session_id])
             return FetchPlan(
                 list(_requested(request.topics, uses_topic_ids).values()),
                 uses_topic_ids,
@@ -166,10 +175,14 @@ class FetchSessionCache:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         if session.epoch != request.session_epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        size_bytes = session.size_bytes
         self._change(session, request)
+        if session.size_bytes > size_bytes and not self._has_memory(0, now_ms, growing=session):
+            self._end(session)
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if not session.partitions:
             # Nothing is left of it, but for what this request lists and forgets at once.
-            del self._sessions[session.session_id]
+            self._end(session)
             return FetchPlan(list(_requested(request.topics, uses_topic_ids).values()), uses_topic_ids)
         session.epoch = INITIAL_EPOCH + 1 if session.epoch == MAXIMUM_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
@@ -196,11 +209,17 @@ class FetchSessionCache:
             return FetchSelection(NO_SESSION_ID, pairs)
         return FetchSelection(self._open(plan, pairs, now_ms), pairs)
 
+    def _end(self, session: FetchSession) -> None:
+        del self._sessions[session.session_id]
+        self.size_bytes -= session.size_bytes
+
     def _change(self, session: FetchSession, request: FetchRequest) -> None:
+        grown_bytes = 0
         for key, requested in _requested(request.topics, session.uses_topic_ids).items():
             known = session.partitions.get(key)
             if known is None:
                 session.partitions[key] = requested
+                grown_bytes += _size_bytes(key)
             else:
                 known.fetch_offset = requested.fetch_offset
                 known.max_bytes = requested.max_bytes
@@ -209,20 +228,44 @@ class FetchSessionCache:
         for forgotten in request.forgotten_topics_data:
             name: str | bytes = forgotten.topic_id if session.uses_topic_ids else forgotten.topic
             for partition in forgotten.partitions:
-                session.partitions.pop((name, partition), None)
+                key = (name, partition)
+                if session.partitions.pop(key, None) is not None:
+                    grown_bytes -= _size_bytes(key)
+        session.size_bytes += grown_bytes
+        self.size_bytes += grown_bytes
 
     def _open(self, plan: FetchPlan, pairs: Iterable[tuple[FetchedPartition, PartitionData]], now_ms: int) -> int:
         partitions: dict[PartitionKey, FetchedPartition] = {}
+        size_bytes = 0
         for partition, answer in pairs:
             partition.tell(answer)
-            partitions[_key(partition, plan.uses_topic_ids)] = partition
-        if not self._make_room(len(partitions), now_ms):
+            key = _key(partition, plan.uses_topic_ids)
+            partitions[key] = partition
+            size_bytes += _size_bytes(key)
+        if not self._has_memory(size_bytes, now_ms) or not self._make_room(len(partitions), now_ms):
             return NO_SESSION_ID
         session_id = NO_SESSION_ID
         while session_id == NO_SESSION_ID or session_id in self._sessions:
             session_id = self._random_id()
-        self._sessions[session_id] = FetchSession(session_id, plan.uses_topic_ids, partitions, now_ms, now_ms)
+        self._sessions[session_id] = FetchSession(
+            session_id, plan.uses_topic_ids, partitions, now_ms, now_ms, size_bytes
+        )
+        self.size_bytes += size_bytes
         return session_id
+
+    def _has_memory(self, more_bytes: int, now_ms: int, growing: FetchSession | None = None) -> bool:
+        """Whether there is memory for more; sessions that have not been used for long make room.
+
+        Others do not: whoever asks for a large session would end all smaller ones.
+        """
+        if self.maximum_bytes < 0:
+            return True
+        while self._sessions and self.size_bytes + more_bytes > self.maximum_bytes:
+            oldest = next((session for session in self._sessions.values() if session is not growing), None)
+            if oldest is None or now_ms - oldest.last_used_ms <= EVICTION_AFTER_MS:
+                break
+            self._end(oldest)
+        return self.size_bytes + more_bytes <= self.maximum_bytes
 
     def _random_id(self) -> int:
         if self._randomness is None:
@@ -236,14 +279,22 @@ class FetchSessionCache:
             return False
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.last_used_ms > EVICTION_AFTER_MS:
-            del self._sessions[oldest.session_id]
+            self._end(oldest)
             return True
         aged = (session for session in self._sessions.values() if now_ms - session.created_ms > EVICTION_AFTER_MS)
         smallest = min(aged, key=lambda session: len(session.partitions), default=None)
         if smallest is None or len(smallest.partitions) >= partition_count:
             return False
-        del self._sessions[smallest.session_id]
+        self._end(smallest)
         return True
+
+
+def _size_bytes(key: PartitionKey) -> int:
+    """What a partition takes in memory. A name counts for each of its partitions; ids are those of the metadata."""
+    name = key[0]
+    if isinstance(name, bytes):
+        return PARTITION_BYTES
+    return PARTITION_BYTES + (len(name) if name.isascii() else 4 * len(name))
 
 
 def _key(partition: FetchedPartition, uses_topic_ids: bool) -> PartitionKey:

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.handlers.fetch_sessions import EVICTION_AFTER_MS, FetchPlan, FetchSelection, FetchSessionCache
+from broker.handlers.fetch_sessions import (
+    EVICTION_AFTER_MS,
+    PARTITION_BYTES,
+    FetchPlan,
+    FetchSelection,
+    FetchSessionCache,
+)
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     EpochEndOffset,
@@ -290,3 +296,61 @@ def test_old_session_makes_room_for_a_larger_one_only() -> None:
     begin(cache, request(session_id=session_id, epoch=1), later_ms)
     assert open_session(cache, 0, now_ms=later_ms) == 0
     assert open_session(cache, 0, 1, now_ms=later_ms) != 0
+
+
+# Memory
+
+LARGE = tuple(range(100))
+LARGE_BYTES = 100 * (PARTITION_BYTES + len("orders"))
+
+
+def test_sessions_are_bounded_by_what_their_partitions_take() -> None:
+    cache = FetchSessionCache(1_000, maximum_bytes=3 * LARGE_BYTES)
+    assert [open_session(cache, *LARGE) != 0 for _ in range(5)] == [True, True, True, False, False]
+    assert (len(cache), cache.size_bytes) == (3, 3 * LARGE_BYTES)
+
+
+def test_a_long_name_counts() -> None:
+    cache = FetchSessionCache(1_000, maximum_bytes=LARGE_BYTES)
+    for name in ("o" * 30_000, "\N{GRINNING FACE}" * 9_000):
+        plan = begin(cache, request(0, 1, topic=name))
+        assert complete(cache, plan, [answer(0), answer(1)]).session_id == 0
+    assert cache.size_bytes == 0
+
+
+def test_a_session_that_grows_beyond_the_memory_ends() -> None:
+    cache = FetchSessionCache(1_000, maximum_bytes=2 * LARGE_BYTES)
+    other, session_id = open_session(cache, *LARGE), open_session(cache, 0)
+    assert begin(cache, request(1, 2, session_id=session_id, epoch=1)).session is not None
+    refused = cache.begin(request(*LARGE, 100, session_id=session_id, epoch=2), uses_topic_ids=False, now_ms=NOW_MS)
+    assert refused is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(cache), cache.size_bytes) == (1, LARGE_BYTES)
+    assert begin(cache, request(session_id=other, epoch=1)).session is not None
+
+
+def test_sessions_unused_for_two_minutes_make_room_for_memory_and_others_do_not() -> None:
+    cache = FetchSessionCache(1_000, maximum_bytes=2 * LARGE_BYTES)
+    unused, busy = open_session(cache, *LARGE), open_session(cache, *LARGE)
+    later_ms = NOW_MS + EVICTION_AFTER_MS + 1
+    begin(cache, request(session_id=busy, epoch=1), later_ms)
+    assert open_session(cache, *LARGE, now_ms=later_ms) not in (0, unused)
+    assert open_session(cache, *LARGE, 100, now_ms=later_ms) == 0
+    assert begin(cache, request(session_id=busy, epoch=2), later_ms).session is not None
+
+
+def test_what_sessions_give_back_can_be_used_again() -> None:
+    cache = FetchSessionCache(1_000, maximum_bytes=LARGE_BYTES)
+    session_id = open_session(cache, *LARGE)
+    begin(cache, request(session_id=session_id, epoch=1, forgotten=LARGE[1:]))
+    assert cache.size_bytes == LARGE_BYTES // 100
+    begin(cache, request(session_id=session_id, epoch=2, forgotten=(0, 7)))
+    assert (len(cache), cache.size_bytes) == (0, 0)
+    session_id = open_session(cache, *LARGE)
+    begin(cache, request(*LARGE, session_id=session_id))
+    assert cache.size_bytes == 0
+    begin(cache, request(session_id=open_session(cache, *LARGE), epoch=-1))
+    assert cache.size_bytes == 0
+    full = FetchSessionCache(1, maximum_bytes=LARGE_BYTES)
+    open_session(full, 0)
+    assert open_session(full, 1, now_ms=NOW_MS + EVICTION_AFTER_MS + 1) != 0
+    assert (len(full), full.size_bytes) == (1, LARGE_BYTES // 100)
