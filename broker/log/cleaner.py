@@ -147,6 +147,7 @@ class LogCleaning:
         size_after_bytes = 0
         for group in self._groups(segments):
             size_after_bytes += await self._clean_group(group, rules)
+        await done_in_slices(self._map.clearing_steps(), SLICE_S)
         log.info(
             "log_cleaned",
             topic=self._log.topic_partition.topic,

@@ -15,6 +15,8 @@ from broker.log.transaction_index import TransactionIndexEntry
 from protocol.record_batch import BatchHeader, Record, RecordBatch, read_end_transaction_marker, read_records
 
 RECORDS_PER_STEP = 1_000
+PARTS_COUNT = 64
+PART_SHIFT = 32
 KEY_OVERHEAD_BYTES = 120  # what a dict entry, a bytes object and an int take beside the key itself
 
 
@@ -79,12 +81,30 @@ class CleanedTransactions:
             self._ongoing_aborted[entry.producer_id] = entry
 
 
+class KeyOffsets:
+    """A mapping from keys to offsets in many parts: one of a million keys would grow, or go, for tens of ms at a time.
+
+    parts: by the higher bits of the keys' hashes, for a dict places its keys by the lower ones.
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: tuple[dict[bytes, int], ...] = tuple({} for _ in range(PARTS_COUNT))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def part_of(self, key: bytes) -> dict[bytes, int]:
+        return self.parts[hash(key) >> PART_SHIFT & PARTS_COUNT - 1]
+
+
 class OffsetMap:
     """The newest offset of every key between the first dirty offset and `end_offset` (exclusive), in bounded memory."""
 
     def __init__(self, maximum_bytes: int) -> None:
         self.end_offset = 0
-        self._offsets: dict[bytes, int] = {}
+        self._offsets = KeyOffsets()
         self._free_bytes = maximum_bytes
 
     def __len__(self) -> int:
@@ -95,31 +115,47 @@ class OffsetMap:
 
         The first batch always fits: cleaning goes on, however little memory it may use. A step is `RECORDS_PER_STEP`.
         """
-        added: dict[bytes, int] = {}
+        added = KeyOffsets()
+        part_of = added.part_of
         for count, record in enumerate(records, 1):
-            if record.key is not None and record.offset >= start_offset:
-                added[record.key] = record.offset
+            key = record.key
+            if key is not None and record.offset >= start_offset:
+                part_of(key)[key] = record.offset
             if count % RECORDS_PER_STEP == 0:
                 yield
         needed_bytes = 0
-        offsets = self._offsets
-        for count, key in enumerate(added, 1):
-            if key not in offsets:
-                needed_bytes += len(key) + KEY_OVERHEAD_BYTES
-            if count % RECORDS_PER_STEP == 0:
-                yield
-        if needed_bytes > self._free_bytes and offsets:
-            return False
-        self._free_bytes -= needed_bytes
-        items = iter(added.items())
-        while taken := list(islice(items, RECORDS_PER_STEP)):
-            offsets.update(taken)
-            yield
-        return True
+        count = 0
+        for part, added_part in zip(self._offsets.parts, added.parts, strict=True):
+            for key in added_part:
+                if key not in part:
+                    needed_bytes += len(key) + KEY_OVERHEAD_BYTES
+                count += 1
+                if count % RECORDS_PER_STEP == 0:
+                    yield
+        has_room = needed_bytes <= self._free_bytes or not len(self._offsets)
+        if has_room:
+            self._free_bytes -= needed_bytes
+        for part, added_part in zip(self._offsets.parts, added.parts, strict=True):
+            if has_room:
+                items = iter(added_part.items())
+                while taken := list(islice(items, RECORDS_PER_STEP)):
+                    part.update(taken)
+                    count += len(taken)
+                    if count >= RECORDS_PER_STEP:
+                        count = 0
+                        yield
+            added_part.clear()
+        return has_room
 
     def has_newer(self, key: bytes, offset: int) -> bool:
-        newest_offset = self._offsets.get(key)
+        newest_offset = self._offsets.part_of(key).get(key)
         return newest_offset is not None and newest_offset > offset
+
+    def clearing_steps(self) -> Steps[None]:
+        """Give the memory back, a part in a step; nothing is known any more."""
+        for part in self._offsets.parts:
+            part.clear()
+            yield
 
 
 class Retained(NamedTuple):

@@ -53,6 +53,7 @@ RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 CLEANER_FILE = "cleaner-offset-checkpoint"
 CHECKPOINT_INTERVAL_MS = 60_000
 SWEPT_LOGS_PER_TURN = 100
+FLUSHED_LOGS_PER_TURN = 1_000
 COLLECTED_PER_STEP = 1_000
 """Logs whose offsets are put together at a stretch, for a checkpoint."""
 MOVED_PER_TURN = 100
@@ -115,6 +116,7 @@ class LogDirectory:
         self._doomed: list[str] = []
         self._unswept: list[PartitionLog] = []  # whose turn in this round has not come
         self._share_count = 0  # of logs that this sweep still takes
+        self._unflushed: list[PartitionLog] = []  # that this sweep has not asked yet whether their time has come
         self._is_sweeping = False
         self._checkpointed_ms = 0
         self._checkpointing: asyncio.Task[None] | None = None
@@ -402,9 +404,10 @@ class LogDirectory:
         if not self._is_sweeping:
             self._share_count = max(FEWEST_SWEPT_LOGS, -(-len(self._logs) // sweeps_per_round))
             self._sweep_share(now_ms, retention_interval_ms)
-        for partition_log in self._logs.values():
-            if partition_log.is_flushed_by_time:
-                SWEEP.attempt(partition_log.flush_by_time, now_ms, concerns=partition_log.topic_partition)
+        is_flushing = bool(self._unflushed)
+        self._unflushed = list(self._logs.values())
+        if not is_flushing:
+            self._flush_share(now_ms)
         backoff_ms = self.cleaner_backoff_ms
         if backoff_ms is not None and now_ms - self._cleaner_started_ms >= backoff_ms:
             self._cleaner_started_ms = now_ms
@@ -437,6 +440,17 @@ class LogDirectory:
             share = SWEEP_SHARE.callback(self._sweep_share, on_failure=lambda _: self._end_sweep())
             asyncio.get_running_loop().call_soon(share, now_ms, retention_interval_ms)
 
+    def _flush_share(self, now_ms: int) -> None:
+        """Flush some of the logs whose time it is, and the others when the event loop has done other things."""
+        share = self._unflushed[-FLUSHED_LOGS_PER_TURN:]
+        del self._unflushed[-FLUSHED_LOGS_PER_TURN:]
+        for partition_log in share:
+            if partition_log.is_flushed_by_time:
+                SWEEP.attempt(partition_log.flush_by_time, now_ms, concerns=partition_log.topic_partition)
+        if self._unflushed:
+            following = SWEEP_SHARE.callback(self._flush_share, on_failure=lambda _: self._unflushed.clear())
+            asyncio.get_running_loop().call_soon(following, now_ms)
+
     async def _checkpoint(self) -> None:
         try:
             await self._write_recovery_points(durable=False)
@@ -455,6 +469,7 @@ class LogDirectory:
         """
         if not self._is_locked:
             return
+        self._unflushed.clear()
         try:
             if not self._is_open:
                 return  # opening failed half-way: what the checkpoints say stays true

@@ -232,6 +232,27 @@ async def test_flushes_that_are_due_do_not_wait_for_the_turn_of_their_log(
     assert log.recovery_point == 1
 
 
+async def test_flushes_of_many_logs_are_looked_for_in_turns(world: LogWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.log.log_directory.FLUSHED_LOGS_PER_TURN", 2)
+    asked: list[int] = []
+    monkeypatch.setattr(PartitionLog, "flush_by_time", lambda log, now_ms: asked.append(log.topic_partition.partition))
+    config = LogConfig(flush_interval_messages=1000, flush_ms=5000)
+    for index in range(5):
+        world.logs.create(TopicPartition("many", index), TOPIC_ID, config)
+    counts = []
+    world.logs.sweep(NOW_MS)
+    for _ in range(3):
+        counts.append(len(asked))
+        await asyncio.sleep(0)
+    assert counts == [2, 4, 5]
+    assert sorted(asked) == list(range(5))
+    world.logs.sweep(NOW_MS)
+    await world.stop()  # the rest goes with the stop
+    await asyncio.sleep(0)
+    assert len(asked) == 7
+    await world.start()
+
+
 async def test_many_partitions_share_few_descriptors_and_all_come_back(world: LogWorld) -> None:
     world.disk = LocalDisk(Descriptors(100))
     await world.stop()

@@ -167,7 +167,10 @@ def the_cleaner_drops_markers_at_once() -> AbstractContextManager[Any]:
 
 
 def the_cleaner_keeps_the_oldest_record_of_a_key() -> AbstractContextManager[Any]:
-    return patch("broker.log.compaction.OffsetMap.has_newer", lambda self, key, offset: offset > self._offsets[key] - 1)
+    return patch(
+        "broker.log.compaction.OffsetMap.has_newer",
+        lambda self, key, offset: offset > self._offsets.part_of(key)[key] - 1,
+    )
 
 
 # The transaction coordinator
