@@ -60,12 +60,16 @@ DEFAULT_STREAMS_TIMES = StreamsTimes()
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The settings that the pure coordinator goes by, named as Kafka names them. The times are by group id."""
+    """The settings that the pure coordinator goes by, named as Kafka names them. The times are by group id.
+
+    max_record_bytes: the largest record that `__consumer_offsets` takes by default.
+    """
 
     initial_rebalance_delay_ms: int = 3_000
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2_147_483_647
+    max_record_bytes: int = 2_147_483_647
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 604_800_000
     offsets_retention_check_interval_ms: int = 600_000

@@ -99,6 +99,7 @@ class GroupService:
             min_session_timeout_ms=settings.group_min_session_timeout_ms,
             max_session_timeout_ms=settings.group_max_session_timeout_ms,
             max_size=settings.group_max_size,
+            max_record_bytes=settings.message_max_bytes,
             offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
             offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
             offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,

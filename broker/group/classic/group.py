@@ -15,6 +15,7 @@ from broker.group.java_order import hash_map_order
 from protocol.errors import ErrorCode
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+PROTOCOL_BYTES = 100  # that a protocol of a member takes in memory beside its metadata
 
 
 class ClassicState(Enum):
@@ -134,6 +135,12 @@ class ClassicMember(NamedTuple):
         return any(name == protocol_name for name, _ in self.protocols)
 
 
+def sizes_of(protocols: Protocols) -> tuple[int, int]:
+    """What a member's protocols take in memory, and the least that a record holds of them."""
+    sizes = [len(metadata) for _, metadata in protocols]
+    return sum(sizes) + PROTOCOL_BYTES * len(sizes), min(sizes, default=0)
+
+
 class ClassicGroup:
     """A classic group.
 
@@ -166,6 +173,8 @@ class ClassicGroup:
         self.replacement: ClassicMember | None = (
             None  # takes over a static member when the record that says so is applied
         )
+        self.protocols_bytes = 0  # of all that the members can speak
+        self.least_metadata_bytes = 0  # of what the record of a generation holds, whichever protocol it settles on
         self._protocol_counts: dict[str, int] = {}
         self._subscribed_topics: frozenset[str] | None = None
 
@@ -328,6 +337,7 @@ class ClassicGroup:
         self.pending_sync_ids &= self.members.keys()
         self.awaiting_join_count = sum(member.join_token is not None for member in members)
         self._protocol_counts = {}
+        self.protocols_bytes = self.least_metadata_bytes = 0
         for member in members:
             self._count_protocols(member, 1)
 
@@ -348,6 +358,9 @@ class ClassicGroup:
 
     def _count_protocols(self, member: ClassicMember, change: int) -> None:
         counts = self._protocol_counts
+        all_bytes, least_bytes = sizes_of(member.protocols)
+        self.protocols_bytes += change * all_bytes
+        self.least_metadata_bytes += change * least_bytes
         for name, _ in member.protocols:
             counts[name] = counts.get(name, 0) + change
             if not counts[name]:

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 import structlog
 
 from broker.coordinator import Parked
-from broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicMember, ClassicState, Outcome, Protocols
+from broker.group.classic.group import (
+    ClassicEvent,
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+    Outcome,
+    Protocols,
+    sizes_of,
+)
 from broker.group.classic.rebalance import ClassicRebalance, generation_of, listed, refuse_join, refuse_sync
 from broker.group.classic.records import group_record
 from broker.group.effects import Effects, GroupConfig
@@ -29,6 +37,10 @@ from protocol.messages.group_membership import (
 )
 
 log = structlog.get_logger(__name__)
+
+PROTOCOLS_PER_RECORD = 4
+"""How many times the largest record all that the members of one group can speak may take in memory: members have two
+protocols or so, and until a rebalance is over there are those that left and those that came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,7 @@ class ClassicMembership:
         as all methods do that have effects."""
         protocols = protocols_of(request)
         member_id = request.member_id
-        if not self._has_room(group, member_id):
+        if not self._has_room(group, member_id) or not self._has_memory(group, request, protocols):
             if member_id in group.members:
                 self._rebalance.remove(group, group.members[member_id], effects)
             return refuse_join(ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -237,6 +249,24 @@ class ClassicMembership:
             # Those that do not come back make room, so only those that are back count.
             return (member is not None and member.join_token is not None) or group.awaiting_join_count < maximum
         return member is not None or len(group.members) < maximum
+
+    def _has_memory(self, group: ClassicGroup, request: JoinGroupRequest, protocols: Protocols) -> bool:
+        """Whether the record of a generation with this member may fit into the log: else no generation ever settles.
+
+        Kafka accepts the member, and the group's rebalances fail from then on. While a rebalance is prepared, members
+        that will not come back are counted with those that have taken their places.
+        """
+        instance_id = request.group_instance_id
+        known_id = request.member_id if instance_id is None else group.static_members.get(instance_id, "")
+        known = group.members.get(known_id)
+        all_bytes, least_bytes = sizes_of(protocols)
+        known_bytes, known_least_bytes = (0, 0) if known is None else sizes_of(known.protocols)
+        maximum = self._config.max_record_bytes
+        may_be_twice = 2 if group.state is ClassicState.PREPARING_REBALANCE else 1
+        return (
+            group.least_metadata_bytes + least_bytes - known_least_bytes <= may_be_twice * maximum
+            and group.protocols_bytes + all_bytes - known_bytes <= PROTOCOLS_PER_RECORD * maximum
+        )
 
     def _park_join(
         self, group: ClassicGroup, member: ClassicMember, token: Hashable, effects: Effects

@@ -108,6 +108,31 @@ def test_a_full_group_takes_no_new_member() -> None:
     assert shard.heartbeat(leader, 1) is ErrorCode.NONE
 
 
+def test_members_whose_record_could_not_be_written_are_not_taken() -> None:
+    shard = ShardHarness(GroupConfig(initial_rebalance_delay_ms=0, max_record_bytes=1_000))
+    (leader,) = shard.stable_group(protocols={"range": bytes(600)})
+    assert shard.join(version=3, protocols={"range": bytes(401)}).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert shard.heartbeat(leader, 1) is ErrorCode.NONE
+    assert isinstance(shard.join(version=3, protocols={"range": bytes(400)}), Waiting)
+
+
+def test_what_members_can_speak_is_bounded_as_a_whole() -> None:
+    shard = ShardHarness(GroupConfig(initial_rebalance_delay_ms=0, max_record_bytes=1_000))
+    protocols = {f"p{number}": bytes(400) for number in range(9)}
+    assert shard.join(version=3, protocols=protocols).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert shard.join(version=3, protocols={"range": bytes(1_001)}).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert joined(shard.join(version=3, protocols=dict(list(protocols.items())[:8]))).generation_id == 1
+
+
+def test_a_member_may_join_again_with_as_much_as_it_had() -> None:
+    shard = ShardHarness(GroupConfig(initial_rebalance_delay_ms=0, max_record_bytes=1_000))
+    (leader,) = shard.stable_group(protocols={"range": bytes(900)})
+    assert joined(shard.join(member_id=leader, protocols={"range": b"\x01" * 900})).generation_id == 2
+    assert shard.join(member_id=leader, protocols={"range": bytes(1_001)}).error_code == (
+        ErrorCode.GROUP_MAX_SIZE_REACHED
+    )
+
+
 def test_a_follower_that_joins_a_stable_group_as_it_was_gets_the_same_generation(shard: ShardHarness) -> None:
     leader, follower = shard.stable_group(2)
     response = shard.join(member_id=follower)
