@@ -5,8 +5,12 @@ Source: KIP-101, KIP-320; Kafka's ReplicaManager.lastOffsetForLeaderEpoch.
 
 from __future__ import annotations
 
-from broker.handlers.api import RequestContext, Services, api
+from collections.abc import Coroutine
+from typing import Any
+
+from broker.handlers.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext, Services, api, large_reply
 from broker.handlers.partition_lookup import find_log
+from broker.log.steps import Steps, done
 from protocol.errors import ErrorCode
 from protocol.messages.leader_epochs import (
     EpochEndOffset,
@@ -39,20 +43,24 @@ def offset_for_leader_epoch_failed(
 )
 def handle_offset_for_leader_epoch(
     context: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, LargeReply]:
     """For each partition the largest epoch not above the one asked for, and the offset after its last record.
 
     Refuses, per partition, what `find_log` refuses. An epoch that is not known is (-1, -1) without an error.
     """
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_end_offset(context.services, topic.topic, asked) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+
+    def steps() -> Steps[OffsetForLeaderEpochResponse]:
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for asked in topic.partitions:
+                partitions.append(_end_offset(context.services, topic.topic, asked))
+                yield
+            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+        return OffsetForLeaderEpochResponse(topics=topics)
+
+    count = sum([len(topic.partitions) for topic in request.topics])
+    return large_reply(steps()) if count >= FEWEST_WRITTEN_IN_SLICES else done(steps())
 
 
 def _end_offset(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:

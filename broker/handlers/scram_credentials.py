@@ -7,9 +7,12 @@ Source: KIP-554; Kafka's ScramControlManager and ScramImage.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
 
 from broker.disk import StorageError
-from broker.handlers.api import RequestContext, api
+from broker.handlers.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext, api, large_reply
+from broker.log.steps import Steps, done
 from broker.scram_credentials import (
     MAXIMUM_ITERATIONS,
     MINIMUM_ITERATIONS,
@@ -52,18 +55,22 @@ def describe_user_scram_credentials_failed(
 )
 def handle_describe_user_scram_credentials(
     context: RequestContext, request: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse:
+) -> DescribeUserScramCredentialsResponse | Coroutine[Any, Any, LargeReply]:
     """The mechanisms and iterations of the users asked for; of all when none is named.
 
     Refuses, per user: RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE (named twice).
     """
-    credentials = context.services.scram_credentials.all
+    credentials = context.services.scram_credentials.all  # never changed, but replaced as a whole
     counts = Counter(user.name for user in request.users or ()) or Counter(sorted(credentials))
-    return DescribeUserScramCredentialsResponse(
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        results=[_describe(credentials, user, count) for user, count in counts.items()],
-    )
+
+    def steps() -> Steps[DescribeUserScramCredentialsResponse]:
+        results = []
+        for user, count in counts.items():
+            results.append(_describe(credentials, user, count))
+            yield
+        return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message=None, results=results)
+
+    return large_reply(steps()) if len(counts) >= FEWEST_WRITTEN_IN_SLICES else done(steps())
 
 
 def _describe(credentials: Credentials, user: str, count: int) -> DescribeUserScramCredentialsResult:

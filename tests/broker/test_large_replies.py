@@ -10,12 +10,25 @@ from typing import Any
 
 import pytest
 
-from broker.handlers import api, delete_records, list_offsets, metadata, producers
+from broker.handlers import (
+    api,
+    delete_records,
+    leader_epochs,
+    list_offsets,
+    metadata,
+    producers,
+    scram_credentials,
+)
 from broker.handlers.api import LargeReply
 from broker.log.steps import done
 from protocol.api_keys import ApiKey
 from protocol.framing import response_frame, response_frame_in_steps
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.leader_epochs import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import (
     MetadataRequest,
@@ -25,6 +38,7 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from protocol.messages.producers import DescribeProducersRequest, TopicRequest
+from protocol.messages.scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from protocol.primitives import EncodeError
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, finished, open_broker
 from tests.support.longest_step import steps_until_done
@@ -150,3 +164,30 @@ async def test_many_producers_are_described_in_slices(tmp_path: Path, monkeypatc
         in_slices = await describing
         assert isinstance(in_slices, LargeReply)
         assert in_slices.response == at_once
+
+
+async def test_many_users_and_leader_epochs_are_described_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = [UserName(f"user-{number}") for number in range(api.FEWEST_WRITTEN_IN_SLICES)]
+    partitions = [
+        OffsetForLeaderPartition(partition=number % 4, leader_epoch=0) for number in range(api.FEWEST_WRITTEN_IN_SLICES)
+    ]
+    requests: list[tuple[Any, Any]] = [
+        (scram_credentials, DescribeUserScramCredentialsRequest(users=users)),
+        (leader_epochs, OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="a", partitions=partitions)])),
+    ]
+    async with open_broker(tmp_path) as broker:
+        await broker.create_topic("a", 3)
+        for module, request in requests:
+            handler = api.APIS[request.api_key].handler
+            context = broker.context(request.api_key, 0)
+            with monkeypatch.context() as patched:
+                patched.setattr(api, "SLICE_S", 0.0)
+                describing = asyncio.ensure_future(finished(handler(context, request)))
+                steps = await steps_until_done(describing)
+                assert steps.turns_count > api.FEWEST_WRITTEN_IN_SLICES
+                in_slices = await describing
+                assert isinstance(in_slices, LargeReply)
+                patched.setattr(module, "FEWEST_WRITTEN_IN_SLICES", 10 * api.FEWEST_WRITTEN_IN_SLICES)
+                assert in_slices.response == handler(context, request)
