@@ -625,7 +625,7 @@ class CoordinatorRuntime(Generic[S]):
             self._schedule(partition, minimum_delay_s=pause_s)
 
     def _deadline_failed(self, partition: CoordinatorPartition[S], _: BaseException) -> None:
-        """What was due may have been taken out of the shard's deadlines: they are reckoned anew when it is loaded."""
+        """What failed is still due, and may fail again: deadlines are reckoned anew when the shard is loaded."""
         partition.is_due = False
         self._doubt(partition)
         try:

@@ -114,7 +114,10 @@ class GroupService:
             streams_max_size=settings.group_streams_max_size,
         )
         self._runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
-            "group", make_shard=lambda _: GroupCoordinatorShard(config, topics.metadata), clock=clock
+            "group",
+            make_shard=lambda _: GroupCoordinatorShard(config, topics.metadata),
+            clock=clock,
+            decides_purely=True,
         )
         # A crash between the deletion of a topic and that of its offsets leaves them behind.
         self._offsets_topic = CoordinatedTopic(
