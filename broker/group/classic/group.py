@@ -164,7 +164,7 @@ class ClassicGroup:
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}  # group instance id -> member id
         self.pending_member_ids: set[str] = set()  # ids given out that have not joined yet
-        self.pending_sync_ids: set[str] = set()
+        self.pending_sync_ids: dict[str, None] = {}  # no set: a dictionary is copied several times as fast
         self.awaiting_join_count = 0
         self.is_stored = False  # whether the log holds a record of the group itself
         self.is_initial_join = False  # the group was empty and waits group.initial.rebalance.delay.ms for more members
@@ -293,7 +293,7 @@ class ClassicGroup:
         member = self.members.pop(member_id)
         self._count_protocols(member, -1)
         self.awaiting_join_count -= member.join_token is not None
-        self.pending_sync_ids.discard(member_id)
+        self.pending_sync_ids.pop(member_id, None)
         if member.group_instance_id is not None and self.static_members.get(member.group_instance_id) == member_id:
             del self.static_members[member.group_instance_id]
         if self.leader_id == member_id:
@@ -323,7 +323,7 @@ class ClassicGroup:
         self.move(ClassicEvent.JOIN_COMPLETED)
         self.generation_id += 1
         self.protocol_name = self.choose_protocol()
-        self.pending_sync_ids = set(self.members)
+        self.pending_sync_ids = dict.fromkeys(self.members)
         self.note_subscriptions()
 
     def note_subscriptions(self) -> None:
@@ -334,7 +334,7 @@ class ClassicGroup:
         """Take the members of a record."""
         self.members = {member.member_id: member for member in members}
         self.static_members = {m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None}
-        self.pending_sync_ids &= self.members.keys()
+        self.pending_sync_ids = {name: None for name in self.pending_sync_ids if name in self.members}
         self.awaiting_join_count = sum(member.join_token is not None for member in members)
         self._protocol_counts = {}
         self.protocols_bytes = self.least_metadata_bytes = 0

@@ -291,7 +291,7 @@ class ClassicMembership:
         if error is not ErrorCode.NONE:
             return refuse_sync(error)
         member = group.members[request.member_id]
-        group.pending_sync_ids.discard(member.member_id)
+        group.pending_sync_ids.pop(member.member_id, None)
         self._rebalance.restart_session(group, member, effects)
         if group.cell(ClassicEvent.SYNC) is Outcome.ANSWER:
             return _assignment_of(group, member.assignment)
@@ -381,7 +381,7 @@ class ClassicMembership:
             return
         if member.sync_token == token:
             member = group.change(member, sync_token=None)
-            group.pending_sync_ids.add(member.member_id)
+            group.pending_sync_ids[member.member_id] = None
         else:
             member = group.change(member, join_token=None)
             if not member.is_id_known and member.group_instance_id is None:

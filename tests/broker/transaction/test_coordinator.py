@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.deadlines import REFUSED_PAUSE_MS
-from broker.transaction.coordinator import ProducerReply, TransactionLimits
+from broker.shard import Decision
+from broker.transaction.coordinator import ProducerReply, TransactionLimits, TransactionShard
 from broker.transaction.metadata import EXHAUSTED_EPOCH, LAST_EPOCH, TWO_PHASE_COMMIT_TIMEOUT_MS, Producer
 from broker.transaction.state_machine import (
     COMPLETE_ABORT,
@@ -504,7 +508,49 @@ def test_an_abort_for_which_no_producer_id_is_at_hand_is_tried_again_after_a_pau
     assert driver.shard.next_deadline_ms() == now_ms + limits.time_out_retry_ms
 
 
-def test_many_time_outs_are_decided_in_bounded_batches() -> None:
+@pytest.mark.parametrize("error", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR])
+@pytest.mark.parametrize(
+    ("state", "decide"),
+    [
+        (EMPTY, lambda shard: shard.decide_add_partitions(TRANSACTIONAL_ID, CURRENT, (OUT_0,), version=V2, now_ms=9)),
+        (
+            EMPTY,
+            lambda shard: shard.decide_init_producer_id(TRANSACTIONAL_ID, timeout_ms=5, expected=None, now_ms=NOW_MS),
+        ),
+        (
+            ONGOING,
+            lambda shard: shard.decide_init_producer_id(TRANSACTIONAL_ID, timeout_ms=5, expected=None, now_ms=NOW_MS),
+        ),
+        (
+            ONGOING,
+            lambda shard: shard.decide_end_transaction(
+                TRANSACTIONAL_ID, CURRENT, committed=True, version=V2, now_ms=NOW_MS
+            ),
+        ),
+        (PREPARE_ABORT, lambda shard: shard.decide_completion(TRANSACTIONAL_ID, now_ms=NOW_MS)),
+        (ONGOING, lambda shard: shard.decide_deadline(NOW_MS + TIMEOUT_MS + 1)),
+        (EMPTY, lambda shard: shard.decide_deadline(2 * NOW_MS)),
+    ],
+)
+def test_a_decision_that_the_log_refuses_has_changed_nothing(
+    state: TransactionState, decide: Callable[[TransactionShard], Decision[Any]], error: ErrorCode
+) -> None:
+    driver = driver_in(state)
+    before, deadlines = dict(driver.shard.transactions), dict(driver.shard._deadlines._deadline_ms)
+    with capture_logs() as lines:
+        decision = decide(driver.shard)
+        assert decision.records
+        if decision.refused is not None:
+            decision.refused(error)
+    assert driver.shard.transactions == before
+    assert driver.shard._deadlines._deadline_ms.keys() == deadlines.keys()
+    assert not lines
+    driver.do(decision)
+    assert driver.shard.transactions != before
+
+
+def test_many_time_outs_are_decided_in_bounded_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # unwatched: a picture of so large a shard takes long
     count = 2000
     driver = ShardDriver(producer_ids=range(count))
     for number in range(count):
