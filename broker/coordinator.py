@@ -25,7 +25,7 @@ from broker.clock import Clock
 from broker.coordinator_reloads import Reloads
 from broker.coordinator_replay import Replay
 from broker.deadlines import TOO_LARGE
-from broker.disk import StorageError
+from broker.disk import NoRoomError, StorageError
 from broker.log.ways_out import ways_back
 from broker.shard import (
     CoordinatorRecord,
@@ -351,6 +351,8 @@ class CoordinatorRuntime(Generic[S]):
                 error_code = partition_log.append_records(
                     records, now_ms=now_ms, producer=producer, guard=decision.guard, is_awaited=is_awaited
                 )
+            except NoRoomError:
+                error_code = ErrorCode.KAFKA_STORAGE_ERROR  # the log has told the user, and nothing has changed
             except StorageError as error:
                 self._take_offline(partition, error)
                 raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error

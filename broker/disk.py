@@ -26,6 +26,13 @@ class StorageError(OSError):
         return str(self.strerror) if self.strerror else super().__str__()
 
 
+class NoRoomError(StorageError):
+    """The disk or the quota is full; the call has changed nothing, so it can be made again when there is room.
+
+    Of a sync it says no such thing: what was to be synced may be lost.
+    """
+
+
 class UnexpectedFailureError(StorageError):
     """Not the disk but the broker failed while a log was written or made durable: what is on the disk is not known."""
 
@@ -34,10 +41,12 @@ class UnexpectedFailureError(StorageError):
 
 
 def storage_error(action: str, path: str, error: OSError) -> StorageError:
-    """A StorageError that says what was tried, on which path, and the system's reason."""
-    return StorageError(error.errno, f"cannot {action} {path}: {error.strerror or error}", path, paths=(path,))
+    """A StorageError that says what was tried, on which path, and the system's reason. NoRoomError where that is it."""
+    kind = NoRoomError if error.errno in _FULL else StorageError
+    return kind(error.errno, f"cannot {action} {path}: {error.strerror or error}", path, paths=(path,))
 
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _WRONG_KIND = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST})
@@ -77,7 +86,7 @@ class LogFile(Protocol):
     def append(self, *buffers: bytes | bytearray | memoryview) -> None:
         """Write all buffers, back to back, at the end of the file.
 
-        Raises StorageError; the file is then cut back to its old size.
+        Raises StorageError; the file is then cut back to its old size. NoRoomError only where that succeeded.
         """
         ...
 

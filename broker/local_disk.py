@@ -103,8 +103,7 @@ class LocalFile:
             if written_bytes != length_bytes:
                 self._append_rest(descriptor, buffers, written_bytes, length_bytes)
         except OSError as error:
-            self._cut_back(descriptor, size_bytes)
-            raise storage_error("append to", self._path, error) from error
+            raise self._append_failed(descriptor, size_bytes, error) from error
         self.size_bytes = size_bytes = size_bytes + length_bytes
         if size_bytes > self._room_position:
             self._take_room(descriptor, length_bytes)
@@ -130,12 +129,17 @@ class LocalFile:
         # Where there is none to be had, it is not asked for again.
         self._room_position = self.size_bytes + ROOM_BYTES if is_taken else sys.maxsize
 
-    def _cut_back(self, descriptor: int, size_bytes: int) -> None:
+    def _append_failed(self, descriptor: int, size_bytes: int, error: OSError) -> StorageError:
+        """Cut the file back to its old size. Returns what the append raises."""
         self._room_position = SMALLEST_WITH_ROOM_BYTES
+        failure = storage_error("append to", self._path, error)
         try:
             _cut(descriptor, size_bytes)
-        except OSError:
-            pass  # the append's own error is the one to report; recovery cuts what is left of it
+        except OSError as cut_error:
+            # Recovery cuts what is left of it. Until then nobody may go on from there, whatever the append's reason.
+            reason = f"{failure}; nor can it be cut back to {size_bytes} bytes: {cut_error.strerror or cut_error}"
+            return StorageError(error.errno, reason, self._path, paths=(self._path,))
+        return failure
 
     def read(self, position: int, length_bytes: int) -> memoryview:
         descriptor = self._descriptor

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from broker.disk import LogFile, StorageError, UnexpectedFailureError, remedy
+from broker.disk import LogFile, NoRoomError, StorageError, UnexpectedFailureError, remedy
 from broker.log.flusher import Flusher, SyncWork
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_config import LogConfig
@@ -29,6 +29,8 @@ from broker.supervision import Place, Policy
 from broker.topic_partition import TopicPartition
 
 log = structlog.get_logger(__name__)
+
+NO_ROOM_TOLD_EVERY_MS = 60_000
 
 APPEND = Place("append to a log", Policy.FAIL_PARTITION)
 PRODUCER_WORK = Place("work on the many producers of a log", Policy.FAIL_PARTITION)
@@ -51,6 +53,8 @@ class DurableLog:
     recovery_point:     up to which the log is known to be on the disk, whatever the config asks for.
     offline_reason:     why it has been given up, after a failed write or because it could not be recovered; else None.
     """
+
+    _no_room_told_ms = -NO_ROOM_TOLD_EVERY_MS
 
     def __init__(
         self,
@@ -320,8 +324,11 @@ class DurableLog:
     # Rolling
 
     def roll(self, now_ms: int) -> Segment:
-        """Seal the active segment, keep the producers' state beside it, and start a new one. Raises StorageError, also
-        for what nobody foresaw: half of it may be done then, so the log is to be given up."""
+        """Seal the active segment, keep the producers' state beside it, and start a new one.
+
+        Raises NoRoomError; the active segment then goes on, and this can be tried again. Raises StorageError, also for
+        what nobody foresaw: half of it may be done then, so the log is to be given up.
+        """
         try:
             return self._roll(now_ms)
         except StorageError:
@@ -332,13 +339,21 @@ class DurableLog:
     def _roll(self, now_ms: int) -> Segment:
         sealed = self.segments.active
         base_offset = self.log_end_offset
-        index_files = sealed.seal()
         has_few_producers = len(self._producers) <= FEW_PRODUCERS_COUNT
         snapshots = []
         if has_few_producers:
             snapshots.append(self.files.write_snapshot(base_offset, self._producers.snapshot()))
         self.files.write_epochs(self._epochs)
-        self.segments.add(self.files.new_segment(base_offset, self.config.index_interval_bytes))
+        new = self.files.new_segment(base_offset, self.config.index_interval_bytes)
+        try:
+            index_files = sealed.seal()  # its last step notes what the files are like: after that, nothing may fail
+        except NoRoomError as error:
+            for snapshot in snapshots:
+                snapshot.close()
+            if base_offset > sealed.base_offset:
+                self._undo_new_segment(new, error)
+            raise
+        self.segments.add(new)
         self._segment_opened_ms = now_ms
         self._unsynced_segments.append(sealed)
         self.sync_with_next(index_files, segment=sealed)
@@ -347,6 +362,31 @@ class DurableLog:
         if not has_few_producers:
             self._write_snapshot_later(base_offset)
         return self.segments.active
+
+    def _undo_new_segment(self, new: Segment, error: NoRoomError) -> None:
+        """Or the next start would take it for the end of the log. Raises StorageError, no NoRoomError."""
+        try:
+            new.delete()
+        except StorageError as failed:
+            raise StorageError(
+                failed.errno, f"{failed}, after {error}", failed.filename, paths=failed.paths
+            ) from failed
+
+    # A full disk
+
+    def refuse_for_room(self, error: NoRoomError, now_ms: int) -> None:
+        """Tell the user, once a minute, that there is no room for more. What is there is served as before."""
+        if 0 <= now_ms - self._no_room_told_ms < NO_ROOM_TOLD_EVERY_MS:
+            return
+        self._no_room_told_ms = now_ms
+        log.error(
+            "partition_without_room",
+            topic=self.topic_partition.topic,
+            partition=self.topic_partition.partition,
+            path=error.filename or self.files.directory,
+            reason=str(error),
+            remedy=f"{remedy(error)}; until then it is read, and what is to be written is refused",
+        )
 
     # Many producers
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import structlog
 
-from broker.disk import StorageError
+from broker.disk import NoRoomError, StorageError
 from broker.log.append_rules import AppendRules
 from broker.log.batch_preparation import finish_preparation, prepare_client_batch, read_client_batch, too_large
 from broker.log.batch_scan import DamagedLogError
@@ -110,7 +110,8 @@ class PartitionLog(SweptLog):
         Refuses, as a value: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
         INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. A refused batch
         leaves nothing behind, but for a new segment where it would not have fitted into the last one.
-        Raises StorageError if the file cannot be written; the partition is then offline. Raises TooMuchAtOnceError,
+        Raises NoRoomError where the disk is full: nothing is left behind either. Raises StorageError if the file cannot
+        be written for another reason; the partition is then offline. Raises TooMuchAtOnceError,
         and has done nothing, where it takes too long to check the batch in this step, or the rules are not any more
         what it was checked by.
         Source: KIP-98; Kafka's UnifiedLog.append and LogValidator.
@@ -152,6 +153,10 @@ class PartitionLog(SweptLog):
                     header, base_offset=base_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
                 )
             self._appended(rules)
+        except NoRoomError:
+            if guard is IN_THIS_STEP:
+                self.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
+            raise
         except StorageError:
             raise
         except BaseException as error:
@@ -199,6 +204,9 @@ class PartitionLog(SweptLog):
                         one, base_offset=base_offset, max_timestamp_ms=one.max_timestamp_ms, now_ms=now_ms
                     )
             self._appended(rules)
+        except NoRoomError as error:
+            self.refuse_for_room(error, now_ms)
+            raise
         except StorageError as error:
             self.give_up(error)
             raise
@@ -330,6 +338,9 @@ class PartitionLog(SweptLog):
         try:
             if not active.has_room_for(size_bytes, last_offset, max_timestamp_ms, rules.segment_limits):
                 self.roll(now_ms)
+        except NoRoomError as error:
+            self.refuse_for_room(error, now_ms)
+            raise
         except StorageError as error:
             self.give_up(error)
             raise
@@ -357,6 +368,9 @@ class PartitionLog(SweptLog):
             limits = rules.segment_limits
             if not self.segments.active.append(buffers, size_bytes, last_offset, max_timestamp_ms, limits):
                 self.roll(now_ms).append(buffers, size_bytes, last_offset, max_timestamp_ms, limits)
+        except NoRoomError as error:
+            self.refuse_for_room(error, now_ms)
+            raise
         except StorageError as error:
             self.give_up(error)
             raise
@@ -405,8 +419,9 @@ class PartitionLog(SweptLog):
         try:
             self.segments.active.append_aborted(entry)
         except StorageError as error:
+            # Also where the disk is full: the marker has been written.
             self.give_up(error)
-            raise
+            raise StorageError(error.errno, str(error), error.filename, paths=error.paths) from error
 
     # Read
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import structlog
 
-from broker.disk import StorageError
+from broker.disk import NoRoomError, StorageError
 from broker.log import retention
 from broker.log.durable_log import FEW_PRODUCERS_COUNT, SLICE_S, DurableLog
 from broker.log.log_config import MAX_INT64
@@ -48,7 +48,7 @@ class SweptLog(DurableLog):
         """What time alone brings: roll old segments, delete expired ones, forget silent producers, write what may wait.
 
         retention_interval_ms: for so long after it was opened, or looked at last, nothing is rolled or deleted.
-        A failing disk takes the log offline; nothing is raised.
+        A failing disk takes the log offline, a full one does not; nothing is raised.
         """
         if self.is_offline or self.is_deleted:
             return
@@ -56,7 +56,10 @@ class SweptLog(DurableLog):
             # After a clock that was set back, the log is looked at rather than left alone until it has caught up.
             if not 0 <= now_ms - self._retention_checked_ms < retention_interval_ms:
                 self._retention_checked_ms = now_ms
-                self._roll_by_time(now_ms)
+                try:
+                    self._roll_by_time(now_ms)
+                except NoRoomError as error:
+                    self.refuse_for_room(error, now_ms)  # what has expired makes room
                 self._delete_expired(now_ms)
             if now_ms - self._producers_swept_ms >= PRODUCER_SWEEP_INTERVAL_MS:
                 self._producers_swept_ms = now_ms
@@ -70,6 +73,8 @@ class SweptLog(DurableLog):
                 for file in self.segments.active.write_indexes():
                     file.close()
             self.files.write_epochs(self._epochs)
+        except NoRoomError as error:
+            self.refuse_for_room(error, now_ms)  # the next sweep tries it again
         except StorageError as error:
             self.give_up(error)
 
@@ -119,7 +124,12 @@ class SweptLog(DurableLog):
         if not count:
             return
         if count == len(self.segments):
-            self.roll(now_ms)
+            try:
+                self.roll(now_ms)
+            except NoRoomError:
+                count -= 1  # the others make room
+                if not count:
+                    raise
         if self.has_unwritten_snapshot:
             self._retention_checked_ms = 0  # the next sweep looks again
             return

@@ -5,6 +5,7 @@ deadlines, lost disks.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -22,7 +23,7 @@ from broker.coordinator import (
     partition_for_key,
 )
 from broker.coordinator_replay import Replay
-from broker.disk import StorageError
+from broker.disk import NoRoomError, StorageError
 from broker.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from tests.support.memory_topics import MemoryLog
@@ -394,6 +395,24 @@ async def test_a_failed_append_takes_the_partition_offline(harness: Harness) -> 
             await harness.runtime.execute(0, lambda _: say("a"))
         assert refusal.value.error is ErrorCode.NOT_COORDINATOR
     assert harness.log.observer is None
+
+
+async def test_an_append_that_finds_no_room_changes_nothing_and_the_partition_goes_on(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = await harness.load()
+
+    def full(*_: object, **_options: object) -> ErrorCode:
+        raise NoRoomError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(harness.log, "append_records", full)
+        with pytest.raises(CoordinatorRefusal) as refusal:
+            await harness.runtime.execute(0, lambda _: say("a"))
+    assert refusal.value.error is ErrorCode.NOT_COORDINATOR
+    assert shard.words == []
+    assert await harness.runtime.execute(0, lambda _: say("b")) == "said"
+    assert shard.words == ["b"]
 
 
 async def test_submit_appends_without_waiting_for_the_disk(harness: Harness) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from broker.disk import StorageError
+from broker.disk import NoRoomError, StorageError
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.clients.actor import Actor
 from tests.simulation.cluster_faults import REPEAT_PROBABILITY, ClusterFaults
@@ -213,7 +213,7 @@ class Nemesis:
     async def _fill_disk(self) -> None:
         def refuse(operation: Operation) -> None:
             if operation.kind in ("open", "append", "write_file", "make_directory"):
-                raise StorageError(errno.ENOSPC, "No space left on device", operation.path, paths=(operation.path,))
+                raise NoRoomError(errno.ENOSPC, "No space left on device", operation.path, paths=(operation.path,))
 
         await self._break_disk(refuse, "the disk is full")
 

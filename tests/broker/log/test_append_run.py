@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
 import random
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -587,8 +588,9 @@ async def test_unverified_batches_are_taken_where_nobody_verifies(logs: Logs) ->
 # A disk that fails
 
 
-async def test_a_failed_write_takes_the_log_offline_and_leaves_it_as_it_was(
-    logs: Logs, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("failure", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+async def test_a_failed_write_leaves_the_log_as_it_was_and_takes_it_offline_unless_the_disk_is_full(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, failure: int
 ) -> None:
     logs.create(LogConfig())
     logs.append(*in_sequence(5))
@@ -601,16 +603,22 @@ async def test_a_failed_write_takes_the_log_offline_and_leaves_it_as_it_was(
     def full(descriptor: int, buffers: Any, position: int) -> int:
         if len(buffers) == 4:
             return 100  # a part of it
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(failure, os.strerror(failure))
 
     def full_at_last(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(failure, os.strerror(failure))
 
     with monkeypatch.context() as broken:
         broken.setattr("os.pwritev", full)
         broken.setattr("os.pwrite", full_at_last)
-        with pytest.raises(StorageError, match="No space left"):
+        with pytest.raises(StorageError, match=os.strerror(failure)):
             log.append_run(run, read_header(run.first_batch), now_ms=NOW_MS)
+    if failure != errno.EIO:
+        assert not log.is_offline
+        assert state_of(log) == before
+        logs.append(*in_sequence(4, first=40))
+        await logs.insist_on_same_when_durable()
+        return
     assert log.is_offline
     with pytest.raises(StorageError, match="offline"):
         log.append_run(run, read_header(run.first_batch), now_ms=NOW_MS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
+import os
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,8 +13,9 @@ from functools import partial
 import pytest
 import structlog
 
-from broker.disk import StorageError
+from broker.disk import LogFile, NoRoomError, StorageError
 from broker.file_slice import FileSlice
+from broker.local_disk import LocalDisk, LocalFile
 from broker.log.log_config import LogConfig
 from broker.log.partition_log import AbortedTransaction, AppendResult, Isolation, PartitionLog, TimestampedOffset
 from broker.log.time_search import searched_at_once
@@ -864,6 +866,38 @@ async def test_a_segment_that_is_gone_when_it_is_to_be_sent_leaves_the_log_well(
 # Failing disks
 
 
+class LimitedRoom:
+    """Lets only `operations` more of what takes room happen on all disks; None: as many as there are."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.operations: int | None = None
+        open_file, write_file, append = LocalDisk.open, LocalDisk.write_file, LocalFile.append
+
+        def opened(disk: LocalDisk, path: str) -> LogFile:
+            if not disk.exists(path):
+                self._take(path)
+            return open_file(disk, path)
+
+        def written(disk: LocalDisk, path: str, content: bytes, *, durable: bool) -> None:
+            self._take(path)
+            write_file(disk, path, content, durable=durable)
+
+        def appended(file: LocalFile, *buffers: bytes) -> None:
+            self._take(file.path)
+            append(file, *buffers)
+
+        monkeypatch.setattr(LocalDisk, "open", opened)
+        monkeypatch.setattr(LocalDisk, "write_file", written)
+        monkeypatch.setattr(LocalFile, "append", appended)
+
+    def _take(self, path: str) -> None:
+        if self.operations is None:
+            return
+        if not self.operations:
+            raise NoRoomError(errno.ENOSPC, "No space left on device", path)
+        self.operations -= 1
+
+
 async def test_a_failed_append_takes_the_log_offline_and_leaves_the_file_as_it_was(
     world: LogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -892,6 +926,98 @@ async def test_a_failed_append_takes_the_log_offline_and_leaves_the_file_as_it_w
     log = await world.restart()
     assert not log.is_offline
     assert (log.size_bytes, log.log_end_offset) == (size_bytes, 1)
+
+
+@pytest.mark.parametrize("failure", [errno.ENOSPC, errno.EDQUOT])
+async def test_a_full_disk_refuses_appends_and_reads_go_on_until_there_is_room(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch, failure: int
+) -> None:
+    log = world.create()
+    world.append(b"a")
+    await log.flushed()
+    size_bytes = log.size_bytes
+
+    def full(*_: object) -> int:
+        raise OSError(failure, os.strerror(failure))
+
+    real_pwrite = os.pwrite
+    with monkeypatch.context() as broken, structlog.testing.capture_logs() as logs:
+        broken.setattr(os, "pwritev", lambda fd, buffers, at: real_pwrite(fd, b"".join(buffers)[:10], at))
+        broken.setattr(os, "pwrite", full)
+        for _ in range(3):
+            with pytest.raises(NoRoomError, match=os.strerror(failure)):
+                world.append(b"b")
+    assert [entry["event"] for entry in logs] == ["partition_without_room"]
+    assert not log.is_offline
+    assert log.files.disk.size_bytes(log.segments.active.log.path) == size_bytes
+    assert len(log.read(0, 100, isolation=Isolation.READ_UNCOMMITTED).records) == size_bytes
+    world.append(b"c")
+    await log.flushed()
+    log = await world.restart()
+    assert log.log_end_offset == 2
+
+
+async def test_a_full_disk_takes_the_log_offline_where_the_file_cannot_be_cut_back(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = world.create()
+    world.append(b"a")
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def broken_disk(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pwritev", full)
+        broken.setattr(os, "ftruncate", broken_disk)
+        with pytest.raises(StorageError, match=r"cut back to .* bytes: Input/output error") as raised:
+            world.append(b"b")
+    assert not isinstance(raised.value, NoRoomError)
+    assert log.is_offline
+
+
+@pytest.mark.parametrize("failing", range(1, 8))
+async def test_a_full_disk_while_a_segment_ends_leaves_the_log_as_it_was(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """failing: which of the operations of a roll finds no room."""
+    log = world.create(LogConfig(segment_bytes=1_000))
+    for _ in range(3):
+        world.append(b"x" * 400)
+    await log.flushed()
+    end_offset, count = log.log_end_offset, len(log.segments)
+    room = LimitedRoom(monkeypatch)
+    room.operations = failing - 1
+    for _ in range(2):
+        with pytest.raises(NoRoomError):
+            log.roll(NOW_MS)
+        room.operations = 0
+    assert (log.log_end_offset, len(log.segments)) == (end_offset, count)
+    assert len(log.files.numbered()[".log"]) == count
+    room.operations = None
+    world.append(b"y" * 400)
+    await log.flushed()
+    log = await world.restart(crash=True)
+    assert not log.is_offline
+    assert log.log_end_offset == end_offset + 1
+
+
+async def test_a_sweep_on_a_full_disk_takes_no_log_offline(world: LogWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = world.create(LogConfig(segment_bytes=1_000, segment_ms=1_000, retention_ms=1_000, retention_bytes=-1))
+    for _ in range(3):
+        world.append(b"x" * 400)
+    await log.flushed()
+    assert len(log.segments) > 1
+    room = LimitedRoom(monkeypatch)
+    room.operations = 0
+    log.sweep(NOW_MS + 10_000_000)
+    assert not log.is_offline
+    assert len(log.segments) == 1  # what has expired is gone, which makes room
+    room.operations = None
+    world.append(b"y")
+    assert not log.is_offline
 
 
 async def test_a_failed_sync_fails_whoever_waits_and_takes_the_log_offline(

@@ -398,6 +398,6 @@ async def test_on_a_full_disk_configs_of_brokers_and_groups_and_quotas_are_chang
             await store.compare_and_set("producer ids", b"x" * 90_000, 0)
         assert reserve.stat().st_size > 0
         monkeypatch.setattr(document, "_write", lambda _: "x" * 90_000)
-        await document.change(lambda content: content)  # type: ignore[arg-type, return-value]
+        await document.change(lambda content: content)
         assert reserve.stat().st_size == 0
     await store.close()
