@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from broker import eager
-from broker.handlers.api import CloseConnection, RequestContext, api
-from broker.handlers.production import Production, Refusal, Write, refused
+from broker.handlers.api import CloseConnection, LargeReply, RequestContext, api
+from broker.handlers.production import APPENDED_AT_ONCE_COUNT, Production, Refusal, Write, refused
 from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
@@ -72,7 +72,7 @@ def produce_failed(
 @api(ProduceRequest, ProduceResponse, failed=produce_failed)
 def handle_produce(
     context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+) -> ProduceResponse | Awaitable[ProduceResponse | LargeReply | None] | None:
     """Append each partition's batch, and answer when all of it is on disk (`acks` 1 and -1), or never (0).
 
     Only a batch that opens a transaction on its partition waits, for the transaction coordinator to confirm it, before
@@ -92,7 +92,15 @@ def handle_produce(
         return produce_failed(request, refusal.error, context.api_version, message=refusal.message)
     if request.acks not in _SERVED_ACKS:
         return production.refuse_all(ErrorCode.INVALID_REQUIRED_ACKS)
-    return production.append()
+    started = production.append()
+    if isinstance(started, Awaitable) and production.has_many_batches:
+        return _answer_in_slices(started)
+    return started
+
+
+async def _answer_in_slices(started: Awaitable[ProduceResponse | None]) -> LargeReply | None:
+    response = await started
+    return None if response is None else LargeReply(response)
 
 
 _FIRST_FIELDS = struct.Struct(">qiib")
@@ -241,6 +249,10 @@ class _DecodedProduction(Production[ProduceResponse | None]):
         for write in (*self._writes, *self._transactional):
             self.refuse(write, error)
         return self.answer()
+
+    @property
+    def has_many_batches(self) -> bool:
+        return len(self._writes) > APPENDED_AT_ONCE_COUNT
 
     def append(self) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
         started = self.start(self._writes, self._transactional)

@@ -62,6 +62,8 @@ class Refusal(NamedTuple):
     message: str | None = None
 
 
+APPENDED_AT_ONCE_COUNT = 200
+"""Batches of a request that are appended in one step: some milliseconds."""
 _NOT_APPENDED_YET = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -132,14 +134,16 @@ class Production(ABC, Generic[Answer]):
 
     first_error:  that any of its batches was refused with.
     is_appended:  whether nothing is left to be appended, so that the memory that the batches came in is needed no more.
-    has_large_batches: whether some are too large to be checked in one step. They are appended later, and the requests
-                       that follow on the connection must wait for that, or they would overtake this one.
+    has_large_batches: whether some are too large to be checked in one step, or all are too many to be appended in one.
+                       They are appended later, and the requests that follow on the connection must wait for that, or
+                       they would overtake this one.
     """
 
     __slots__ = (
         "_appended",
         "_end_turn",
         "_large",
+        "_later",
         "_ready",
         "_services",
         "_transactional_id",
@@ -158,6 +162,7 @@ class Production(ABC, Generic[Answer]):
         self.first_error = ErrorCode.NONE
         self.is_appended = False
         self.has_large_batches = False
+        self._later: Sequence[Write] = ()  # to be appended in later steps, for there are so many
         self._large: list[Write] = []  # to be appended when they have been checked in steps
         self._end_turn: Callable[[], None] | None = None  # lets the producer's next request be verified
 
@@ -171,6 +176,9 @@ class Production(ABC, Generic[Answer]):
         transactional: of one producer, to be verified where they open a transaction on their partition.
         """
         self._ready = writes
+        if len(writes) > APPENDED_AT_ONCE_COUNT and not transactional:
+            self._ready, self._later = writes[:APPENDED_AT_ONCE_COUNT], writes[APPENDED_AT_ONCE_COUNT:]
+            self.has_large_batches = True
         unverified: Sequence[Write] = ()
         if transactional:
             predecessor = self._services.produce_verifications.get(transactional[0].header.producer_id)
@@ -293,8 +301,15 @@ class Production(ABC, Generic[Answer]):
         return await self._append_verified(())
 
     async def _append_large(self) -> None:
-        """Check one batch after the other, which takes many steps, and append each in the step after its check."""
+        """Check one batch after the other, which takes many steps, and append each in the step after its check.
+
+        Before that, what are merely too many batches for one step are appended in several.
+        """
         await asyncio.sleep(0)  # so that the caller, whose memory the batches lie in, can keep it or copy them
+        while self._later:
+            self._ready, self._later = self._later[:APPENDED_AT_ONCE_COUNT], self._later[APPENDED_AT_ONCE_COUNT:]
+            self._append()
+            await asyncio.sleep(0)
         while self._large:
             write = self._large.pop(0)
             try:
