@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, NamedTuple
 
 import structlog
@@ -38,9 +37,9 @@ UNKNOWN_OFFSET = -1
 UNKNOWN_COUNT = -1
 NO_LEADER_EPOCH = -1
 FIRST_LEADER_EPOCH = 0
-MAX_SNAPSHOTS_PER_DECISION = 500
-MAX_SNAPSHOT_BYTES_PER_DECISION = 262_144
-TOMBSTONE_BYTES_PER_DECISION = 16_384
+MAX_STATES_LOOKED_AT = 5_000
+DECISION_RECORDS_BYTES = 16_384
+"""Of one decision that has no natural bound; the last record may exceed it. Far below any usual `max.message.bytes`."""
 MAX_RECORDS_AFTER_SNAPSHOT = 10_000
 STORED_DELIVERY_STATES = frozenset({0, 2, 4})
 """Available, acknowledged and archived: what is lent to a member is no one's after a restart, and is not stored."""
@@ -215,7 +214,7 @@ class ShareCoordinatorShard:
         records: list[CoordinatorRecord] = []
         size_bytes = looked_at_count = 0
         for key in keys:
-            if size_bytes >= TOMBSTONE_BYTES_PER_DECISION:
+            if size_bytes >= DECISION_RECORDS_BYTES:
                 break
             looked_at_count += 1
             if key in self._states:
@@ -224,30 +223,33 @@ class ShareCoordinatorShard:
                 size_bytes += len(record.key)
         return Decision(keys[looked_at_count:], records)
 
-    def snapshot_cold(self, written_before_ms: int, end_offset: int, now_ms: int) -> Decision[bool]:
-        """Say everything again of share partitions that hold up the log; whether there may be more.
+    def snapshot_cold(
+        self, written_before_ms: int, end_offset: int, now_ms: int, keys: list[SharePartitionKey] | None
+    ) -> Decision[list[SharePartitionKey]]:
+        """Say everything again of share partitions that hold up the log, a bounded number at a time; those that are
+        still to be looked at.
 
         end_offset: of the log, by which one that has not changed at all may be left far behind.
+        keys:       what the last call returned; None for the first.
         """
-        cold = islice(
-            (
-                (key, state)
-                for key, state in self._states.items()
-                if state.write_timestamp_ms < written_before_ms
-                and (state.update_count or end_offset - state.snapshot_log_offset > MAX_RECORDS_AFTER_SNAPSHOT)
-            ),
-            MAX_SNAPSHOTS_PER_DECISION,
-        )
+        if keys is None:
+            keys = list(self._states)
         records: list[CoordinatorRecord] = []
-        size_bytes = 0
-        for key, state in cold:
-            if size_bytes >= MAX_SNAPSHOT_BYTES_PER_DECISION:
-                return Decision(True, records=records)
-            changed = replace(state, snapshot_epoch=state.snapshot_epoch + 1, write_timestamp_ms=now_ms)
-            record = _snapshot(key, changed)
-            records.append(record)
-            size_bytes += len(record.key) + len(record.value or b"")
-        return Decision(len(records) == MAX_SNAPSHOTS_PER_DECISION, records=records)
+        size_bytes = looked_at_count = 0
+        for key in keys:
+            if size_bytes >= DECISION_RECORDS_BYTES or looked_at_count >= MAX_STATES_LOOKED_AT:
+                break
+            looked_at_count += 1
+            state = self._states.get(key)
+            if state is not None and (
+                state.write_timestamp_ms < written_before_ms
+                and (state.update_count or end_offset - state.snapshot_log_offset > MAX_RECORDS_AFTER_SNAPSHOT)
+            ):
+                changed = replace(state, snapshot_epoch=state.snapshot_epoch + 1, write_timestamp_ms=now_ms)
+                record = _snapshot(key, changed)
+                records.append(record)
+                size_bytes += len(record.key) + len(record.value or b"")
+        return Decision(keys[looked_at_count:], records)
 
     def _change(
         self,

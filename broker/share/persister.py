@@ -236,11 +236,12 @@ class SharePersister:
         """Delete the records of a partition that say nothing any more. Raises CoordinatorRefusal, StorageError."""
         partition = self._runtime.partition(index)
         now_ms = self._clock.now_ms()
-        while await self._runtime.execute(
+        written_before_ms = now_ms - PRUNE_INTERVAL_MS
+        await self._runtime.work_off(
             index,
-            lambda shard: shard.snapshot_cold(now_ms - PRUNE_INTERVAL_MS, partition.log.log_end_offset, now_ms),
-        ):
-            pass
+            lambda shard, keys: shard.snapshot_cold(written_before_ms, partition.log.log_end_offset, now_ms, keys),
+            is_patient=False,
+        )
         # All that was said is durable now, so what came before the snapshots may go.
         first_needed_offset = partition.shard.first_needed_offset(partition.log.high_watermark)
         if first_needed_offset > partition.log.log_start_offset:

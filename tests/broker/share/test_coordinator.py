@@ -6,8 +6,8 @@ from typing import Any
 
 from broker.shard import Decision, RecordOrigin
 from broker.share.coordinator import (
+    DECISION_RECORDS_BYTES,
     MAX_RECORDS_AFTER_SNAPSHOT,
-    TOMBSTONE_BYTES_PER_DECISION,
     ShareCoordinatorShard,
     SharePartitionKey,
     ShareState,
@@ -153,7 +153,7 @@ def test_a_topic_is_forgotten_a_bounded_number_of_bytes_at_a_time_from_where_it_
     count = 0
     while remaining is None or remaining:
         decision = kept.shard.delete_topic(OTHER.topic_id, remaining)
-        assert sum(len(record.key) for record in decision.records) < TOMBSTONE_BYTES_PER_DECISION + 200
+        assert sum(len(record.key) for record in decision.records) < DECISION_RECORDS_BYTES + 200
         assert kept.shard.delete_topic(OTHER.topic_id, remaining) == decision, "one that is refused is made again"
         remaining = kept.run(decision)
         count += 1
@@ -168,12 +168,30 @@ def test_a_share_partition_that_nobody_writes_to_does_not_hold_up_the_log() -> N
     kept.initialize(OTHER)
     kept.write(StateBatch(0, 0, 2, 1), key=OTHER)
     end_offset = len(kept.log)
-    kept.run(kept.shard.snapshot_cold(100, end_offset, 200))
+    kept.run(kept.shard.snapshot_cold(100, end_offset, 200, None))
     assert kept.shard.first_needed_offset(100) == 0
     assert kept.state(OTHER).snapshot_log_offset == end_offset
-    kept.run(kept.shard.snapshot_cold(300, end_offset + MAX_RECORDS_AFTER_SNAPSHOT, 400))
+    kept.run(kept.shard.snapshot_cold(300, end_offset + MAX_RECORDS_AFTER_SNAPSHOT, 400, None))
     assert kept.shard.first_needed_offset(100) == end_offset
     assert kept.replayed().state(OTHER) == kept.state(OTHER)
+
+
+def test_snapshots_are_written_a_bounded_number_of_bytes_at_a_time_from_where_it_stopped() -> None:
+    kept = Kept()
+    keys = [SharePartitionKey("g", b"t" * 16, partition) for partition in range(600)]
+    for key in keys:
+        kept.initialize(key)
+        kept.write(StateBatch(0, 0, 2, 1), key=key)
+    remaining = None
+    count = 0
+    while remaining is None or remaining:
+        decision = kept.shard.snapshot_cold(100, len(kept.log), 200, remaining)
+        size_bytes = sum(len(record.key) + len(record.value or b"") for record in decision.records)
+        assert size_bytes < DECISION_RECORDS_BYTES + 300
+        remaining = kept.run(decision)
+        count += 1
+    assert count > 1
+    assert all(kept.state(key).update_count == 0 for key in keys)
 
 
 def test_kinds_of_records_of_the_future_are_left_out() -> None:
