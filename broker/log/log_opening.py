@@ -47,6 +47,8 @@ WRITTEN_BACK_TOGETHER_COUNT = 256
 """Logs from which on all that they wrote goes to the disk in one pass, before their files are synced one by one."""
 SLICE_S = 0.005
 """How long logs are opened at a stretch while clients are served."""
+READ_NOW_BYTES = 128 * 1024
+"""Of a snapshot of producers that is read in one step: up to 700 producers with five batches each."""
 
 
 def report_unopened(directory: str, topic_partition: TopicPartition, error: StorageError) -> None:
@@ -151,9 +153,14 @@ class LogOpening:
     def open_now(self, topic_partition: TopicPartition) -> bool:
         """Open a log that is left, if that takes no waiting; whether it may be served now. Else it is the next.
 
-        After an unclean stop there is something to be waited for: the disk. Raises StorageError.
+        After an unclean stop there is something to be waited for: the disk. The state of very many producers is read
+        while others are served. Raises StorageError.
         """
-        if not self.was_clean or not self.unopened.is_waiting(topic_partition):
+        if (
+            not self.was_clean
+            or not self.unopened.is_waiting(topic_partition)
+            or self._has_many_producers(topic_partition)
+        ):
             self.unopened.want(topic_partition)
             return False
         unsynced_count = len(self._unsynced)
@@ -166,6 +173,11 @@ class LogOpening:
             self._failed(topic_partition, error)
             return False
         return len(self._unsynced) == unsynced_count
+
+    def _has_many_producers(self, topic_partition: TopicPartition) -> bool:
+        files = PartitionFiles(self._disk, f"{self._path}/{topic_partition}")
+        offsets = files.numbered().get(".snapshot", [])
+        return bool(offsets) and self._disk.size_bytes(files.snapshot_path(offsets[-1])) > READ_NOW_BYTES
 
     async def open_uncleanly(self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int) -> None:
         """Open a log that somebody else has written last: nothing is known of how it was left. Raises StorageError."""

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.log import durable_log, swept_log
+from broker.log import durable_log, log_opening, swept_log
 from broker.log.log_config import LogConfig
+from broker.log.log_directory import LogDirectory
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_snapshot import ProducerSnapshot, decode_snapshot
 from broker.log.producer_state import ProducerState
 from broker.log.swept_log import PRODUCER_SWEEP_INTERVAL_MS
 from protocol.record_batch import BatchHeader
-from tests.support.log_world import NOW_MS, LogWorld, content_of
+from tests.support.log_world import NOW_MS, ORDERS, LogWorld, content_of
 from tests.support.longest_step import Steps, steps_until_done
 
 COUNT = 30_000
@@ -178,3 +179,21 @@ async def test_a_state_of_a_deleted_log_is_not_written(world: LogWorld) -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert (log._producer_work, log._producers._captures, snapshots_of(log)) == (set(), [], {})
+
+
+async def test_a_log_with_many_producers_is_not_opened_in_the_step_that_asks_for_it(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.create(KEPT)
+    world.append(b"a", producer_id=1, producer_epoch=0, base_sequence=0)
+    for largest_bytes, is_served_at_once in ((0, False), (10_000, True)):
+        await world.stop()
+        monkeypatch.setattr(log_opening, "READ_NOW_BYTES", largest_bytes)
+        world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock)
+        await world.logs.open(lambda _: KEPT, patience_s=0.0)
+        assert ORDERS in world.logs.unopened
+        assert world.logs.open_now(ORDERS) == is_served_at_once
+        if not is_served_at_once:
+            assert await world.logs.open_next() == [ORDERS]
+        world.logs.unopened.discard(ORDERS)
+        assert len(world.orders.producer_snapshots()) == 1
