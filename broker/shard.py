@@ -19,15 +19,22 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 MAX_REMEMBERED_KEYS = 16_384
+LONGEST_REMEMBERED_KEY = 256
+"""In characters. Clients choose ids, of up to 32 KiB, and what is remembered of them stays."""
 
 
-@lru_cache(MAX_REMEMBERED_KEYS)  # asked at every commit and heartbeat
 def partition_for_key(key: str, partition_count: int) -> int:
     """The partition of an internal topic that owns a transactional id or a group id.
 
     Java's String.hashCode over UTF-16 code units, its absolute value (that of -2^31 is 0), modulo the partition count.
     Source: Kafka's TransactionStateManager.partitionFor and GroupCoordinator.partitionFor.
     """
+    if len(key) <= LONGEST_REMEMBERED_KEY:
+        return _remembered_partition(key, partition_count)
+    return _partition_for_key(key, partition_count)
+
+
+def _partition_for_key(key: str, partition_count: int) -> int:
     encoded = key.encode("utf-16-be", "surrogatepass")
     code = 0
     for position in range(0, len(encoded), 2):
@@ -35,6 +42,10 @@ def partition_for_key(key: str, partition_count: int) -> int:
     if code >= 0x80000000:
         code = 0x100000000 - code
     return (0 if code == 0x80000000 else code) % partition_count
+
+
+_remembered_partition = lru_cache(MAX_REMEMBERED_KEYS)(_partition_for_key)
+"""Asked at every commit and heartbeat."""
 
 
 class CoordinatorRecord(NamedTuple):

@@ -13,6 +13,7 @@ from protocol.stored.versioned import COMPACT_LENGTHS, decode_versioned, encode_
 
 KEY_VERSION = 0
 MAX_REMEMBERED_KEYS = 16_384
+LONGEST_REMEMBERED_ID = 256  # in characters: clients choose ids, of up to 32 KiB
 MAX_REMEMBERED_TAGGED_FIELDS = 4_096
 LATEST_VALUE_VERSION = 1  # written when the feature transaction.version is 1 or higher; version 0 before
 
@@ -53,10 +54,19 @@ class TransactionLogValue:
     client_transaction_version: int16 = field(versions="1+", tag=2, default=0)
 
 
-@lru_cache(MAX_REMEMBERED_KEYS)  # every transaction writes its id three times
 def encode_transaction_log_key(transactional_id: str) -> bytes:
     """The key of the records about a transactional id."""
+    if len(transactional_id) <= LONGEST_REMEMBERED_ID:
+        return _encode_remembered(transactional_id)
+    return _encode_key(transactional_id)
+
+
+def _encode_key(transactional_id: str) -> bytes:
     return encode_versioned(TransactionLogKey(transactional_id), KEY_VERSION)
+
+
+_encode_remembered = lru_cache(MAX_REMEMBERED_KEYS)(_encode_key)
+"""Every transaction writes its id three times."""
 
 
 def decode_transaction_log_key(key: Buffer) -> str | None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from broker.coordinator import CoordinatorRecord
+from broker.shard import LONGEST_REMEMBERED_KEY
 from broker.topic_partition import TopicPartition
 from protocol.primitives import DecodeError
 from protocol.schema import ZERO_UUID
@@ -24,6 +25,7 @@ from protocol.stored.versioned import decode_known
 
 EXPIRING_OFFSET_VALUE_VERSION = 1
 MAX_REMEMBERED_KEYS = 16_384
+LONGEST_REMEMBERED_KEY_BYTES = 600  # of an id and a topic's name: clients choose ids, of up to 32 KiB
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -58,7 +60,8 @@ class OffsetCommitted(NamedTuple):
 
 def offset_record(group_id: str, topic_partition: TopicPartition, value: OffsetAndMetadata) -> CoordinatorRecord:
     """The record of a commit: version 4, or 1 for an offset that expires at a time of its own, which only that has."""
-    key = _encode_key(group_id, topic_partition)
+    encode = _encode_remembered if len(group_id) <= LONGEST_REMEMBERED_KEY else _encode_key
+    key = encode(group_id, topic_partition)
     offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id, _ = value
     if expire_timestamp_ms != -1:
         # That version has room neither for the leader's epoch nor for the topic's id: its bytes mean less than `value`.
@@ -98,21 +101,29 @@ def decode_offset(value: bytes, record_offset: int) -> OffsetAndMetadata:
 # Groups commit for the same few partitions again and again.
 
 
-@lru_cache(MAX_REMEMBERED_KEYS)
 def _encode_key(group_id: str, topic_partition: TopicPartition) -> bytes:
     topic, partition = topic_partition
     return encode_offset_commit_key(OffsetCommitKey(group=group_id, topic=topic, partition=partition))
 
 
-@lru_cache(MAX_REMEMBERED_KEYS)
+_encode_remembered = lru_cache(MAX_REMEMBERED_KEYS)(_encode_key)
+
+
 def decode_key(key: bytes) -> tuple[str, TopicPartition] | None:
     """Whose offset of which partition a record holds; None for a record of another kind.
 
     Raises DecodeError, also for a partition that cannot be.
     """
+    return _decode_remembered(key) if len(key) <= LONGEST_REMEMBERED_KEY_BYTES else _decode_key(key)
+
+
+def _decode_key(key: bytes) -> tuple[str, TopicPartition] | None:
     decoded = decode_offset_commit_key(key)
     if decoded is None:
         return None
     if decoded.partition < 0:
         raise DecodeError(f"it is about the partition {decoded.topic}-{decoded.partition}")
     return decoded.group, TopicPartition(decoded.topic, decoded.partition)
+
+
+_decode_remembered = lru_cache(MAX_REMEMBERED_KEYS)(_decode_key)

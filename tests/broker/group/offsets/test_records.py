@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.group.offsets.records import OffsetAndMetadata, decode_offset, offset_record, offset_tombstone
+from broker import shard
+from broker.group.offsets import records
+from broker.group.offsets.records import OffsetAndMetadata, decode_key, decode_offset, offset_record, offset_tombstone
 from broker.topic_partition import TopicPartition
 from protocol.primitives import DecodeError
+from protocol.stored import transaction_state
 from protocol.stored.consumer_offsets import OffsetCommitKey, decode_offset_commit_key
 
 ORDERS = TopicPartition("orders", 3)
@@ -44,3 +47,22 @@ def test_a_tombstone_has_the_key_of_the_commit_and_no_value() -> None:
 def test_a_value_of_a_future_version_is_refused() -> None:
     with pytest.raises(DecodeError, match="version 5"):
         decode_offset(b"\x00\x05future", 0)
+
+
+def test_what_is_remembered_of_ids_that_clients_choose_is_bounded() -> None:
+    short, long = "g" * 256, "g" * 30_000
+    caches = (
+        records._encode_remembered,
+        records._decode_remembered,
+        shard._remembered_partition,
+        transaction_state._encode_remembered,
+    )
+    for group_id, grows in ((short, 1), (long, 0)):
+        for cache in caches:
+            cache.cache_clear()
+        key = offset_record(group_id, ORDERS, OffsetAndMetadata(5, -1, "", 1_000)).key
+        assert decode_key(key) == (group_id, ORDERS)
+        assert shard.partition_for_key(group_id, 50) == shard._partition_for_key(group_id, 50)
+        decoded = transaction_state.decode_transaction_log_key(transaction_state.encode_transaction_log_key(group_id))
+        assert decoded == group_id
+        assert [cache.cache_info().currsize for cache in caches] == [grows] * 4
