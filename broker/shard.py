@@ -7,9 +7,12 @@ Source: Kafka's CoordinatorShard and CoordinatorResult.
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import mul
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 MAX_REMEMBERED_KEYS = 16_384
+_UTF_16 = f"utf-16-{sys.byteorder[0]}e"
+_HASHED_UNITS = 256  # of UTF-16, at a time: keys are as long as clients like
+_POWERS_OF_31 = [pow(31, exponent, 1 << 32) for exponent in range(_HASHED_UNITS, -1, -1)]
 LONGEST_REMEMBERED_KEY = 256
 """In characters. Clients choose ids, of up to 32 KiB, and what is remembered of them stays."""
 
@@ -35,10 +41,12 @@ def partition_for_key(key: str, partition_count: int) -> int:
 
 
 def _partition_for_key(key: str, partition_count: int) -> int:
-    encoded = key.encode("utf-16-be", "surrogatepass")
+    units = array("H", key.encode(_UTF_16, "surrogatepass"))
     code = 0
-    for position in range(0, len(encoded), 2):
-        code = (31 * code + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
+    for position in range(0, len(units), _HASHED_UNITS):
+        some = units[position : position + _HASHED_UNITS]
+        count = len(some)
+        code = (code * _POWERS_OF_31[-count - 1] + sum(map(mul, some, _POWERS_OF_31[-count:]))) & 0xFFFFFFFF
     if code >= 0x80000000:
         code = 0x100000000 - code
     return (0 if code == 0x80000000 else code) % partition_count

@@ -10,7 +10,8 @@ from enum import IntEnum
 
 from broker.coordinator import partition_for_key
 from broker.disk import StorageError
-from broker.handlers.api import RequestContext, Services, api
+from broker.handlers.api import SLICE_S, RequestContext, Services, api
+from broker.log.steps import Slices
 from broker.placement import NodeAddress
 from broker.topic_partition import (
     CONSUMER_OFFSETS_TOPIC,
@@ -83,15 +84,15 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
             [_no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) for key in keys], version
         )
     topic = _TOPICS[key_type]
-    return _response(
-        [
-            _no_share_partition(key)
-            if key_type is KeyType.SHARE and not _SHARE_KEY.fullmatch(key)
-            else _coordinator(services, topic, key)
-            for key in keys
-        ],
-        version,
-    )
+    coordinators = []
+    slices = Slices(SLICE_S)
+    for key in keys:
+        await slices.turn()
+        if key_type is KeyType.SHARE and not _SHARE_KEY.fullmatch(key):
+            coordinators.append(_no_share_partition(key))
+        else:
+            coordinators.append(_coordinator(services, topic, key))
+    return _response(coordinators, version)
 
 
 def _refuse_type(key_type: int) -> tuple[ErrorCode, str]:

@@ -66,3 +66,13 @@ def test_what_is_remembered_of_ids_that_clients_choose_is_bounded() -> None:
         decoded = transaction_state.decode_transaction_log_key(transaction_state.encode_transaction_log_key(group_id))
         assert decoded == group_id
         assert [cache.cache_info().currsize for cache in caches] == [grows] * 4
+
+
+@given(st.text(st.characters(), max_size=700), st.integers(1, 1_000))
+def test_long_and_short_keys_are_placed_as_java_places_them(key: str, count: int) -> None:
+    encoded = key.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for position in range(0, len(encoded), 2):
+        code = (31 * code + int.from_bytes(encoded[position : position + 2])) % 2**32
+    signed = code - 2**32 if code >= 2**31 else code
+    assert shard.partition_for_key(key, count) == (0 if signed == -(2**31) else abs(signed)) % count
