@@ -28,6 +28,7 @@ from broker.log.log_directory import (
     CLEANER_FILE,
     LOCK_FILE,
     RECOVERY_POINT_FILE,
+    RESERVE_FILE,
     partition_directories,
 )
 from broker.log.offset_checkpoint import LOG_START_FILE
@@ -42,7 +43,7 @@ from protocol.primitives import DecodeError
 from protocol.record_batch import RecordBatch, read_records
 
 _DIRECTORY_FILES = frozenset(
-    {LOCK_FILE, CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE, LOG_START_FILE, CLEANER_FILE, "meta.properties"}
+    {LOCK_FILE, CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE, LOG_START_FILE, CLEANER_FILE, RESERVE_FILE, "meta.properties"}
 )
 OFFLINE = "the partition is offline"
 _LOSING = (Kind.DAMAGE, Kind.MISSING, Kind.NOT_RECORDED, Kind.UNREADABLE, Kind.HEADER, Kind.SUPERFLUOUS)

@@ -30,6 +30,7 @@ from broker.log.offset_checkpoint import LOG_START_FILE, OffsetCheckpoint
 from broker.log.partition_files import PartitionFiles
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_state import ProducerState
+from broker.log.room_reserve import RoomReserve
 from broker.log.segment import Segment
 from broker.log.steps import Steps, done_in_slices
 from broker.log.unopened_logs import UnopenedLogs
@@ -50,6 +51,7 @@ LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
+RESERVE_FILE = f"{LOG_START_FILE}.reserve"
 CLEANER_FILE = "cleaner-offset-checkpoint"
 CHECKPOINT_INTERVAL_MS = 60_000
 SWEPT_LOGS_PER_TURN = 100
@@ -99,7 +101,8 @@ class LogDirectory:
         self._clock = clock
         self._flusher = flusher or Flusher(disk)
         self._recovery_points = OffsetCheckpoint(disk, self._join(RECOVERY_POINT_FILE))
-        self._log_starts = OffsetCheckpoint(disk, self._join(LOG_START_FILE))
+        self._reserve = RoomReserve(disk, self._join(RESERVE_FILE))
+        self._log_starts = OffsetCheckpoint(disk, self._join(LOG_START_FILE), reserve=self._reserve)
         self._opening = LogOpening(
             path,
             disk=disk,
@@ -195,6 +198,7 @@ class LogDirectory:
         if found and not is_clean:
             log.warning("unclean_stop_found", path=self._path, partitions=len(found))
         await self._opening.begin(found, config_for_topic, leader_epoch_of, was_clean=is_clean, patience_s=patience_s)
+        self._reserve.take()
         self._checkpointed_ms = self._clock.now_ms()
         self._is_open = True
         if found:
@@ -454,6 +458,7 @@ class LogDirectory:
     async def _checkpoint(self) -> None:
         try:
             await self._write_recovery_points(durable=False)
+            self._reserve.take()
         except StorageError as error:
             log.error("checkpoint_failed", path=self._path, reason=str(error))  # noqa: TRY400  # the reason says it all
 

@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import structlog
 
-from broker.disk import Disk
+from broker.disk import Disk, NoRoomError
 from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets_in_steps
 from broker.log.durable_file import replace_durably
+from broker.log.room_reserve import RoomReserve
 from broker.log.steps import Steps, done_in_slices
 from broker.topic_partition import TopicPartition
 
@@ -30,9 +31,11 @@ class OffsetCheckpoint:
     changing: held while the file is written, as one after another does: by then `offsets` is what it says.
     """
 
-    __slots__ = ("_disk", "_path", "changing", "offsets")
+    __slots__ = ("_disk", "_path", "_reserve", "changing", "offsets")
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, *, reserve: RoomReserve | None = None) -> None:
+        """reserve: given back for a durable write that finds no room."""
+        self._reserve = reserve
         self._disk = disk
         self._path = path
         self.changing = asyncio.Lock()
@@ -65,7 +68,16 @@ class OffsetCheckpoint:
                 return
             content = await done_in_slices(encode_offsets_in_steps(offsets), SLICE_S)
             if durable:
-                await replace_durably(self._disk, self._path, content)
+                await self._replace_durably(content)
             else:
                 self._disk.write_file(self._path, content, durable=False)
             self.offsets = offsets
+
+    async def _replace_durably(self, content: bytes) -> None:
+        """Raises StorageError."""
+        try:
+            await replace_durably(self._disk, self._path, content)
+        except NoRoomError:
+            if self._reserve is None or not self._reserve.release():
+                raise
+            await replace_durably(self._disk, self._path, content)

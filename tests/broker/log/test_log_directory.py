@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 from collections.abc import Awaitable, Sequence
@@ -11,12 +12,13 @@ import pytest
 import structlog
 
 from broker.descriptors import Descriptors
-from broker.disk import LogFile, StorageError
+from broker.disk import LogFile, NoRoomError, StorageError
 from broker.local_disk import LocalDisk
 from broker.log.log_config import LogConfig
 from broker.log.log_directory import LogDirectory
 from broker.log.partition_log import PartitionLog
 from broker.topic_partition import TopicPartition
+from protocol.errors import ErrorCode
 from protocol.record_batch import Record, build_batch
 from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, replace
 
@@ -312,3 +314,39 @@ async def test_a_log_that_could_not_be_made_leaves_nothing_in_the_way(
         with pytest.raises(StorageError, match="full"):
             world.create()
     world.create()
+
+
+async def test_records_are_deleted_on_a_full_disk_and_the_reserve_is_made_again_when_there_is_room(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = world.create()
+    for _ in range(20):
+        world.append(b"a")
+    await log.flushed()
+    reserve = f"{world.path}/log-start-offset-checkpoint.reserve"
+    assert world.disk.size_bytes(reserve) > 100_000
+    write_file = LocalDisk.write_file
+
+    def full(disk: LocalDisk, path: str, content: bytes, *, durable: bool) -> None:
+        if disk.exists(reserve):
+            raise NoRoomError(errno.ENOSPC, "No space left on device", path)
+        write_file(disk, path, content, durable=durable)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(LocalDisk, "write_file", full)
+        assert await world.logs.delete_records({ORDERS: 15}) == {ORDERS: ErrorCode.NONE}
+    assert not world.disk.exists(reserve)
+    log = await world.restart(crash=True)
+    assert log.log_start_offset == 15
+    assert world.disk.size_bytes(reserve) > 100_000
+
+
+async def test_a_reserve_that_was_used_is_made_again_with_the_next_checkpoint(world: LogWorld) -> None:
+    world.create()
+    world.append(b"a")
+    await world.orders.flushed()
+    reserve = f"{world.path}/log-start-offset-checkpoint.reserve"
+    world.disk.delete(reserve)
+    world.logs.sweep(NOW_MS + 60_000)
+    await world.checkpointed()
+    assert world.disk.exists(reserve)

@@ -1,0 +1,40 @@
+"""A file that only keeps some of the disk for the moment when it is full: for the writes that let room be made."""
+
+from __future__ import annotations
+
+import structlog
+
+from broker.disk import Disk, StorageError
+
+log = structlog.get_logger(__name__)
+
+RESERVE_BYTES = 256 * 1024
+
+
+class RoomReserve:
+    """One such file."""
+
+    __slots__ = ("_disk", "_path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def take(self) -> None:
+        """Keep some of the disk, where there is enough of it; otherwise the next call tries again."""
+        try:
+            if self._disk.size_bytes(self._path) < RESERVE_BYTES:
+                self._disk.write_file(self._path, bytes(RESERVE_BYTES), durable=False)
+        except StorageError as error:
+            log.debug("reserve_not_taken", path=self._path, reason=str(error))
+
+    def release(self) -> bool:
+        """Give it back for a write that found no room; whether there was any."""
+        try:
+            if not self._disk.size_bytes(self._path):
+                return False
+            self._disk.delete(self._path)
+        except StorageError:
+            return False
+        log.warning("log_start_reserve_used", path=self._path, reason="the disk is full")
+        return True
