@@ -56,11 +56,17 @@ class ShareSession:
         return is_due
 
 
-class ShareSessions:
-    """The sessions of all groups; at most `maximum_count`."""
+MOST_PARTITIONS = 500_000
+"""Of all sessions together: about 250 bytes of memory each. Kafka counts sessions only."""
 
-    def __init__(self, maximum_count: int) -> None:
+
+class ShareSessions:
+    """The sessions of all groups; at most `maximum_count`, with at most `maximum_partitions` together."""
+
+    def __init__(self, maximum_count: int, maximum_partitions: int = MOST_PARTITIONS) -> None:
         self._maximum_count = maximum_count
+        self._maximum_partitions = maximum_partitions
+        self._partition_count = 0
         self._sessions: dict[tuple[str, str], ShareSession] = {}
 
     def __len__(self) -> int:
@@ -73,10 +79,12 @@ class ShareSessions:
         self, group_id: str, member_id: str, connection: Hashable, partitions: Iterable[TopicIdPartition]
     ) -> ShareSession | ErrorCode:
         """A new session, in place of one that the member had. Refuses: SHARE_SESSION_LIMIT_REACHED."""
-        self._sessions.pop((group_id, member_id), None)
-        if len(self._sessions) >= self._maximum_count:
-            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        self.close(group_id, member_id)
         session = ShareSession(group_id, member_id, connection, 1, dict.fromkeys(partitions, False))
+        count = self._partition_count + len(session.partitions)
+        if len(self._sessions) >= self._maximum_count or count > self._maximum_partitions:
+            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        self._partition_count = count
         self._sessions[group_id, member_id] = session
         return session
 
@@ -88,22 +96,34 @@ class ShareSessions:
         added: Iterable[TopicIdPartition] = (),
         forgotten: Iterable[TopicIdPartition] = (),
     ) -> ShareSession | ErrorCode:
-        """The session that a request goes on with. Refuses: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH."""
+        """The session that a request goes on with.
+
+        Refuses: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH; SHARE_SESSION_LIMIT_REACHED where it would grow
+        beyond what all may have, and it stays as it was.
+        """
         session = self._sessions.get((group_id, member_id))
         if session is None:
             return ErrorCode.SHARE_SESSION_NOT_FOUND
         if session.epoch != epoch:
             return ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        before = len(session.partitions)
+        added = [partition for partition in added if partition not in session.partitions]
+        if self._partition_count + len(added) > self._maximum_partitions:
+            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         for partition in added:
-            session.partitions.setdefault(partition, True)
+            session.partitions[partition] = True
         for partition in forgotten:
             session.partitions.pop(partition, None)
+        self._partition_count += len(session.partitions) - before
         session.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
         return session
 
     def close(self, group_id: str, member_id: str) -> ShareSession | None:
         """The session that ends, None when there was none."""
-        return self._sessions.pop((group_id, member_id), None)
+        session = self._sessions.pop((group_id, member_id), None)
+        if session is not None:
+            self._partition_count -= len(session.partitions)
+        return session
 
     def of_connection(self, connection: Hashable) -> list[ShareSession]:
         return [session for session in self._sessions.values() if session.connection == connection]
