@@ -8,6 +8,7 @@ Source: Kafka's TimeIndex.
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from bisect import bisect_left
 
@@ -39,18 +40,28 @@ class TimeIndex:
         if len(content) % ENTRY.size:
             raise CorruptIndexError(f"{len(content)} bytes are not whole entries of {ENTRY.size}")
         index = cls()
-        for timestamp_ms, last_offset in ENTRY.iter_unpack(content):
-            index.timestamps_ms.append(timestamp_ms)
-            index.last_offsets.append(last_offset)
+        if content:
+            # In columns, without Python for every entry: a segment has a quarter of a million.
+            words = array("I", bytes(content))
+            if sys.byteorder == "little":
+                words.byteswap()
+            timestamps = array("I", bytes(2 * len(content) // ENTRY.size * words.itemsize))
+            first, second = (1, 0) if sys.byteorder == "little" else (0, 1)  # half of a timestamp
+            timestamps[0::2], timestamps[1::2] = words[first::3], words[second::3]
+            index.timestamps_ms.frombytes(timestamps.tobytes())
+            index.last_offsets.frombytes(words[2::3].tobytes())
         index.written_count = len(index.last_offsets)
-        rises = all(map(int.__lt__, index.timestamps_ms, index.timestamps_ms[1:])) and all(
-            map(int.__le__, index.last_offsets, index.last_offsets[1:])
+        timestamps_ms, last_offsets = index.timestamps_ms.tolist(), index.last_offsets.tolist()
+        rises = (  # sorting what is sorted is the fastest comparison of neighbours
+            timestamps_ms == sorted(timestamps_ms)
+            and len(set(timestamps_ms)) == len(timestamps_ms)
+            and last_offsets == sorted(last_offsets)
         )
         if not rises or (index.last_offsets and index.last_offsets[0] < 0):
             raise CorruptIndexError("its entries do not rise")
         if index.last_offsets and index.last_offsets[-1] >= offsets_count:
             raise CorruptIndexError("an entry is about an offset behind the segment")
-        index.greatest_timestamp_ms = max(index.timestamps_ms, default=-1)
+        index.greatest_timestamp_ms = timestamps_ms[-1] if timestamps_ms else -1
         return index
 
     def __len__(self) -> int:
