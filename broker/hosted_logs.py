@@ -198,6 +198,19 @@ class HostedLogs:
                 await asyncio.sleep(0)
         return had_logs
 
+    def undo_growth(self, grown: TopicMetadata, first_partition: int) -> bool:
+        """Delete the logs that were made of a topic's new partitions, from `first_partition` on.
+
+        False, and none is, where one of them has records, or may have. Raises StorageError.
+        """
+        added = [one for name in grown.partitions()[first_partition:] if (one := self._logs.get(name)) is not None]
+        if any(one.log_end_offset or one.is_offline for one in added):
+            return False
+        for partition_log in added:
+            self.by_partition.pop(partition_log.topic_partition, None)
+            self._logs.delete(partition_log.topic_partition)
+        return True
+
     # What a start finds
 
     def stray(self, topic: TopicMetadata) -> TopicPartition | None:

@@ -361,7 +361,13 @@ class Topics:
             grown = dataclasses.replace(topic, partition_count=new_count)
             await self._hosted.make_way(grown, topic.partition_count)
             await self._store.set_partition_count(name, new_count)
-            await self._hosted.host(grown)
+            try:
+                await self._hosted.host(grown)
+            except Exception:
+                # Nobody knows of the new partitions yet. What cannot be undone, the next start or attempt goes on with.
+                if self._hosted.undo_growth(grown, topic.partition_count):
+                    await self._store.set_partition_count(name, topic.partition_count)
+                raise
             self.metadata.put(grown)
             log.info("partitions_added", topic=name, partitions=new_count)
             return _DONE

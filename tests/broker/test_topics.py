@@ -346,3 +346,26 @@ async def test_hooks_see_the_topic_when_its_logs_are_there(hosted: Hosted) -> No
 async def test_two_brokers_cannot_share_a_directory(hosted: Hosted) -> None:
     with pytest.raises(StorageError, match="in use by another broker"):
         await Hosted(hosted.directory).start()
+
+
+async def test_a_growth_that_fails_half_way_leaves_nothing_served_and_can_be_tried_again(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = hosted.topics
+    await create(topics, "orders", 1)
+    make = LogDirectory.create
+
+    def fail_at_last(logs: LogDirectory, name: TopicPartition, *args: Any, **options: Any) -> PartitionLog:
+        if name.partition == 3:
+            raise StorageError("the disk is full")
+        return make(logs, name, *args, **options)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(LogDirectory, "create", fail_at_last)
+        with pytest.raises(StorageError, match="full"):
+            await topics.add_partitions("orders", 4)
+    assert [name for name in range(4) if topics.log(TopicPartition("orders", name)) is not None] == [0]
+    assert [topic.partition_count for topic in await hosted.store.load_topics()] == [1]
+    assert await topics.add_partitions("orders", 4) == (ErrorCode.NONE, None)
+    topics = await hosted.restart()
+    assert all(topics.log(TopicPartition("orders", number)) is not None for number in range(4))
