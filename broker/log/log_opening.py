@@ -214,20 +214,17 @@ class LogOpening:
             topic_id = files.read_topic_id()
         except StorageError:
             topic_id = ZERO_TOPIC_ID
-        partition_log = PartitionLog(
-            topic_partition,
-            topic_id,
-            config,
-            files=files,
-            flusher=self._flusher,
-            segments=LogSegments([unreadable_segment(files, recovery_point, config.index_interval_bytes)]),
-            producers=ProducerState(),
-            epochs=LeaderEpochs(),
-            leader_epoch=leader_epoch,
+        loaded = LoadedLog(
+            LogSegments([unreadable_segment(files, recovery_point, config.index_interval_bytes)]),
+            ProducerState(),
+            LeaderEpochs(),
             log_start_offset=log_start_offset,
+            unsynced=(),
+            side_files=(),
             recovery_point=recovery_point,
-            now_ms=self._clock.now_ms(),
+            refusal=None,
         )
+        partition_log = self._log(topic_partition, topic_id, config, files, loaded, leader_epoch)
         partition_log.give_up(error)
         self._opened(partition_log)
 
@@ -254,7 +251,22 @@ class LogOpening:
                 segment.close()
             self._disk.delete(files.directory)
             return
-        partition_log = PartitionLog(
+        leader_epoch = max(loaded.epochs.latest, leader_epoch, 0)
+        partition_log = self._log(topic_partition, topic_id, config, files, loaded, leader_epoch)
+        self._opened(partition_log)
+        if loaded.unsynced or loaded.side_files:
+            self._unsynced.append((partition_log, loaded))
+
+    def _log(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        config: LogConfig,
+        files: PartitionFiles,
+        loaded: LoadedLog,
+        leader_epoch: int,
+    ) -> PartitionLog:
+        return PartitionLog(
             topic_partition,
             topic_id,
             config,
@@ -263,15 +275,12 @@ class LogOpening:
             segments=loaded.segments,
             producers=loaded.producers,
             epochs=loaded.epochs,
-            leader_epoch=max(loaded.epochs.latest, leader_epoch, 0),
+            leader_epoch=leader_epoch,
             log_start_offset=loaded.log_start_offset,
             recovery_point=loaded.recovery_point,
-            now_ms=now_ms,
+            now_ms=self._clock.now_ms(),
             offline_reason=loaded.offline_reason,
         )
-        self._opened(partition_log)
-        if loaded.unsynced or loaded.side_files:
-            self._unsynced.append((partition_log, loaded))
 
     async def _sync_opened(self) -> list[TopicPartition]:
         """Recovered records were in the page cache, perhaps nowhere else: they count when they are on the disk.
