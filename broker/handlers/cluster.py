@@ -6,10 +6,14 @@ AuthHelper.computeDescribeClusterResponse and DescribeTopicPartitionsRequestHand
 
 from __future__ import annotations
 
-from broker.handlers.api import RequestContext, Services, api
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from broker.handlers.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext, Services, api, large_reply
 from broker.handlers.authorized_operations import cluster_operations, topic_operations
 from broker.handlers.metadata import missing_topic_error
 from broker.handlers.partition_lookup import leadership
+from broker.log.steps import Steps, done
 from broker.metadata.image import TopicMetadata
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import (
@@ -92,7 +96,7 @@ def describe_topic_partitions_failed(
 )
 def handle_describe_topic_partitions(
     context: RequestContext, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> DescribeTopicPartitionsResponse | Coroutine[Any, Any, LargeReply]:
     """One page of partitions, by topic name: of all topics when none is named. `next_cursor` is where the next begins.
 
     Refuses, per topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION. As a whole: INVALID_REQUEST (a cursor
@@ -109,11 +113,22 @@ def handle_describe_topic_partitions(
             return describe_topic_partitions_failed(request, ErrorCode.INVALID_REQUEST, context.api_version)
         names = [name for name in names if name >= cursor.topic_name]
     left = max(1, min(request.response_partition_limit, MAXIMUM_PARTITIONS_PER_RESPONSE))
+    steps = _describe_page(services, names, cursor, left)
+    partition_count = sum([topic.partition_count for name in names if (topic := metadata.get(name)) is not None])
+    is_large = max(min(left, partition_count), len(names)) >= FEWEST_WRITTEN_IN_SLICES
+    return large_reply(steps) if is_large else done(steps)
+
+
+def _describe_page(
+    services: Services, names: Sequence[str], cursor: Cursor | None, left: int
+) -> Steps[DescribeTopicPartitionsResponse]:
+    """Topics are described as they are when their step comes; `left` is how many partitions there is room for."""
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
+        yield
         if left == 0:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(topic_name=name))
-        topic = metadata.get(name)
+        topic = services.topics.metadata.get(name)
         if topic is None:
             topics.append(
                 DescribeTopicPartitionsResponseTopic(
@@ -125,7 +140,7 @@ def handle_describe_topic_partitions(
             continue
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         end = min(topic.partition_count, start + left)
-        topics.append(_describe_topic(services, topic, start, end))
+        topics.append((yield from _describe_topic(services, topic, start, end)))
         if end < topic.partition_count:
             return DescribeTopicPartitionsResponse(
                 topics=topics, next_cursor=Cursor(topic_name=name, partition_index=end)
@@ -136,14 +151,18 @@ def handle_describe_topic_partitions(
 
 def _describe_topic(
     services: Services, topic: TopicMetadata, start: int, end: int
-) -> DescribeTopicPartitionsResponseTopic:
+) -> Steps[DescribeTopicPartitionsResponseTopic]:
     """The partitions from `start` to `end`, exclusive."""
+    partitions = []
+    for partition in range(start, end):
+        partitions.append(_describe_partition(services, topic.name, partition))
+        yield
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_describe_partition(services, topic.name, partition) for partition in range(start, end)],
+        partitions=partitions,
         topic_authorized_operations=topic_operations(asked_for=True),
     )
 

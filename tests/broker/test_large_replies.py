@@ -12,6 +12,7 @@ import pytest
 
 from broker.handlers import (
     api,
+    cluster,
     delete_records,
     leader_epochs,
     list_offsets,
@@ -23,6 +24,8 @@ from broker.handlers.api import LargeReply
 from broker.log.steps import done
 from protocol.api_keys import ApiKey
 from protocol.framing import response_frame, response_frame_in_steps
+from protocol.messages.cluster import DescribeTopicPartitionsRequest
+from protocol.messages.cluster import TopicRequest as TopicOfPage
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.leader_epochs import (
     OffsetForLeaderEpochRequest,
@@ -191,3 +194,20 @@ async def test_many_users_and_leader_epochs_are_described_in_slices(
                 assert isinstance(in_slices, LargeReply)
                 patched.setattr(module, "FEWEST_WRITTEN_IN_SLICES", 10 * api.FEWEST_WRITTEN_IN_SLICES)
                 assert in_slices.response == handler(context, request)
+
+
+async def test_many_partitions_of_a_page_are_described_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = DescribeTopicPartitionsRequest(topics=[TopicOfPage("b"), TopicOfPage("none")])
+    async with open_with_topics(tmp_path) as broker:
+        context = broker.context(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0)
+        at_once = cluster.handle_describe_topic_partitions(context, request)
+        monkeypatch.setattr(cluster, "FEWEST_WRITTEN_IN_SLICES", 60)
+        monkeypatch.setattr(api, "SLICE_S", 0.0)
+        describing = asyncio.ensure_future(finished(cluster.handle_describe_topic_partitions(context, request)))
+        steps = await steps_until_done(describing)
+        assert steps.turns_count > 60
+        in_slices = await describing
+        assert isinstance(in_slices, LargeReply)
+        assert in_slices.response == at_once
