@@ -350,3 +350,24 @@ async def test_a_reserve_that_was_used_is_made_again_with_the_next_checkpoint(wo
     world.logs.sweep(NOW_MS + 60_000)
     await world.checkpointed()
     assert world.disk.exists(reserve)
+
+
+@pytest.mark.parametrize("content", [b"", b"version: 0\n", bytes(40)])
+async def test_a_topic_id_that_cannot_be_read_is_written_again_only_where_the_directory_is_the_partitions_own(
+    world: LogWorld, content: bytes
+) -> None:
+    log = world.create()
+    world.append(b"a")
+    await log.flushed()
+    await world.stop()
+    replace(f"{world.path}/{ORDERS}/partition.metadata", content)
+    shutil.copytree(f"{world.path}/{ORDERS}", f"{world.path}/other-0")
+    log = await world.restart()
+    other = world.logs.get(TopicPartition("other", 0))
+    assert other is not None
+    for each in (log, other):
+        world.logs.adopt(each, TOPIC_ID)
+    assert not log.is_offline
+    assert log.files.read_topic_id() == TOPIC_ID
+    assert "is the directory of another partition" in str(other.offline_reason)
+    assert world.disk.read_file(f"{other.files.directory}/partition.metadata") == content
