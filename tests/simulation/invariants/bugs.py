@@ -28,7 +28,15 @@ from broker.transaction.completion import Completion
 from broker.transaction.coordinator import TransactionShard
 from broker.transaction.metadata import TransactionMetadata
 from broker.transaction.producer_ids import ProducerIdBlock, ProducerIds
-from broker.transaction.state_machine import COMPLETE_ABORT
+from broker.transaction.state_machine import (
+    COMPLETE_ABORT,
+    Cell,
+    Event,
+    Outcome,
+    TransactionState,
+    TransactionVersion,
+    lookup,
+)
 from protocol.errors import ErrorCode
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -245,7 +253,10 @@ def prepared_transactions_are_left_alone() -> AbstractContextManager[Any]:
 
 
 def transactions_do_not_time_out() -> AbstractContextManager[Any]:
-    return patch.object(TransactionShard, "_due_records", lambda self, metadata, now_ms: ())
+    def look_up(version: TransactionVersion, event: Event, state: TransactionState) -> Cell:
+        return Outcome.IGNORE if event is Event.TIME_OUT else lookup(version, event, state)
+
+    return patch.object(coordinator, "lookup", look_up)
 
 
 def the_end_of_a_transaction_keeps_its_epoch() -> AbstractContextManager[Any]:
