@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
 
-from broker.lean_imports import import_libraries
+from fencepost.broker.kernel.lean_imports import import_libraries
 
 LOG_FORMATS: Final = ("human", "json")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -71,19 +71,19 @@ def plain_serve_options(arguments: Sequence[str], environment: Mapping[str, str]
 
 
 def main() -> None:
-    """Entry point of the console script and of `python -m broker`."""
+    """Entry point of the console script and of `python -m fencepost`."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["serve"]:
         gc.set_threshold(IMPORT_COLLECTION_THRESHOLD, 1_000, 1_000)
         import_libraries()
     options = plain_serve_options(arguments, os.environ)
     if options is None:
-        from broker.cli.commands import fencepost
+        from fencepost.broker.cli.commands import fencepost
 
         fencepost(prog_name="fencepost")
         return
     try:
-        from broker.cli.serve import serve
+        from fencepost.broker.cli.serve import serve
 
         serve(*options)
     except (KeyboardInterrupt, EOFError, OSError) as error:

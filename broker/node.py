@@ -13,40 +13,40 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from broker.broker_configs import BrokerConfigs
-from broker.clock import Clock, SystemClock
-from broker.config import DynamicLayers, Endpoint, Listener, Settings, parse_listeners
-from broker.descriptors import Descriptors, descriptor_limit
-from broker.direct_send import DirectSends
-from broker.disk import Disk, StorageError, remedy
-from broker.dispatch import Dispatcher
-from broker.features import TRANSACTION_VERSION, Features
-from broker.group.service import GroupService
-from broker.group_configs import GroupConfigs
-from broker.handlers import Services
-from broker.handlers.fetch_sessions import FetchSessionCache
-from broker.local_disk import LocalDisk
-from broker.log.log_directory import LogDirectory, partition_directories
-from broker.loggers import Loggers
-from broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
-from broker.metadata.store import MetadataStore
-from broker.peers import Connect, Peers, TcpPeers
-from broker.placement import NodeAddress, Placement, SingleNodePlacement
-from broker.quotas.client_quotas import ClientQuotas
-from broker.quotas.connections import ConnectionQuotas
-from broker.random_ids import random_uuid, uuid_text
-from broker.reply_memory import ReplyMemory
-from broker.request_memory import RequestMemory
-from broker.scram_credentials import ScramCredentials
-from broker.server import BoundListener, Server, SocketListener, StartError
-from broker.share.on_demand import ShareServiceOnDemand
-from broker.supervision import CURRENT, Place, Policy, Supervisor
-from broker.topics import Topics
-from broker.transaction.producer_ids import BLOCK_KEY, ProducerIds, beyond_old_blocks
-from broker.transaction.remote_markers import RemoteMarkerChannel
-from broker.transaction.remote_verification import RemoteTransactionVerifier
-from broker.transaction.service import TransactionService
-from broker.transaction.verification import TransactionVerifier
+from fencepost.broker.config import DynamicLayers, Endpoint, Listener, Settings, parse_listeners
+from fencepost.broker.group.service import GroupService
+from fencepost.broker.handlers import Services
+from fencepost.broker.hosting.broker_configs import BrokerConfigs
+from fencepost.broker.hosting.features import TRANSACTION_VERSION, Features
+from fencepost.broker.hosting.group_configs import GroupConfigs
+from fencepost.broker.hosting.peers import Connect, Peers, TcpPeers
+from fencepost.broker.hosting.placement import NodeAddress, Placement, SingleNodePlacement
+from fencepost.broker.hosting.scram_credentials import ScramCredentials
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import Clock, SystemClock
+from fencepost.broker.kernel.loggers import Loggers
+from fencepost.broker.kernel.random_ids import random_uuid, uuid_text
+from fencepost.broker.kernel.supervision import CURRENT, Place, Policy, Supervisor
+from fencepost.broker.log.log_directory import LogDirectory, partition_directories
+from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
+from fencepost.broker.metadata.store import MetadataStore
+from fencepost.broker.network.direct_send import DirectSends
+from fencepost.broker.network.dispatch import Dispatcher
+from fencepost.broker.network.reply_memory import ReplyMemory
+from fencepost.broker.network.request_memory import RequestMemory
+from fencepost.broker.network.server import BoundListener, Server, SocketListener, StartError
+from fencepost.broker.quotas.client_quotas import ClientQuotas
+from fencepost.broker.quotas.connections import ConnectionQuotas
+from fencepost.broker.requests.fetch_sessions import FetchSessionCache
+from fencepost.broker.share.on_demand import ShareServiceOnDemand
+from fencepost.broker.storage.descriptors import Descriptors, descriptor_limit
+from fencepost.broker.storage.disk import Disk, StorageError, remedy
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.broker.transaction.producer_ids import BLOCK_KEY, ProducerIds, beyond_old_blocks
+from fencepost.broker.transaction.remote_markers import RemoteMarkerChannel
+from fencepost.broker.transaction.remote_verification import RemoteTransactionVerifier
+from fencepost.broker.transaction.service import TransactionService
+from fencepost.broker.transaction.verification import TransactionVerifier
 
 if TYPE_CHECKING:
     import random

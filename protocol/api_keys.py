@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """The int16 at the head of every request. Which of them this broker serves says `broker.handlers.api.APIS`."""
+    """The int16 at the head of every request. Which of them this broker serves says `broker.requests.api.APIS`."""
 
     PRODUCE = 0
     FETCH = 1

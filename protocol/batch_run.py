@@ -19,8 +19,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from crc32c import crc32c
 
-from protocol.primitives import DecodeError
-from protocol.record_batch import (
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.record_batch import (
     CHECKED_POSITION,
     CODEC_MASK,
     CRC_POSITION,
@@ -29,8 +29,8 @@ from protocol.record_batch import (
     BatchHeader,
     put_prefix,
 )
-from protocol.record_validation import UniformRecords, uniform_records
-from protocol.sequence import MAXIMUM_SEQUENCE
+from fencepost.protocol.record_validation import UniformRecords, uniform_records
+from fencepost.protocol.sequence import MAXIMUM_SEQUENCE
 
 _COLUMNS: Final = "17sI6sqqqhii"
 """A header: all before the checksum, the checksum, attributes and last offset delta, then field by field."""

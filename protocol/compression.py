@@ -15,8 +15,8 @@ from enum import IntEnum
 from mmap import mmap
 from typing import TYPE_CHECKING, Final
 
-from protocol.deferred import deferred
-from protocol.primitives import Buffer, DecodeError
+from fencepost.protocol.deferred import deferred
+from fencepost.protocol.primitives import Buffer, DecodeError
 
 if TYPE_CHECKING:
     import cramjam

@@ -8,8 +8,8 @@ Source: Kafka's ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.js
 from struct import Struct
 from typing import TypeVar
 
-from protocol.primitives import Buffer, DecodeError
-from protocol.schema import decode, encode, field, int32, message, struct
+from fencepost.protocol.primitives import Buffer, DecodeError
+from fencepost.protocol.schema import decode, encode, field, int32, message, struct
 
 Message = TypeVar("Message")
 

@@ -14,7 +14,7 @@ from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, dataclass_transform, get_args, get_origin
 
-from protocol.primitives import BOOL, BYTES, STRING, FixedWidth, VariableWidth
+from fencepost.protocol.primitives import BOOL, BYTES, STRING, FixedWidth, VariableWidth
 
 Class = TypeVar("Class", bound=type)
 Value = TypeVar("Value")

@@ -4,13 +4,13 @@ from collections.abc import Callable, Generator
 from struct import Struct
 from typing import Any, NamedTuple
 
-from protocol.headers import (
+from fencepost.protocol.headers import (
     encode_request_header,
     request_header_version,
     response_header_version,
 )
-from protocol.primitives import Buffer, DecodeError
-from protocol.schema import encode, encode_chunks, encode_chunks_in_steps
+from fencepost.protocol.primitives import Buffer, DecodeError
+from fencepost.protocol.schema import encode, encode_chunks, encode_chunks_in_steps
 
 _LENGTH = Struct(">i")
 

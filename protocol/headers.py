@@ -10,10 +10,10 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
-from protocol.api_keys import ApiKey
-from protocol.messages import REQUESTS, RESPONSES
-from protocol.primitives import Buffer, DecodeError, MalformedError, skip_tagged_fields
-from protocol.schema import schema_of
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.messages import REQUESTS, RESPONSES
+from fencepost.protocol.primitives import Buffer, DecodeError, MalformedError, skip_tagged_fields
+from fencepost.protocol.schema import schema_of
 
 _REQUEST_START = Struct(">hhi")
 _REQUEST_START_AND_CLIENT_ID_LENGTH = Struct(">hhih")

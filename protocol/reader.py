@@ -15,7 +15,7 @@ from struct import Struct
 from types import FunctionType
 from typing import Final, NamedTuple
 
-from protocol.declaration import (
+from fencepost.protocol.declaration import (
     NULL_STRUCT,
     NULL_TAGGED_STRUCT,
     ArrayOf,
@@ -26,7 +26,7 @@ from protocol.declaration import (
     WireType,
     struct_schema_of,
 )
-from protocol.primitives import (
+from fencepost.protocol.primitives import (
     BYTES,
     MAXIMUM_STRING_BYTES,
     RECORDS,
@@ -38,7 +38,7 @@ from protocol.primitives import (
     read_unsigned_varint,
     skip_tagged_fields,
 )
-from protocol.source import Place, Source, literal
+from fencepost.protocol.source import Place, Source, literal
 
 MAXIMUM_REQUEST_ELEMENTS: Final = 250_000
 """Elements of all arrays of one request, and its tagged fields. Reading and answering that many takes about a second; a

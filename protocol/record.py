@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
-from protocol.primitives import Buffer, DecodeError
-from protocol.varints import VARINTS, read_varint, read_varlong
+from fencepost.protocol.primitives import Buffer, DecodeError
+from fencepost.protocol.varints import VARINTS, read_varint, read_varlong
 
 _NO_ATTRIBUTES = bytes(1)  # none are in use
 _NO_HEADERS = VARINTS[0]

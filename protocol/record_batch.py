@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, Codec, compress, decompress
-from protocol.primitives import Buffer, DecodeError
-from protocol.record import PlainRecord, around_key, plain_record, read_record, write_record
-from protocol.record import Record as Record
-from protocol.sequence import MAXIMUM_SEQUENCE
+from fencepost.protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, Codec, compress, decompress
+from fencepost.protocol.primitives import Buffer, DecodeError
+from fencepost.protocol.record import PlainRecord, around_key, plain_record, read_record, write_record
+from fencepost.protocol.record import Record as Record
+from fencepost.protocol.sequence import MAXIMUM_SEQUENCE
 
 CURRENT_MAGIC: Final = 2
 HEADER_BYTES: Final = 61

@@ -15,10 +15,10 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, TooMuchAtOnceError, decompress
-from protocol.errors import ErrorCode
-from protocol.primitives import Buffer, DecodeError, write_unsigned_varint
-from protocol.record_batch import (
+from fencepost.protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, TooMuchAtOnceError, decompress
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.primitives import Buffer, DecodeError, write_unsigned_varint
+from fencepost.protocol.record_batch import (
     CODEC_MASK,
     CONTROL_BIT,
     HEADER_BYTES,
@@ -26,7 +26,7 @@ from protocol.record_batch import (
     NO_TIMESTAMP_MS,
     BatchHeader,
 )
-from protocol.varints import VARINTS, read_varint, read_varlong
+from fencepost.protocol.varints import VARINTS, read_varint, read_varlong
 
 MAXIMUM_RECORD_ERRORS: Final = 100
 """Reported per batch, so that a reply stays small whatever is refused."""

@@ -14,8 +14,8 @@ from struct import error as struct_error
 from types import CodeType, TracebackType
 from typing import Any, TypeVar
 
-from protocol.declaration import field, message, schema_of, struct
-from protocol.primitives import (
+from fencepost.protocol.declaration import field, message, schema_of, struct
+from fencepost.protocol.primitives import (
     ZERO_UUID,
     Buffer,
     DecodeError,
@@ -31,9 +31,9 @@ from protocol.primitives import (
     uint32,
     uuid,
 )
-from protocol.reader import compile_reader
-from protocol.source import Place
-from protocol.writer import compile_writer
+from fencepost.protocol.reader import compile_reader
+from fencepost.protocol.source import Place
+from fencepost.protocol.writer import compile_writer
 
 __all__ = [
     "ZERO_UUID",

@@ -5,7 +5,7 @@ from struct import Struct
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from protocol.primitives import BOOL
+from fencepost.protocol.primitives import BOOL
 
 
 class Place(NamedTuple):

@@ -4,7 +4,7 @@ Requests, replies and records have these parts in common, field by field.
 Source: KIP-1071; Kafka's StreamsGroupHeartbeatRequest.json and StreamsGroupTopologyValue.json.
 """
 
-from protocol.schema import int16, int32, struct, uint16
+from fencepost.protocol.schema import int16, int32, struct, uint16
 
 
 @struct

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from protocol.primitives import Buffer, DecodeError
+from fencepost.protocol.primitives import Buffer, DecodeError
 
 _MAXIMUM_VARINT_BITS = 35  # five groups of seven bits
 _MAXIMUM_VARLONG_BITS = 70

@@ -7,7 +7,7 @@ as a chunk of their own and begins another, so that they go to the socket as the
 from struct import Struct
 from types import FunctionType
 
-from protocol.declaration import (
+from fencepost.protocol.declaration import (
     NULL_STRUCT,
     NULL_TAGGED_STRUCT,
     ArrayOf,
@@ -18,7 +18,7 @@ from protocol.declaration import (
     WireType,
     struct_schema_of,
 )
-from protocol.primitives import (
+from fencepost.protocol.primitives import (
     MAXIMUM_STRING_BYTES,
     RECORDS,
     STRING,
@@ -27,7 +27,7 @@ from protocol.primitives import (
     VariableWidth,
     write_unsigned_varint,
 )
-from protocol.source import Place, Source, literal
+from fencepost.protocol.source import Place, Source, literal
 
 COPIED_RECORDS_BYTES = 1024
 """Records up to this size are copied: cheaper than one more chunk in the scatter list of the socket."""

@@ -19,7 +19,7 @@ from typing import cast
 import uvloop
 from crc32c import crc32c
 
-from broker.time_slices import ask_for_long_time_slices
+from fencepost.broker.kernel.time_slices import ask_for_long_time_slices
 
 BUFFER_BYTES = 4 * 1024 * 1024
 LEAST_ROOM_BYTES = 256 * 1024

@@ -12,11 +12,11 @@ import inspect
 import json
 from pathlib import Path
 
-from broker.handlers import APIS
-from broker.handlers.api_versions import advertised_versions
-from protocol.api_keys import ApiKey
-from protocol.messages.api_versions import ApiVersionsResponse
-from protocol.schema import decode
+from fencepost.broker.handlers import APIS
+from fencepost.broker.handlers.api_versions import advertised_versions
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.messages.api_versions import ApiVersionsResponse
+from fencepost.protocol.schema import decode
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "protocol-support.md"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from broker.transaction.state_machine import TABLES, Event, Outcome, TransactionState, TransactionVersion
+from fencepost.broker.transaction.state_machine import TABLES, Event, Outcome, TransactionState, TransactionVersion
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "transactions.md"
 _DIAGRAM = re.compile(r"(### Version (\d)\n\n```mermaid\n).*?(\n```)", re.DOTALL)

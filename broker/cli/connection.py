@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from broker.cli.probe import NoBrokerError, ask_any, parse_address
+from fencepost.broker.cli.probe import NoBrokerError, ask_any, parse_address
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 CLIENT_ID = "fencepost-cli"

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 import click
 
-from broker.cli.connection import bootstrap_option, client_options, kafka_errors, no_such
-from broker.cli.output import progress
-from broker.cli.records import to_bytes, to_json, to_terminal
+from fencepost.broker.cli.connection import bootstrap_option, client_options, kafka_errors, no_such
+from fencepost.broker.cli.output import progress
+from fencepost.broker.cli.records import to_bytes, to_json, to_terminal
 
 POLL_MS = 200
 # A poll that ends in the middle of a join loses the assignment that comes then: kafka-python 3.0.12 neither applies it

@@ -6,8 +6,15 @@ from typing import Any
 
 import click
 
-from broker.cli.connection import admin_client, bootstrap_option, describe_topic, json_option, no_such, refusal
-from broker.cli.output import print_rows
+from fencepost.broker.cli.connection import (
+    admin_client,
+    bootstrap_option,
+    describe_topic,
+    json_option,
+    no_such,
+    refusal,
+)
+from fencepost.broker.cli.output import print_rows
 
 
 @click.group()

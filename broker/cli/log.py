@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.output import progress
+from fencepost.broker.cli.output import progress
 
 if TYPE_CHECKING:
-    from broker.config import Settings
-    from broker.inspection.findings import Finding
-    from broker.inspection.repair import RepairedPartition
-    from broker.inspection.verification import Report
-    from broker.topic_partition import TopicPartition
+    from fencepost.broker.config import Settings
+    from fencepost.broker.inspection.findings import Finding
+    from fencepost.broker.inspection.repair import RepairedPartition
+    from fencepost.broker.inspection.verification import Report
+    from fencepost.broker.kernel.topic_partition import TopicPartition
 
 EXIT_NOT_RIGHT = 1
 MEGABYTE = 1_000_000
@@ -60,9 +60,9 @@ def verify(data_dir: str | None, properties_path: str | None, as_json: bool, par
     """
     import asyncio
 
-    from broker.clock import SystemClock
-    from broker.inspection.directory_lock import exclusive_use
-    from broker.inspection.verification import Verification
+    from fencepost.broker.inspection.directory_lock import exclusive_use
+    from fencepost.broker.inspection.verification import Verification
+    from fencepost.broker.kernel.clock import SystemClock
 
     settings, path = _settings(data_dir, properties_path)
     names = _names(partitions)
@@ -113,11 +113,11 @@ def repair(
     """
     import asyncio
 
-    from broker.clock import SystemClock
-    from broker.inspection.directory_lock import exclusive_use
-    from broker.inspection.repair import Repair
-    from broker.inspection.verification import Verification
-    from broker.local_disk import LocalDisk
+    from fencepost.broker.inspection.directory_lock import exclusive_use
+    from fencepost.broker.inspection.repair import Repair
+    from fencepost.broker.inspection.verification import Verification
+    from fencepost.broker.kernel.clock import SystemClock
+    from fencepost.broker.storage.local_disk import LocalDisk
 
     if cut and not accept_loss:
         raise click.UsageError("--cut goes with --accept-loss")
@@ -163,8 +163,8 @@ def dump(
     """
     import json
 
-    from broker.inspection.dump import dump as rows_of
-    from broker.inspection.dump import files_of
+    from fencepost.broker.inspection.dump import dump as rows_of
+    from fencepost.broker.inspection.dump import files_of
 
     paths: list[str] = []
     for one in what:
@@ -189,7 +189,7 @@ def dump(
 
 def _settings(data_dir: str | None, properties_path: str | None) -> tuple[Settings, str]:
     """The broker's settings and its data directory, as `serve` finds them. Raises UsageError."""
-    from broker.config import ConfigurationError, Entry, load_settings
+    from fencepost.broker.config import ConfigurationError, Entry, load_settings
 
     options = [] if data_dir is None else [Entry("log.dirs", data_dir, "--data-dir")]
     try:
@@ -203,7 +203,7 @@ def _settings(data_dir: str | None, properties_path: str | None) -> tuple[Settin
 
 
 def _names(texts: Sequence[str]) -> list[TopicPartition]:
-    from broker.inspection.verification import UnknownPartitionError, names_of
+    from fencepost.broker.inspection.verification import UnknownPartitionError, names_of
 
     try:
         return names_of(texts)
@@ -213,8 +213,8 @@ def _names(texts: Sequence[str]) -> list[TopicPartition]:
 
 @contextmanager
 def _errors_for_people() -> Iterator[None]:
-    from broker.disk import StorageError
-    from broker.inspection.verification import UnknownPartitionError
+    from fencepost.broker.inspection.verification import UnknownPartitionError
+    from fencepost.broker.storage.disk import StorageError
 
     try:
         yield
@@ -266,7 +266,7 @@ def _print_json(report: Report) -> None:
 
 
 def _print_report(report: Report) -> None:
-    from broker.inspection.findings import Severity
+    from fencepost.broker.inspection.findings import Severity
 
     stop = "the last stop was clean" if report.was_clean else "the last stop was not clean, or there was none"
     read_bytes = sum(one.scan.size_bytes for one in report.partitions)
@@ -324,8 +324,8 @@ def _count(count: int, noun: str) -> str:
 
 def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_dry_run: bool) -> bool:
     """Say what was done; returns whether all is right now."""
-    from broker.inspection.findings import Severity
-    from broker.inspection.repair_plan import LOSING
+    from fencepost.broker.inspection.findings import Severity
+    from fencepost.broker.inspection.repair_plan import LOSING
 
     did = "would be repaired" if is_dry_run else "repaired"
     is_right = True

@@ -6,8 +6,8 @@ import time
 
 import click
 
-from broker.cli.connection import bootstrap_option
-from broker.cli.probe import NoBrokerError, Reply, ask_any
+from fencepost.broker.cli.connection import bootstrap_option
+from fencepost.broker.cli.probe import NoBrokerError, Reply, ask_any
 
 RETRY_INTERVAL_S = 0.1
 

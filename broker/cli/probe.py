@@ -8,12 +8,12 @@ import struct
 import time
 from typing import NamedTuple
 
-from protocol.api_keys import ApiKey
-from protocol.framing import find_frame
-from protocol.headers import encode_request_header
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.primitives import DecodeError
-from protocol.schema import decode, encode
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.framing import find_frame
+from fencepost.protocol.headers import encode_request_header
+from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.schema import decode, encode
 
 TIMEOUT_S = 3.0
 VERSION = 0  # Every broker answers it, in the same way.

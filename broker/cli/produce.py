@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from broker.cli.connection import bootstrap_option, client_options, describe_error, kafka_errors
-from broker.cli.output import progress
-from broker.cli.records import Content, from_json, from_line
+from fencepost.broker.cli.connection import bootstrap_option, client_options, describe_error, kafka_errors
+from fencepost.broker.cli.output import progress
+from fencepost.broker.cli.records import Content, from_json, from_line
 
 # The broker's message.max.bytes decides what is too large, not the client.
 LARGEST_RECORD_BYTES = 1 << 30

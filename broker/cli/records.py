@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from broker.cli.output import format_time
+from fencepost.broker.cli.output import format_time
 
 NULL = "null"
 """How a key or a value that is null is shown where there is no JSON to say so."""

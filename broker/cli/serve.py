@@ -13,17 +13,17 @@ from typing import Any, NoReturn
 
 import structlog
 
-from broker.config import ConfigurationError, Endpoint, Entry, LoadedSettings, Settings, load_settings
-from broker.config.listeners import parse_endpoint
-from broker.descriptors import raise_limit
-from broker.disk import StorageError, remedy
-from broker.freed_memory import keep_freed_memory
-from broker.loggers import Loggers
-from broker.logging import configure_logging
-from broker.node import Node
-from broker.server import StartError
-from broker.supervision import Place, Policy, describe
-from broker.time_slices import ask_for_long_time_slices
+from fencepost.broker.config import ConfigurationError, Endpoint, Entry, LoadedSettings, Settings, load_settings
+from fencepost.broker.config.listeners import parse_endpoint
+from fencepost.broker.kernel.freed_memory import keep_freed_memory
+from fencepost.broker.kernel.loggers import Loggers
+from fencepost.broker.kernel.logging import configure_logging
+from fencepost.broker.kernel.supervision import Place, Policy, describe
+from fencepost.broker.kernel.time_slices import ask_for_long_time_slices
+from fencepost.broker.network.server import StartError
+from fencepost.broker.node import Node
+from fencepost.broker.storage.descriptors import raise_limit
+from fencepost.broker.storage.disk import StorageError, remedy
 
 log = structlog.get_logger(__name__)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from broker.cli.serve import serve as run_broker
-from broker.logging import LEVELS
+from fencepost.broker.cli.serve import serve as run_broker
+from fencepost.broker.kernel.logging import LEVELS
 
 
 @click.command()

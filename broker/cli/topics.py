@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from broker.cli.connection import (
+from fencepost.broker.cli.connection import (
     admin_client,
     bootstrap_option,
     check_results,
@@ -16,7 +16,7 @@ from broker.cli.connection import (
     json_option,
     parse_settings,
 )
-from broker.cli.output import print_rows
+from fencepost.broker.cli.output import print_rows
 
 
 @click.group()

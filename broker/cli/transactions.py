@@ -6,8 +6,8 @@ import time
 
 import click
 
-from broker.cli.connection import admin_client, bootstrap_option, json_option, no_such
-from broker.cli.output import format_time, print_rows
+from fencepost.broker.cli.connection import admin_client, bootstrap_option, json_option, no_such
+from fencepost.broker.cli.output import format_time, print_rows
 
 STATES = ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"]
 

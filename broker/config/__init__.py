@@ -1,6 +1,6 @@
 """The broker's settings: the table (Kafka's names, defaults, documentation), and the ways to fill and show it."""
 
-from broker.config.alteration import (
+from fencepost.broker.config.alteration import (
     Alteration,
     AlterationRefusal,
     AlterOperation,
@@ -8,17 +8,17 @@ from broker.config.alteration import (
     check_alterations,
     replace_configs,
 )
-from broker.config.dynamic import (
+from fencepost.broker.config.dynamic import (
     DYNAMIC_NAMES,
     check_dynamic_configs,
     describe_broker_configs,
     describe_broker_defaults,
 )
-from broker.config.listeners import Endpoint, Listener, parse_listeners
-from broker.config.loading import ConfigurationError, Entry, LoadedSettings, load_settings
-from broker.config.setting import SMALLEST_SEGMENT_BYTES, Setting, SettingType
-from broker.config.settings import SETTINGS, ConfigSource, ConfigSynonym, DynamicLayers, Settings
-from broker.config.topic_settings import (
+from fencepost.broker.config.listeners import Endpoint, Listener, parse_listeners
+from fencepost.broker.config.loading import ConfigurationError, Entry, LoadedSettings, load_settings
+from fencepost.broker.config.setting import SMALLEST_SEGMENT_BYTES, Setting, SettingType
+from fencepost.broker.config.settings import SETTINGS, ConfigSource, ConfigSynonym, DynamicLayers, Settings
+from fencepost.broker.config.topic_settings import (
     INTERNAL_SEGMENT_BYTES,
     TOPIC_SETTINGS,
     ConfigValue,

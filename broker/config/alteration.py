@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from broker.config.setting import Setting, SettingType
-from protocol.errors import ErrorCode
+from fencepost.broker.config.setting import Setting, SettingType
+from fencepost.protocol.errors import ErrorCode
 
 
 class AlterOperation(IntEnum):

@@ -1,20 +1,20 @@
-"""docs/configuration.md, made from the settings table. `python -m broker.config.documentation` writes it anew."""
+"""docs/configuration.md, made from the settings table; `python -m fencepost.broker.config.documentation` writes it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 
-from broker.config.dynamic import DYNAMIC_NAMES
-from broker.config.setting import Setting, declared_settings
-from broker.config.settings import Settings
-from broker.config.table import SECTIONS
-from broker.config.topic_settings import TOPIC_SETTINGS
+from fencepost.broker.config.dynamic import DYNAMIC_NAMES
+from fencepost.broker.config.setting import Setting, declared_settings
+from fencepost.broker.config.settings import Settings
+from fencepost.broker.config.table import SECTIONS
+from fencepost.broker.config.topic_settings import TOPIC_SETTINGS
 
 PATH = "docs/configuration.md"
 
 _INTRODUCTION = """\
-<!-- Generated from broker/config/table.py by `python -m broker.config.documentation`; a test keeps it current. -->
+<!-- Made of broker/config/table.py by `python -m fencepost.broker.config.documentation`; a test keeps it current. -->
 # Configuration
 
 Settings have Kafka's names, units and, unless the text says otherwise, Kafka's defaults. Names that start with

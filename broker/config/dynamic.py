@@ -7,10 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.config.loading import IGNORED_NAMES, IGNORED_PREFIXES, REFUSED_PREFIXES
-from broker.config.setting import Setting, SettingType, at_least
-from broker.config.settings import ALIASES, SETTINGS, ConfigSource, ConfigSynonym, Settings, setting_of_listener
-from broker.config.topic_settings import ConfigValue, invalid_value, shown_value
+from fencepost.broker.config.loading import IGNORED_NAMES, IGNORED_PREFIXES, REFUSED_PREFIXES
+from fencepost.broker.config.setting import Setting, SettingType, at_least
+from fencepost.broker.config.settings import (
+    ALIASES,
+    SETTINGS,
+    ConfigSource,
+    ConfigSynonym,
+    Settings,
+    setting_of_listener,
+)
+from fencepost.broker.config.topic_settings import ConfigValue, invalid_value, shown_value
 
 DYNAMIC_NAMES = frozenset(
     """

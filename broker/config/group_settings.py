@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker.config.setting import Bounds, Setting, SettingType, at_least, one_of
-from broker.config.settings import ConfigSource, ConfigSynonym, Settings
-from broker.config.topic_settings import ConfigValue, invalid_value
+from fencepost.broker.config.setting import Bounds, Setting, SettingType, at_least, one_of
+from fencepost.broker.config.settings import ConfigSource, ConfigSynonym, Settings
+from fencepost.broker.config.topic_settings import ConfigValue, invalid_value
 
 _DURATION = (
     r"by_duration:(?i:(?P<sign>[-+]?)P(?=[-+\d]|T[-+\d])(?:(?P<days>[-+]?\d+)D)?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.config.settings import Settings
+from fencepost.broker.config.settings import Settings
 
 ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})
 

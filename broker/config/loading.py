@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.config.listeners import parse_listeners
-from broker.config.settings import ALIASES, LISTENER_PREFIX, SETTINGS, Settings, setting_of_listener
-from broker.config.topic_settings import TOPIC_SETTINGS
-from protocol.deferred import deferred
+from fencepost.broker.config.listeners import parse_listeners
+from fencepost.broker.config.settings import ALIASES, LISTENER_PREFIX, SETTINGS, Settings, setting_of_listener
+from fencepost.broker.config.topic_settings import TOPIC_SETTINGS
+from fencepost.protocol.deferred import deferred
 
 if TYPE_CHECKING:
     import difflib

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from broker.config.setting import Setting, declared_settings
-from broker.config.table import (
+from fencepost.broker.config.setting import Setting, declared_settings
+from fencepost.broker.config.table import (
     SECTIONS,
     ConnectionSettings,
     GroupSettings,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.setting import (
+from fencepost.broker.config.setting import (
     MAX_INT32,
     MAX_INT64,
     SMALLEST_SEGMENT_BYTES,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from broker.config.setting import (
+from fencepost.broker.config.setting import (
     MAX_INT64,
     SMALLEST_SEGMENT_BYTES,
     Setting,
@@ -20,8 +20,8 @@ from broker.config.setting import (
     only_false,
     replicas,
 )
-from broker.config.settings import ConfigSource, ConfigSynonym, Settings
-from protocol.deferred import deferred
+from fencepost.broker.config.settings import ConfigSource, ConfigSynonym, Settings
+from fencepost.protocol.deferred import deferred
 
 if TYPE_CHECKING:
     import difflib

@@ -9,8 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from broker.group.effects import Effects
-from broker.shard import CoordinatorRecord
+from fencepost.broker.coordination.shard import CoordinatorRecord
+from fencepost.broker.group.effects import Effects
 
 
 class Copyable(Protocol):

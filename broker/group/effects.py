@@ -10,8 +10,8 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from broker.deadlines import Deadlines
-from broker.shard import CoordinatorRecord, Decision, Parked
+from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, Parked
+from fencepost.broker.kernel.deadlines import Deadlines
 
 Reply = TypeVar("Reply")
 

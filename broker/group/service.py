@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from broker.clock import Clock
-from broker.config import Settings
-from broker.coordinated_topic import CoordinatedTopic
-from broker.coordinator import (
+from fencepost.broker.config import Settings
+from fencepost.broker.coordination.internal_topic import CoordinatedTopic
+from fencepost.broker.coordination.runtime import (
     CoordinatorRefusal,
     CoordinatorRuntime,
     Decision,
@@ -26,27 +25,28 @@ from broker.coordinator import (
     Reply,
     partition_for_key,
 )
-from broker.group.classic.membership import Joiner
-from broker.group.classic.rebalance import refuse_join, refuse_sync
-from broker.group.consumer.membership import Refusal, Sender
-from broker.group.coordinator import GroupCoordinatorShard
-from broker.group.effects import ConsumerTimes, GroupConfig, ShareTimes, StreamsTimes
-from broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
-from broker.group.offsets.decisions import OffsetSearch
-from broker.group_configs import GroupConfigs
-from broker.log.steps import Steps, done_in_slices
-from broker.metadata.image import TopicMetadata
-from broker.supervision import Place, Policy
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from broker.topics import Topics
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_groups import (
+from fencepost.broker.group.classic.membership import Joiner
+from fencepost.broker.group.classic.rebalance import refuse_join, refuse_sync
+from fencepost.broker.group.consumer.membership import Refusal, Sender
+from fencepost.broker.group.effects import ConsumerTimes, GroupConfig, ShareTimes, StreamsTimes
+from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
+from fencepost.broker.group.offsets.decisions import OffsetSearch
+from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.hosting.group_configs import GroupConfigs
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from fencepost.broker.log.steps import Steps, done_in_slices
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupDescribedGroup,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from protocol.messages.group_admin import DescribedGroup, ListedGroup
-from protocol.messages.group_membership import (
+from fencepost.protocol.messages.group_admin import DescribedGroup, ListedGroup
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupResponse,
@@ -55,12 +55,12 @@ from protocol.messages.group_membership import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from protocol.schema import ZERO_UUID
+from fencepost.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from broker.group.share.groups import ShareGroups
-    from broker.group.streams.groups import StreamsGroups
-    from broker.group.streams.service import StreamsGroupService
+    from fencepost.broker.group.share_groups.groups import ShareGroups
+    from fencepost.broker.group.streams.groups import StreamsGroups
+    from fencepost.broker.group.streams.service import StreamsGroupService
 
 log = structlog.get_logger(__name__)
 
@@ -135,7 +135,7 @@ class GroupService:
     @cached_property
     def streams(self) -> StreamsGroupService:
         """What only streams groups ask for; imported then."""
-        from broker.group.streams.service import StreamsGroupService
+        from fencepost.broker.group.streams.service import StreamsGroupService
 
         streams = StreamsGroupService(
             self._decide_on_streams_groups,

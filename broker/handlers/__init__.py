@@ -1,6 +1,6 @@
 """One module per API family, imported when it is first asked for; those that clients ask for all the time, at once."""
 
-from broker.handlers import (
+from fencepost.broker.handlers import (
     api_versions,
     consumer_groups,
     coordinators,
@@ -12,7 +12,7 @@ from broker.handlers import (
     produce,
     transactions,
 )
-from broker.handlers.api import APIS, Api, CloseConnection, LargeReply, RequestContext, Services
+from fencepost.broker.requests.api import APIS, Api, CloseConnection, LargeReply, RequestContext, Services
 
 __all__ = [
     "APIS",

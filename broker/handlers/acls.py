@@ -5,9 +5,9 @@ Source: KIP-140; Kafka's AclApis and ControllerApis.
 
 from __future__ import annotations
 
-from broker.handlers.api import RequestContext, api
-from protocol.errors import ErrorCode
-from protocol.messages.acls import (
+from fencepost.broker.requests.api import RequestContext, api
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.acls import (
     AclCreationResult,
     CreateAclsRequest,
     CreateAclsResponse,

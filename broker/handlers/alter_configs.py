@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from broker.config import (
+from fencepost.broker.config import (
     SETTINGS,
     TOPIC_SETTINGS,
     Alteration,
@@ -21,11 +21,11 @@ from broker.config import (
     check_alterations,
     replace_configs,
 )
-from broker.disk import StorageError
-from broker.handlers.api import RequestContext, Services, api
-from broker.handlers.configs import ResourceType, wrong_broker
-from protocol.errors import ErrorCode
-from protocol.messages.alter_configs import (
+from fencepost.broker.handlers.configs import ResourceType, wrong_broker
+from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,

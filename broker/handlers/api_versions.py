@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import re
 
-from broker.features import SUPPORTED
-from broker.handlers.api import RequestContext, api
-from broker.handlers.served import SERVED
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.framing import response_frame
-from protocol.messages.api_versions import (
+from fencepost.broker.hosting.features import SUPPORTED
+from fencepost.broker.requests.api import RequestContext, api
+from fencepost.broker.requests.served import SERVED
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.framing import response_frame
+from fencepost.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from protocol.primitives import Buffer
+from fencepost.protocol.primitives import Buffer
 
 FIRST_VERSION_WITH_SOFTWARE_NAME = 3
 FIRST_VERSION_WITH_FEATURES_FROM_ZERO = 4

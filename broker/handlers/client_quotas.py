@@ -5,10 +5,8 @@ Source: KIP-546; Kafka's ClientQuotaControlManager and ClientQuotasImage.
 
 from __future__ import annotations
 
-from broker.disk import StorageError
-from broker.handlers.api import RequestContext, Services, api
-from broker.quotas.addresses import address_of
-from broker.quotas.entities import (
+from fencepost.broker.quotas.addresses import address_of
+from fencepost.broker.quotas.entities import (
     IP,
     Entity,
     EntityFilter,
@@ -18,8 +16,10 @@ from broker.quotas.entities import (
     check_quota,
     entity_of,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.client_quotas import (
+from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     AlteredEntryData,

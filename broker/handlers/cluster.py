@@ -9,14 +9,21 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from broker.handlers.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext, Services, api, large_reply
-from broker.handlers.authorized_operations import cluster_operations, topic_operations
-from broker.handlers.metadata import missing_topic_error
-from broker.handlers.partition_lookup import leadership
-from broker.log.steps import Steps, done
-from broker.metadata.image import TopicMetadata
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import (
+from fencepost.broker.handlers.metadata import missing_topic_error
+from fencepost.broker.log.steps import Steps, done
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.requests.api import (
+    FEWEST_WRITTEN_IN_SLICES,
+    LargeReply,
+    RequestContext,
+    Services,
+    api,
+    large_reply,
+)
+from fencepost.broker.requests.authorized_operations import cluster_operations, topic_operations
+from fencepost.broker.requests.partition_lookup import leadership
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import (
     Cursor,
     DescribeClusterBroker,
     DescribeClusterRequest,

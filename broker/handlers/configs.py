@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from enum import IntEnum
 
-from broker.config import ConfigSource, ConfigValue, describe_broker_configs, describe_broker_defaults
-from broker.handlers.api import LargeReply, RequestContext, Services, api, large_reply
-from broker.handlers.metadata import missing_topic_error
-from broker.log.steps import Steps, done
-from protocol.errors import ErrorCode
-from protocol.messages.configs import (
+from fencepost.broker.config import ConfigSource, ConfigValue, describe_broker_configs, describe_broker_defaults
+from fencepost.broker.handlers.metadata import missing_topic_error
+from fencepost.broker.log.steps import Steps, done
+from fencepost.broker.requests.api import LargeReply, RequestContext, Services, api, large_reply
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

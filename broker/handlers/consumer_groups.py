@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.features import GROUP_VERSION
-from broker.handlers.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
-from broker.handlers.group_admin import GROUP_OPERATIONS
-from broker.log.steps import Slices
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_groups import (
+from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
+from fencepost.broker.hosting.features import GROUP_VERSION
+from fencepost.broker.log.steps import Slices
+from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupDescribedGroup,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

@@ -8,19 +8,19 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-from broker.coordinator import partition_for_key
-from broker.disk import StorageError
-from broker.handlers.api import SLICE_S, RequestContext, Services, api
-from broker.log.steps import Slices
-from broker.placement import NodeAddress
-from broker.topic_partition import (
+from fencepost.broker.coordination.runtime import partition_for_key
+from fencepost.broker.hosting.placement import NodeAddress
+from fencepost.broker.kernel.topic_partition import (
     CONSUMER_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from fencepost.broker.log.steps import Slices
+from fencepost.broker.requests.api import SLICE_S, RequestContext, Services, api
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 FIRST_VERSION_WITH_MANY_KEYS = 4
 FIRST_VERSION_WITH_SHARE_KEYS = 6

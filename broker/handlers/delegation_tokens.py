@@ -5,9 +5,9 @@ Source: KIP-48; Kafka's KafkaApis.allowTokenRequests, which refuses plain connec
 
 from __future__ import annotations
 
-from broker.handlers.api import RequestContext, api
-from protocol.errors import ErrorCode
-from protocol.messages.delegation_tokens import (
+from fencepost.broker.requests.api import RequestContext, api
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
     DescribeDelegationTokenRequest,

@@ -5,14 +5,14 @@ Source: KIP-107; Kafka's ReplicaManager.deleteRecords and Partition.deleteRecord
 
 from __future__ import annotations
 
-from broker.disk import StorageError
-from broker.handlers.api import SLICE_S, LargeReply, RequestContext, Services, api, large_reply
-from broker.handlers.partition_lookup import find_log
-from broker.log.partition_log import PartitionLog
-from broker.log.steps import Steps, done, done_in_slices
-from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.delete_records import (
+from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.steps import Steps, done, done_in_slices
+from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, Services, api, large_reply
+from fencepost.broker.requests.partition_lookup import find_log
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,

@@ -5,11 +5,11 @@ Source: KIP-584, KIP-1022; Kafka's FeatureControlManager and UpdateFeaturesReque
 
 from __future__ import annotations
 
-from broker.disk import StorageError
-from broker.features import FeatureUpdate, UpgradeType
-from broker.handlers.api import RequestContext, api
-from protocol.errors import ErrorCode
-from protocol.messages.features import UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
+from fencepost.broker.hosting.features import FeatureUpdate, UpgradeType
+from fencepost.broker.requests.api import RequestContext, api
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.features import UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
 
 FIRST_VERSION_WITH_UPGRADE_TYPES = 1
 LAST_VERSION_WITH_RESULTS = 1

@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from broker.handlers.api import RequestContext, Services, api
-from broker.handlers.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
-from broker.handlers.partition_lookup import find_log
-from broker.log.partition_log import Isolation, PartitionLog
-from broker.long_polls import TIME_OUT, LongPoll, wake_at_last
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.requests.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
+from fencepost.broker.requests.long_polls import TIME_OUT, LongPoll, wake_at_last
+from fencepost.broker.requests.partition_lookup import find_log
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -27,7 +27,7 @@ from protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from broker.quotas.client_quotas import RequestMeter
+    from fencepost.broker.quotas.client_quotas import RequestMeter
 
 FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.group.consumer.membership import Refusal
-from broker.handlers.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
-from broker.handlers.authorized_operations import AclOperation
-from broker.log.steps import Slices
-from protocol.errors import ErrorCode
-from protocol.messages.group_admin import (
+from fencepost.broker.group.consumer.membership import Refusal
+from fencepost.broker.log.steps import Slices
+from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
+from fencepost.broker.requests.authorized_operations import AclOperation
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_admin import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.group.classic.rebalance import refuse_join, refuse_sync
-from broker.handlers.api import RequestContext, api
-from protocol.errors import ErrorCode
-from protocol.messages.group_membership import (
+from fencepost.broker.group.classic.rebalance import refuse_join, refuse_sync
+from fencepost.broker.requests.api import RequestContext, api
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,

@@ -8,14 +8,14 @@ from functools import partial
 from itertools import groupby
 from typing import Protocol, TypeVar
 
-from broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
-from broker.handlers.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
-from broker.log.steps import Slices
-from broker.metadata.image import TopicMetadata
-from broker.topic_partition import TopicPartition
-from broker.topics import Topics
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.steps import Slices
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -33,7 +33,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from protocol.messages.transactions import (
+from fencepost.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,

@@ -8,11 +8,18 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from broker.handlers.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext, Services, api, large_reply
-from broker.handlers.partition_lookup import find_log
-from broker.log.steps import Steps, done
-from protocol.errors import ErrorCode
-from protocol.messages.leader_epochs import (
+from fencepost.broker.log.steps import Steps, done
+from fencepost.broker.requests.api import (
+    FEWEST_WRITTEN_IN_SLICES,
+    LargeReply,
+    RequestContext,
+    Services,
+    api,
+    large_reply,
+)
+from fencepost.broker.requests.partition_lookup import find_log
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.leader_epochs import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Awaitable
 
-from broker.disk import StorageError
-from broker.handlers.api import LargeReply, RequestContext, Services, api
-from broker.handlers.partition_lookup import find_log
-from broker.log.batch_scan import DamagedLogError
-from broker.log.partition_log import Isolation, PartitionLog
-from broker.log.time_search import Need, Search, searched_at_once
-from protocol.errors import ErrorCode
-from protocol.messages.list_offsets import (
+from fencepost.broker.log.batch_scan import DamagedLogError
+from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.broker.log.time_search import Need, Search, searched_at_once
+from fencepost.broker.requests.api import LargeReply, RequestContext, Services, api
+from fencepost.broker.requests.partition_lookup import find_log
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

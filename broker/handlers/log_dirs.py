@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from broker.disk import StorageError, Volume
-from broker.handlers.api import SLICE_S, LargeReply, RequestContext, Services, api
-from broker.handlers.partition_lookup import find_log
-from broker.log.steps import Steps, done_in_slices
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.log_dirs import (
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.steps import Steps, done_in_slices
+from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, Services, api
+from fencepost.broker.requests.partition_lookup import find_log
+from fencepost.broker.storage.disk import StorageError, Volume
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker.handlers.api import LargeReply, RequestContext, api, written_in_slices
-from broker.topic_partition import TopicPartition
-from broker.topics import Topics
-from broker.transaction.markers import TransactionMarker, write_markers
-from protocol.errors import ErrorCode
-from protocol.messages.markers import (
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.requests.api import LargeReply, RequestContext, api, written_in_slices
+from fencepost.broker.transaction.markers import TransactionMarker, write_markers
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
 
-from broker.disk import StorageError
-from broker.handlers.api import LargeReply, RequestContext, Services, api, large_reply
-from broker.handlers.authorized_operations import cluster_operations, topic_operations
-from broker.handlers.partition_lookup import leadership
-from broker.log.steps import Steps
-from broker.metadata.image import TopicMetadata
-from broker.topic_partition import INTERNAL_TOPICS
-from broker.topic_rules import check_topic_name
-from broker.topics import DEFAULT_PARTITION_COUNT
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import (
+from fencepost.broker.hosting.topic_rules import check_topic_name
+from fencepost.broker.hosting.topics import DEFAULT_PARTITION_COUNT
+from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
+from fencepost.broker.log.steps import Steps
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.requests.api import LargeReply, RequestContext, Services, api, large_reply
+from fencepost.broker.requests.authorized_operations import cluster_operations, topic_operations
+from fencepost.broker.requests.partition_lookup import leadership
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -27,7 +27,7 @@ from protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.schema import ZERO_UUID
+from fencepost.protocol.schema import ZERO_UUID
 
 MOST_CREATED_PER_REQUEST = 100
 """Topics: the names are the client's, and each costs a directory, descriptors and memory for good."""

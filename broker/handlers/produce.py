@@ -12,13 +12,13 @@ import struct
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
-from broker import eager
-from broker.handlers.api import CloseConnection, LargeReply, RequestContext, api
-from broker.handlers.production import APPENDED_AT_ONCE_COUNT, Production, Refusal, Write, refused
-from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.requests.api import CloseConnection, LargeReply, RequestContext, api
+from fencepost.broker.requests.production import APPENDED_AT_ONCE_COUNT, Production, Refusal, Write, refused
+from fencepost.protocol.compression import Codec
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -26,7 +26,7 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.record_batch import (
+from fencepost.protocol.record_batch import (
     CODEC_MASK,
     CURRENT_MAGIC,
     HEADER_BYTES,
@@ -35,10 +35,10 @@ from protocol.record_batch import (
     BatchHeader,
     read_header,
 )
-from protocol.schema import Buffer, DecodeError
+from fencepost.protocol.schema import Buffer, DecodeError
 
 if TYPE_CHECKING:
-    from broker.topics import Topics
+    from fencepost.broker.hosting.topics import Topics
 
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13

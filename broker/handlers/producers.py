@@ -5,14 +5,14 @@ Source: KIP-664; Kafka's ReplicaManager.activeProducerState.
 
 from __future__ import annotations
 
-from broker.handlers.api import SLICE_S, LargeReply, RequestContext, Services, api
-from broker.handlers.metadata import missing_topic_error
-from broker.handlers.partition_lookup import find_log
-from broker.log.partition_log import PRODUCERS_PER_STEP
-from broker.log.results import ActiveProducer
-from broker.log.steps import Steps, done_in_slices
-from protocol.errors import ErrorCode
-from protocol.messages.producers import (
+from fencepost.broker.handlers.metadata import missing_topic_error
+from fencepost.broker.log.partition_log import PRODUCERS_PER_STEP
+from fencepost.broker.log.results import ActiveProducer
+from fencepost.broker.log.steps import Steps, done_in_slices
+from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, Services, api
+from fencepost.broker.requests.partition_lookup import find_log
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,

@@ -6,9 +6,9 @@ Source: KIP-595, KIP-631, KIP-853; Kafka's KafkaRaftClient and ClusterControlMan
 
 from __future__ import annotations
 
-from broker.handlers.api import RequestContext, Services, api
-from protocol.errors import ErrorCode
-from protocol.messages.quorum import (
+from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.quorum import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
     DescribeQuorumPartition,

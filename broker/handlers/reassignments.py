@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.handlers.api import RequestContext, Services, api
-from broker.handlers.partition_lookup import leadership
-from broker.metadata.image import TopicMetadata
-from protocol.errors import ErrorCode
-from protocol.messages.reassignments import (
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.requests.partition_lookup import leadership
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,

@@ -5,9 +5,9 @@ Source: KIP-152; Kafka's KafkaApis.handleSaslHandshakeRequest and handleSaslAuth
 
 from __future__ import annotations
 
-from broker.handlers.api import RequestContext, api
-from protocol.errors import ErrorCode
-from protocol.messages.sasl import (
+from fencepost.broker.requests.api import RequestContext, api
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

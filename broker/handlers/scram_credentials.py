@@ -10,10 +10,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
-from broker.disk import StorageError
-from broker.handlers.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext, api, large_reply
-from broker.log.steps import Steps, done
-from broker.scram_credentials import (
+from fencepost.broker.hosting.scram_credentials import (
     MAXIMUM_ITERATIONS,
     MINIMUM_ITERATIONS,
     Credential,
@@ -21,8 +18,11 @@ from broker.scram_credentials import (
     Mechanism,
     credential_of,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.scram_credentials import (
+from fencepost.broker.log.steps import Steps, done
+from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext, api, large_reply
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,

@@ -11,18 +11,18 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from broker.handlers.api import RequestContext, Services, api
-from broker.handlers.partition_lookup import find_log, leadership
-from broker.handlers.share_groups import are_share_groups_on, is_member_id
-from broker.log.partition_log import PartitionLog
-from broker.long_polls import TIME_OUT
-from broker.share.acknowledgements import read_acknowledgements
-from broker.share.coordinator import SharePartitionKey
-from broker.share.led_partitions import LedSharePartition, LendingTerms, Lent
-from broker.share.partition import AcquireMode, Refusal
-from broker.share.sessions import CLOSE_EPOCH, OPEN_EPOCH, ShareSession, TopicIdPartition
-from protocol.errors import ErrorCode
-from protocol.messages.share_fetch import (
+from fencepost.broker.handlers.share_groups import are_share_groups_on, is_member_id
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.requests.long_polls import TIME_OUT
+from fencepost.broker.requests.partition_lookup import find_log, leadership
+from fencepost.broker.share.acknowledgements import read_acknowledgements
+from fencepost.broker.share.led_partitions import LedSharePartition, LendingTerms, Lent
+from fencepost.broker.share.partition import AcquireMode, Refusal
+from fencepost.broker.share.sessions import CLOSE_EPOCH, OPEN_EPOCH, ShareSession, TopicIdPartition
+from fencepost.broker.share.shard import SharePartitionKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.share_fetch import (
     AcquiredRecords,
     ShareAcknowledgeLeaderIdAndEpoch,
     ShareAcknowledgeNodeEndpoint,

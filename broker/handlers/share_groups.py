@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from broker.features import SHARE_VERSION
-from broker.handlers.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
-from broker.handlers.group_admin import GROUP_OPERATIONS
-from broker.log.steps import Slices
-from broker.share.service import ShareService  # here, and not when a request is in progress and no descriptor left
-from protocol.errors import ErrorCode
-from protocol.messages.share_groups import (
+from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
+from fencepost.broker.hosting.features import SHARE_VERSION
+from fencepost.broker.log.steps import Slices
+from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
+from fencepost.broker.share.service import (
+    ShareService,  # here, and not when a request is in progress and no descriptor left
+)
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.share_groups import (
     ShareGroupDescribedGroup,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,

@@ -5,13 +5,13 @@ Source: KIP-932, KIP-1226 (lag); Kafka's KafkaApis and GroupCoordinatorService.
 
 from __future__ import annotations
 
-from broker.group.consumer.membership import Refusal
-from broker.handlers.api import RequestContext, Services, api
-from broker.handlers.share_groups import are_share_groups_on
-from broker.share.service import ShareOffset
-from broker.share.sessions import TopicIdPartition
-from protocol.errors import ErrorCode
-from protocol.messages.share_offsets import (
+from fencepost.broker.group.consumer.membership import Refusal
+from fencepost.broker.handlers.share_groups import are_share_groups_on
+from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.share.service import ShareOffset
+from fencepost.broker.share.sessions import TopicIdPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.share_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
@@ -27,7 +27,7 @@ from protocol.messages.share_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from protocol.schema import ZERO_UUID
+from fencepost.protocol.schema import ZERO_UUID
 
 NO_SUCH_PARTITION = "This server does not host this topic-partition."
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from broker.features import STREAMS_VERSION
-from broker.group.streams.requests import check_topic_names
-from broker.group.streams.service import StreamsGroupService  # here, and not when no descriptor may be left
-from broker.handlers.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
-from broker.handlers.group_admin import GROUP_OPERATIONS
-from broker.log.steps import Slices
-from broker.topic_partition import INTERNAL_TOPICS
-from broker.topic_rules import check_topic_name
-from protocol.errors import ErrorCode
-from protocol.messages.streams_groups import (
+from fencepost.broker.group.streams.requests import check_topic_names
+from fencepost.broker.group.streams.service import StreamsGroupService  # here, and not when no descriptor may be left
+from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
+from fencepost.broker.hosting.features import STREAMS_VERSION
+from fencepost.broker.hosting.topic_rules import check_topic_name
+from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
+from fencepost.broker.log.steps import Slices
+from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.streams_groups import (
     StreamsGroupDescribedGroup,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,

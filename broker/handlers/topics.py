@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 
-from broker.config import ConfigValue, describe_topic_configs
-from broker.disk import StorageError
-from broker.handlers.api import RequestContext, Services, api
-from broker.topics import DEFAULT_PARTITION_COUNT
-from protocol.errors import ErrorCode
-from protocol.messages.topics import (
+from fencepost.broker.config import ConfigValue, describe_topic_configs
+from fencepost.broker.hosting.topics import DEFAULT_PARTITION_COUNT
+from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfigs,
@@ -32,7 +32,7 @@ from protocol.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from protocol.schema import ZERO_UUID
+from fencepost.protocol.schema import ZERO_UUID
 
 FIRST_DELETE_VERSION_BY_ID = 6
 FIRST_DELETE_VERSION_WITH_DISABLED_ERROR = 3

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from broker.coordinator import CoordinatorRefusal
-from broker.handlers.api import LargeReply, RequestContext, api, large_reply
-from broker.log.steps import Steps, done
-from broker.transaction.metadata import TransactionMetadata
-from broker.transaction.service import TransactionService
-from broker.transaction.state_machine import STATES_BY_DISPLAY_NAME, TransactionState
-from protocol.errors import ErrorCode
-from protocol.messages.transaction_admin import (
+from fencepost.broker.coordination.runtime import CoordinatorRefusal
+from fencepost.broker.log.steps import Steps, done
+from fencepost.broker.requests.api import LargeReply, RequestContext, api, large_reply
+from fencepost.broker.transaction.metadata import TransactionMetadata
+from fencepost.broker.transaction.service import TransactionService
+from fencepost.broker.transaction.state_machine import STATES_BY_DISPLAY_NAME, TransactionState
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transaction_admin import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     DescribeTransactionsTransactionState,

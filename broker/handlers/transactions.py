@@ -7,14 +7,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from broker.handlers.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext, api, written_in_slices
-from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
-from broker.topics import Topics
-from broker.transaction.metadata import Producer
-from broker.transaction.service import TransactionService
-from broker.transaction.state_machine import TransactionVersion
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext, api, written_in_slices
+from fencepost.broker.transaction.metadata import Producer
+from fencepost.broker.transaction.service import TransactionService
+from fencepost.broker.transaction.state_machine import TransactionVersion
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,

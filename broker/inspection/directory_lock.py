@@ -7,8 +7,8 @@ import fcntl
 import os
 from collections.abc import Iterator
 
-from broker.disk import StorageError, storage_error
-from broker.log.log_directory import LOCK_FILE
+from fencepost.broker.log.log_directory import LOCK_FILE
+from fencepost.broker.storage.disk import StorageError, storage_error
 
 
 @contextlib.contextmanager

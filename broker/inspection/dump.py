@@ -11,24 +11,24 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from broker.inspection.overlay_disk import OverlayDisk
-from broker.inspection.segment_scan import Damaged, Mended, scan_segment
-from broker.log.checkpoints import CorruptCheckpointError, decode_epochs, decode_partition_metadata
-from broker.log.offset_index import ENTRY_BYTES
-from broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE
-from broker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
-from broker.log.time_index import ENTRY as TIME_ENTRY
-from broker.log.transaction_index import ENTRY as TRANSACTION_ENTRY
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from protocol.primitives import DecodeError
-from protocol.record_batch import RecordBatch, read_end_transaction_marker, read_records
-from protocol.stored.consumer_offsets import (
+from fencepost.broker.inspection.overlay_disk import OverlayDisk
+from fencepost.broker.inspection.segment_scan import Damaged, Mended, scan_segment
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_epochs, decode_partition_metadata
+from fencepost.broker.log.offset_index import ENTRY_BYTES
+from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE
+from fencepost.broker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from fencepost.broker.log.time_index import ENTRY as TIME_ENTRY
+from fencepost.broker.log.transaction_index import ENTRY as TRANSACTION_ENTRY
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.record_batch import RecordBatch, read_end_transaction_marker, read_records
+from fencepost.protocol.stored.consumer_offsets import (
     decode_group_metadata_key,
     decode_group_metadata_value,
     decode_offset_commit_key,
     decode_offset_commit_value,
 )
-from protocol.stored.transaction_state import decode_transaction_log_key, decode_transaction_log_value
+from fencepost.protocol.stored.transaction_state import decode_transaction_log_key, decode_transaction_log_value
 
 Row = dict[str, Any]
 INT32_BYTES = 4

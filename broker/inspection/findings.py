@@ -7,10 +7,10 @@ import shlex
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from broker.inspection.problems import Kind, Problem
-from broker.log.partition_files import METADATA_FILE
-from broker.log.segment_files import lost_path
-from broker.topic_partition import TopicPartition
+from fencepost.broker.inspection.problems import Kind, Problem
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.partition_files import METADATA_FILE
+from fencepost.broker.log.segment_files import lost_path
 
 
 class Severity(StrEnum):

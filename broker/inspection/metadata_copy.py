@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from broker.disk import StorageError
-from broker.inspection.start_tryout import collected_events
-from broker.metadata.copy import COPY_SUFFIX
-from broker.metadata.sqlite import FILE_NAME, OWNER_ONLY, SqliteMetadataStore
+from fencepost.broker.inspection.start_tryout import collected_events
+from fencepost.broker.metadata.copy import COPY_SUFFIX
+from fencepost.broker.metadata.sqlite import FILE_NAME, OWNER_ONLY, SqliteMetadataStore
+from fencepost.broker.storage.disk import StorageError
 
 COPIED_SUFFIXES = ("", "-wal", COPY_SUFFIX)
 

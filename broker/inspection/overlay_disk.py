@@ -11,7 +11,7 @@ import stat
 from collections import OrderedDict
 from collections.abc import Awaitable, Sequence
 
-from broker.disk import LogFile, StorageError, Volume, storage_error
+from fencepost.broker.storage.disk import LogFile, StorageError, Volume, storage_error
 
 OPEN_FILES_LIMIT = 64
 

@@ -11,28 +11,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from broker.disk import StorageError
-from broker.inspection.problems import Kind, Problem
-from broker.inspection.segment_scan import Damaged, Found, Mended, Whole, scan_segment
-from broker.log.checkpoints import (
+from fencepost.broker.inspection.problems import Kind, Problem
+from fencepost.broker.inspection.segment_scan import Damaged, Found, Mended, Whole, scan_segment
+from fencepost.broker.log.checkpoints import (
     ZERO_TOPIC_ID,
     CorruptCheckpointError,
     EpochStart,
     decode_epochs,
     decode_partition_metadata,
 )
-from broker.log.leader_epochs import LeaderEpochs
-from broker.log.offset_index import CorruptIndexError, OffsetIndex
-from broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE, PartitionFiles
-from broker.log.producer_replay import NEVER_EXPIRE_MS, replay_batch
-from broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot
-from broker.log.producer_state import ProducerState
-from broker.log.segment_checksums import CHECKSUMS_FILE, START_SUFFIX, FileRecord
-from broker.log.segment_files import INDEX_SUFFIXES, LOST_SUFFIX, begins_otherwise, file_name
-from broker.log.time_index import TimeIndex
-from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
-from protocol.primitives import DecodeError
-from protocol.record_batch import HEADER_BYTES, BatchHeader, RecordBatch, read_header
+from fencepost.broker.log.leader_epochs import LeaderEpochs
+from fencepost.broker.log.offset_index import CorruptIndexError, OffsetIndex
+from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE, PartitionFiles
+from fencepost.broker.log.producer_replay import NEVER_EXPIRE_MS, replay_batch
+from fencepost.broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot
+from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE, START_SUFFIX, FileRecord
+from fencepost.broker.log.segment_files import INDEX_SUFFIXES, LOST_SUFFIX, begins_otherwise, file_name
+from fencepost.broker.log.time_index import TimeIndex
+from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.record_batch import HEADER_BYTES, BatchHeader, RecordBatch, read_header
 
 KNOWN_FILES = frozenset({LEADER_EPOCH_FILE, METADATA_FILE, CHECKSUMS_FILE})
 _NOTHING = FileRecord(0, 0)

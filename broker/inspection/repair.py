@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from broker.clock import Clock
-from broker.config import Settings
-from broker.disk import Disk, StorageError
-from broker.inspection.overlay_disk import OverlayDisk
-from broker.inspection.problems import Kind
-from broker.inspection.repair_apply import apply_plan
-from broker.inspection.repair_plan import Plan, make_plan
-from broker.inspection.start_tryout import collected_events
-from broker.inspection.verification import Report, ScannedPartition, Verification
-from broker.log.log_config import LogConfig
-from broker.topic_partition import TopicPartition
+from fencepost.broker.config import Settings
+from fencepost.broker.inspection.overlay_disk import OverlayDisk
+from fencepost.broker.inspection.problems import Kind
+from fencepost.broker.inspection.repair_apply import apply_plan
+from fencepost.broker.inspection.repair_plan import Plan, make_plan
+from fencepost.broker.inspection.start_tryout import collected_events
+from fencepost.broker.inspection.verification import Report, ScannedPartition, Verification
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.storage.disk import Disk, StorageError
 
 
 @dataclass

@@ -9,18 +9,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from broker.disk import Disk, LogFile, StorageError
-from broker.inspection.repair_plan import LOSING, Edit, Plan
-from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
-from broker.log.log_config import LogConfig
-from broker.log.log_directory import RECOVERY_POINT_FILE
-from broker.log.partition_files import PartitionFiles
-from broker.log.recovery import LoadedLog, LogLoader
-from broker.log.segment_checksums import CHECKSUMS_FILE, DIRECTORY_NAME, START_SUFFIX
-from broker.log.segment_files import INDEX_SUFFIXES, file_name, lost_path
-from broker.log.steps import done
-from broker.log.swap import finish_swaps
-from broker.topic_partition import TopicPartition
+from fencepost.broker.inspection.repair_plan import LOSING, Edit, Plan
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_directory import RECOVERY_POINT_FILE
+from fencepost.broker.log.partition_files import PartitionFiles
+from fencepost.broker.log.recovery import LoadedLog, LogLoader
+from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE, DIRECTORY_NAME, START_SUFFIX
+from fencepost.broker.log.segment_files import INDEX_SUFFIXES, file_name, lost_path
+from fencepost.broker.log.steps import done
+from fencepost.broker.log.swap import finish_swaps
+from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 
 COPY_BYTES = 1024 * 1024
 UNFINISHED_SUFFIX = ".repair"

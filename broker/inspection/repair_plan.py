@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.inspection.partition_scan import PartitionScan
-from broker.inspection.problems import Kind, Problem
-from broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE
-from protocol.record_batch import BatchHeader, sealed_header
+from fencepost.broker.inspection.partition_scan import PartitionScan
+from fencepost.broker.inspection.problems import Kind, Problem
+from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE
+from fencepost.protocol.record_batch import BatchHeader, sealed_header
 
 LARGEST_OFFSET_DELTA = 2**31 - 2
 LOSING = frozenset({Kind.DAMAGE, Kind.MISSING, Kind.NOT_RECORDED, Kind.REFUSED})

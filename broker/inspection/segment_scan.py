@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.disk import LogFile
-from broker.log.batch_order import CURRENT_MAGIC, MAX_RELATIVE_OFFSET, SMALLEST_BATCH_LENGTH
-from protocol.record_batch import (
+from fencepost.broker.log.batch_order import CURRENT_MAGIC, MAX_RELATIVE_OFFSET, SMALLEST_BATCH_LENGTH
+from fencepost.broker.storage.disk import LogFile
+from fencepost.protocol.record_batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD_BYTES,
     BatchHeader,

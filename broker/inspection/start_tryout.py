@@ -13,29 +13,29 @@ from typing import Any
 
 import structlog
 
-from broker.broker_configs import BrokerConfigs
-from broker.clock import Clock
-from broker.config import Settings
-from broker.coordinator_replay import Replay
-from broker.disk import Disk, StorageError
-from broker.group.coordinator import GroupCoordinatorShard
-from broker.group.effects import GroupConfig
-from broker.log.log_config import LogConfig
-from broker.log.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
-from broker.log.partition_log import PartitionLog
-from broker.metadata.image import MetadataImage
-from broker.metadata.sqlite import SqliteMetadataStore
-from broker.shard import Shard
-from broker.share.coordinator import ShareCoordinatorShard
-from broker.topic_partition import (
+from fencepost.broker.config import Settings
+from fencepost.broker.coordination.replay import Replay
+from fencepost.broker.coordination.shard import Shard
+from fencepost.broker.group.effects import GroupConfig
+from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.hosting.broker_configs import BrokerConfigs
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.topic_partition import (
     CONSUMER_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from broker.topics import Topics
-from broker.transaction.coordinator import TransactionLimits, TransactionShard
-from protocol.primitives import DecodeError
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.metadata.image import MetadataImage
+from fencepost.broker.metadata.sqlite import SqliteMetadataStore
+from fencepost.broker.share.shard import ShareCoordinatorShard
+from fencepost.broker.storage.disk import Disk, StorageError
+from fencepost.broker.transaction.shard import TransactionLimits, TransactionShard
+from fencepost.protocol.primitives import DecodeError
 
 Event = MutableMapping[str, Any]
 

@@ -7,23 +7,24 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from broker.clock import Clock
-from broker.config import Settings
-from broker.disk import StorageError
-from broker.inspection.findings import Choice, Finding, Severity, finding
-from broker.inspection.metadata_copy import opened_copy
-from broker.inspection.overlay_disk import OverlayDisk
-from broker.inspection.partition_scan import CheckRecords, Expectations, PartitionScan
-from broker.inspection.problems import Kind, Problem
-from broker.inspection.start_tryout import (
+from fencepost.broker.config import Settings
+from fencepost.broker.coordination.shard import RecordOrigin
+from fencepost.broker.inspection.findings import Choice, Finding, Severity, finding
+from fencepost.broker.inspection.metadata_copy import opened_copy
+from fencepost.broker.inspection.overlay_disk import OverlayDisk
+from fencepost.broker.inspection.partition_scan import CheckRecords, Expectations, PartitionScan
+from fencepost.broker.inspection.problems import Kind, Problem
+from fencepost.broker.inspection.start_tryout import (
     TriedPartition,
     TriedStart,
     collected_events,
     coordinator_shard,
     try_start,
 )
-from broker.log.checkpoints import CorruptCheckpointError, decode_offsets
-from broker.log.log_directory import (
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets
+from fencepost.broker.log.log_directory import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
     LOCK_FILE,
@@ -31,16 +32,15 @@ from broker.log.log_directory import (
     RESERVE_FILE,
     partition_directories,
 )
-from broker.log.offset_checkpoint import LOG_START_FILE
-from broker.log.partition_files import METADATA_FILE, PartitionFiles
-from broker.log.recovery import LogLoader, Refusal
-from broker.log.steps import done
-from broker.log.swap import finish_swaps
-from broker.metadata.sqlite import FILE_NAME
-from broker.shard import RecordOrigin
-from broker.topic_partition import TopicPartition
-from protocol.primitives import DecodeError
-from protocol.record_batch import RecordBatch, read_records
+from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.partition_files import METADATA_FILE, PartitionFiles
+from fencepost.broker.log.recovery import LogLoader, Refusal
+from fencepost.broker.log.steps import done
+from fencepost.broker.log.swap import finish_swaps
+from fencepost.broker.metadata.sqlite import FILE_NAME
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.record_batch import RecordBatch, read_records
 
 _DIRECTORY_FILES = frozenset(
     {LOCK_FILE, CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE, LOG_START_FILE, CLEANER_FILE, RESERVE_FILE, "meta.properties"}

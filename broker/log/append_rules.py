@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from broker.log import retention
-from broker.log.log_config import LogConfig
-from broker.log.offset_index import ENTRY_BYTES
-from broker.log.segment import MAX_POSITION, SegmentLimits
-from broker.topic_partition import TopicPartition
-from protocol.compression import DEFAULT_LEVELS, Codec
-from protocol.record_validation import RecordRules
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log import retention
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.offset_index import ENTRY_BYTES
+from fencepost.broker.log.segment import MAX_POSITION, SegmentLimits
+from fencepost.protocol.compression import DEFAULT_LEVELS, Codec
+from fencepost.protocol.record_validation import RecordRules
 
 
 class AppendRules:

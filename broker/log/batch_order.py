@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.log.leader_epochs import UNKNOWN_EPOCH, LeaderEpochs
-from protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader
+from fencepost.broker.log.leader_epochs import UNKNOWN_EPOCH, LeaderEpochs
+from fencepost.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader
 
 CURRENT_MAGIC = 2
 SMALLEST_BATCH_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES

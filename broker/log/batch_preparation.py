@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from broker.log.append_rules import AppendRules
-from broker.log.results import AppendResult, RecordError
-from protocol.compression import TooMuchAtOnceError, decompress
-from protocol.errors import ErrorCode
-from protocol.primitives import DecodeError
-from protocol.record_batch import (
+from fencepost.broker.log.append_rules import AppendRules
+from fencepost.broker.log.results import AppendResult, RecordError
+from fencepost.protocol.compression import TooMuchAtOnceError, decompress
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.record_batch import (
     CODEC_MASK,
     CURRENT_MAGIC,
     HEADER_BYTES,
@@ -25,7 +25,7 @@ from protocol.record_batch import (
     read_header,
     rewritten_header,
 )
-from protocol.record_validation import BatchRefusal, validate_batch
+from fencepost.protocol.record_validation import BatchRefusal, validate_batch
 
 PreparedBatch: TypeAlias = tuple[BatchHeader, tuple[bytes | bytearray | memoryview, ...]]
 """A batch that may be written as soon as it has its offset: its header as it will be stored, but for base offset and

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.disk import LogFile, StorageError
-from broker.log.batch_order import BatchOrder, Fault, implausibility
-from protocol.record_batch import HEADER_BYTES, BatchHeader, check_crc, read_header
+from fencepost.broker.log.batch_order import BatchOrder, Fault, implausibility
+from fencepost.broker.storage.disk import LogFile, StorageError
+from fencepost.protocol.record_batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 
 SCAN_CHUNK_BYTES = 64 * 1024
 LARGE_BATCH_BYTES = 8 * 1024

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from broker.log.steps import Steps, done
-from broker.topic_partition import TopicPartition
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.steps import Steps, done
 
 VERSION = 0
 OFFSETS_PER_STEP = 1_000

@@ -14,25 +14,25 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from broker.clock import Clock
-from broker.disk import Disk, LogFile, StorageError, UnexpectedFailureError
-from broker.log.batch_order import MAX_RELATIVE_OFFSET
-from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
-from broker.log.compaction import CleanedTransactions, OffsetMap, RetentionRules
-from broker.log.large_batches import SLICE_S, on_a_thread
-from broker.log.partition_log import PartitionLog
-from broker.log.producer_replay import usable_transaction_index
-from broker.log.segment import Segment
-from broker.log.segment_files import file_name, forget_segments
-from broker.log.steps import Steps, done, done_in_slices
-from broker.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX, TRANSACTIONS_CLEANED_SUFFIX, finish_swap
-from broker.log.tail_check import checked_batches
-from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
-from broker.supervision import Place, Policy
-from broker.topic_partition import TopicPartition
-from protocol.compression import Codec, TooMuchAtOnceError, decompress
-from protocol.primitives import DecodeError
-from protocol.record_batch import (
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET
+from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
+from fencepost.broker.log.compaction import CleanedTransactions, OffsetMap, RetentionRules
+from fencepost.broker.log.large_batches import SLICE_S, on_a_thread
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.producer_replay import usable_transaction_index
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.segment_files import file_name, forget_segments
+from fencepost.broker.log.steps import Steps, done, done_in_slices
+from fencepost.broker.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX, TRANSACTIONS_CLEANED_SUFFIX, finish_swap
+from fencepost.broker.log.tail_check import checked_batches
+from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
+from fencepost.broker.storage.disk import Disk, LogFile, StorageError, UnexpectedFailureError
+from fencepost.protocol.compression import Codec, TooMuchAtOnceError, decompress
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.record_batch import (
     HEADER_BYTES,
     RecordBatch,
     compressed_and_sealed,

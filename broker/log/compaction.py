@@ -10,9 +10,9 @@ from heapq import heapify, heappop
 from itertools import islice
 from typing import NamedTuple
 
-from broker.log.steps import Steps
-from broker.log.transaction_index import TransactionIndexEntry
-from protocol.record_batch import BatchHeader, Record, RecordBatch, read_end_transaction_marker, read_records
+from fencepost.broker.log.steps import Steps
+from fencepost.broker.log.transaction_index import TransactionIndexEntry
+from fencepost.protocol.record_batch import BatchHeader, Record, RecordBatch, read_end_transaction_marker, read_records
 
 RECORDS_PER_STEP = 1_000
 PARTS_COUNT = 64

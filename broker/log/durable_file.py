@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from broker.disk import Disk, StorageError
+from fencepost.broker.storage.disk import Disk, StorageError
 
 
 async def replace_durably(disk: Disk, path: str, content: bytes) -> None:

@@ -11,22 +11,22 @@ from typing import Any
 
 import structlog
 
-from broker.disk import LogFile, NoRoomError, StorageError, UnexpectedFailureError, remedy
-from broker.log.flusher import Flusher, SyncWork
-from broker.log.leader_epochs import LeaderEpochs
-from broker.log.log_config import LogConfig
-from broker.log.log_segments import LogSegments
-from broker.log.partition_files import PartitionFiles
-from broker.log.producer_snapshot import PRODUCERS_PER_STEP, encoding_steps
-from broker.log.producer_state import ProducerState
-from broker.log.results import Isolation
-from broker.log.segment import Segment
-from broker.log.segment_files import forget_segments
-from broker.log.steps import Steps, done_in_slices
-from broker.log.waiters import DONE, DurabilityWaiters, Watchers
-from broker.log.ways_out import ways_back
-from broker.supervision import Place, Policy
-from broker.topic_partition import TopicPartition
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.flusher import Flusher, SyncWork
+from fencepost.broker.log.leader_epochs import LeaderEpochs
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_segments import LogSegments
+from fencepost.broker.log.partition_files import PartitionFiles
+from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_STEP, encoding_steps
+from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.results import Isolation
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.segment_files import forget_segments
+from fencepost.broker.log.steps import Steps, done_in_slices
+from fencepost.broker.log.waiters import DONE, DurabilityWaiters, Watchers
+from fencepost.broker.log.ways_out import ways_back
+from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError, UnexpectedFailureError, remedy
 
 log = structlog.get_logger(__name__)
 

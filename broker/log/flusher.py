@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from broker.disk import Disk, LogFile, StorageError, UnexpectedFailureError
-from broker.supervision import Place, Policy
-from broker.topic_partition import TopicPartition
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.storage.disk import Disk, LogFile, StorageError, UnexpectedFailureError
 
 SYNC = Place("sync of logs", Policy.FAIL_PARTITION)
 PAUSE = Place("timer of syncs that nobody waits for", Policy.RETRY)

@@ -10,12 +10,12 @@ import struct
 from bisect import bisect_left
 from typing import NamedTuple
 
-from broker.disk import LogFile
-from broker.log.batch_order import CURRENT_MAGIC, SMALLEST_BATCH_LENGTH, BatchOrder, Fault, implausibility
-from broker.log.batch_scan import LARGE_BATCH_BYTES, SCAN_CHUNK_BYTES, header_at
-from broker.log.checked_ranges import CheckedRange
-from broker.log.offset_index import OffsetIndex
-from protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, check_crc, read_header
+from fencepost.broker.log.batch_order import CURRENT_MAGIC, SMALLEST_BATCH_LENGTH, BatchOrder, Fault, implausibility
+from fencepost.broker.log.batch_scan import LARGE_BATCH_BYTES, SCAN_CHUNK_BYTES, header_at
+from fencepost.broker.log.checked_ranges import CheckedRange
+from fencepost.broker.log.offset_index import OffsetIndex
+from fencepost.broker.storage.disk import LogFile
+from fencepost.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, check_crc, read_header
 
 MOST_HEADERS = 4_096
 """That one check is about, so that it takes some milliseconds; the rest is for the next."""

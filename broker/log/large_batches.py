@@ -15,14 +15,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from broker.log.append_rules import AppendRules
-from broker.log.batch_preparation import no_producer_id, refused_records
-from broker.log.results import AppendResult
-from broker.log.steps import done_in_slices
-from protocol.compression import decompress
-from protocol.primitives import Buffer, DecodeError
-from protocol.record_batch import CODEC_MASK, HEADER_BYTES, NO_PRODUCER_ID, BatchHeader, compressed_anew, read_header
-from protocol.record_validation import invalid_records, validation_steps
+from fencepost.broker.log.append_rules import AppendRules
+from fencepost.broker.log.batch_preparation import no_producer_id, refused_records
+from fencepost.broker.log.results import AppendResult
+from fencepost.broker.log.steps import done_in_slices
+from fencepost.protocol.compression import decompress
+from fencepost.protocol.primitives import Buffer, DecodeError
+from fencepost.protocol.record_batch import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    compressed_anew,
+    read_header,
+)
+from fencepost.protocol.record_validation import invalid_records, validation_steps
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from broker.log.checkpoints import EpochStart
-from broker.log.results import EpochEndOffset
+from fencepost.broker.log.checkpoints import EpochStart
+from fencepost.broker.log.results import EpochEndOffset
 
 UNKNOWN_EPOCH = -1
 UNKNOWN_OFFSET = -1

@@ -16,29 +16,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
-from broker.clock import Clock
-from broker.disk import Disk, LogFile, StorageError, Volume
-from broker.log.cleaner import Cleaner
-from broker.log.durable_file import replace_durably
-from broker.log.durable_log import SLICE_S
-from broker.log.flusher import Flusher
-from broker.log.leader_epochs import LeaderEpochs
-from broker.log.log_config import LogConfig
-from broker.log.log_opening import LOADS_PER_TURN, OWN_LEADER_EPOCH, WRITTEN_BACK_TOGETHER_COUNT, LogOpening
-from broker.log.log_segments import LogSegments
-from broker.log.offset_checkpoint import LOG_START_FILE, OffsetCheckpoint
-from broker.log.partition_files import PartitionFiles
-from broker.log.partition_log import PartitionLog
-from broker.log.producer_state import ProducerState
-from broker.log.room_reserve import RoomReserve
-from broker.log.segment import Segment
-from broker.log.steps import Steps, done_in_slices
-from broker.log.unopened_logs import UnopenedLogs
-from broker.log.unreadable_log import is_unreadable
-from broker.log.ways_out import ways_out
-from broker.supervision import Place, Policy
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.cleaner import Cleaner
+from fencepost.broker.log.durable_file import replace_durably
+from fencepost.broker.log.durable_log import SLICE_S
+from fencepost.broker.log.flusher import Flusher
+from fencepost.broker.log.leader_epochs import LeaderEpochs
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_opening import LOADS_PER_TURN, OWN_LEADER_EPOCH, WRITTEN_BACK_TOGETHER_COUNT, LogOpening
+from fencepost.broker.log.log_segments import LogSegments
+from fencepost.broker.log.offset_checkpoint import LOG_START_FILE, OffsetCheckpoint
+from fencepost.broker.log.partition_files import PartitionFiles
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.room_reserve import RoomReserve
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.steps import Steps, done_in_slices
+from fencepost.broker.log.unopened_logs import UnopenedLogs
+from fencepost.broker.log.unreadable_log import is_unreadable
+from fencepost.broker.log.ways_out import ways_out
+from fencepost.broker.storage.disk import Disk, LogFile, StorageError, Volume
+from fencepost.protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 

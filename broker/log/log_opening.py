@@ -12,24 +12,24 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from broker.clock import Clock
-from broker.disk import Disk, StorageError, UnexpectedFailureError, remedy
-from broker.log.checkpoints import ZERO_TOPIC_ID
-from broker.log.flusher import Flusher
-from broker.log.leader_epochs import LeaderEpochs
-from broker.log.log_config import LogConfig
-from broker.log.log_segments import LogSegments
-from broker.log.offset_checkpoint import OffsetCheckpoint
-from broker.log.partition_files import PartitionFiles
-from broker.log.partition_log import PartitionLog
-from broker.log.producer_state import ProducerState
-from broker.log.recovery import LoadedLog, LogLoader
-from broker.log.steps import Steps, done, done_in_slices
-from broker.log.unopened_logs import UnopenedLogs
-from broker.log.unreadable_log import unreadable_segment
-from broker.log.ways_out import ways_back
-from broker.supervision import Place, Policy
-from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID
+from fencepost.broker.log.flusher import Flusher
+from fencepost.broker.log.leader_epochs import LeaderEpochs
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_segments import LogSegments
+from fencepost.broker.log.offset_checkpoint import OffsetCheckpoint
+from fencepost.broker.log.partition_files import PartitionFiles
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.recovery import LoadedLog, LogLoader
+from fencepost.broker.log.steps import Steps, done, done_in_slices
+from fencepost.broker.log.unopened_logs import UnopenedLogs
+from fencepost.broker.log.unreadable_log import unreadable_segment
+from fencepost.broker.log.ways_out import ways_back
+from fencepost.broker.storage.disk import Disk, StorageError, UnexpectedFailureError, remedy
 
 log = structlog.get_logger(__name__)
 

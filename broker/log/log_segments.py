@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from broker.log.results import AbortedTransaction
-from broker.log.segment import EMPTY, Segment, SegmentRead
+from fencepost.broker.log.results import AbortedTransaction
+from fencepost.broker.log.segment import EMPTY, Segment, SegmentRead
 
 
 class LogSegments:

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import structlog
 
-from broker.disk import Disk, NoRoomError
-from broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets_in_steps
-from broker.log.durable_file import replace_durably
-from broker.log.room_reserve import RoomReserve
-from broker.log.steps import Steps, done_in_slices
-from broker.topic_partition import TopicPartition
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets_in_steps
+from fencepost.broker.log.durable_file import replace_durably
+from fencepost.broker.log.room_reserve import RoomReserve
+from fencepost.broker.log.steps import Steps, done_in_slices
+from fencepost.broker.storage.disk import Disk, NoRoomError
 
 log = structlog.get_logger(__name__)
 

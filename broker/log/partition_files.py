@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
-from broker.disk import Disk, LogFile
-from broker.log.checkpoints import (
+from fencepost.broker.log.checkpoints import (
     ZERO_TOPIC_ID,
     CorruptCheckpointError,
     decode_epochs,
@@ -20,12 +19,13 @@ from broker.log.checkpoints import (
     encode_epochs,
     encode_partition_metadata,
 )
-from broker.log.leader_epochs import LeaderEpochs
-from broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decoding_steps, encode_snapshot
-from broker.log.segment import Segment
-from broker.log.segment_checksums import SegmentChecksums, content_record
-from broker.log.segment_files import NOTED_SUFFIXES, file_name
-from broker.log.steps import Steps, done
+from fencepost.broker.log.leader_epochs import LeaderEpochs
+from fencepost.broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decoding_steps, encode_snapshot
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.segment_checksums import SegmentChecksums, content_record
+from fencepost.broker.log.segment_files import NOTED_SUFFIXES, file_name
+from fencepost.broker.log.steps import Steps, done
+from fencepost.broker.storage.disk import Disk, LogFile
 
 log = structlog.get_logger(__name__)
 

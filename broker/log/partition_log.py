@@ -12,16 +12,20 @@ from typing import TypeVar
 
 import structlog
 
-from broker.disk import NoRoomError, StorageError
-from broker.log.append_rules import AppendRules
-from broker.log.batch_preparation import finish_preparation, prepare_client_batch, read_client_batch, too_large
-from broker.log.batch_scan import DamagedLogError
-from broker.log.compaction import LastRecord
-from broker.log.large_batches import CheckedBatch
-from broker.log.producer_replay import usable_transaction_index
-from broker.log.producer_snapshot import ProducerSnapshot
-from broker.log.producer_state import Duplicate
-from broker.log.results import (
+from fencepost.broker.log.append_rules import AppendRules
+from fencepost.broker.log.batch_preparation import (
+    finish_preparation,
+    prepare_client_batch,
+    read_client_batch,
+    too_large,
+)
+from fencepost.broker.log.batch_scan import DamagedLogError
+from fencepost.broker.log.compaction import LastRecord
+from fencepost.broker.log.large_batches import CheckedBatch
+from fencepost.broker.log.producer_replay import usable_transaction_index
+from fencepost.broker.log.producer_snapshot import ProducerSnapshot
+from fencepost.broker.log.producer_state import Duplicate
+from fencepost.broker.log.results import (
     CLIENT,
     AbortedTransaction,
     ActiveProducer,
@@ -35,19 +39,20 @@ from broker.log.results import (
     RecordError,
     TimestampedOffset,
 )
-from broker.log.run_preparation import form_for, prepare_run
-from broker.log.segment import EMPTY, Segment
-from broker.log.segment_files import CorruptTransactionIndexError
-from broker.log.steps import Steps, done
-from broker.log.swept_log import SweptLog
-from broker.log.time_search import Search, find_first, find_latest
-from broker.log.transaction_index import TransactionIndexEntry
-from broker.log.verification import IN_THIS_STEP, VerificationGuard
-from broker.log.ways_out import ways_out_while_served
-from protocol.batch_run import BatchForm, BatchRun
-from protocol.errors import NO_ERROR, ErrorCode
-from protocol.record import PlainRecord
-from protocol.record_batch import (
+from fencepost.broker.log.run_preparation import form_for, prepare_run
+from fencepost.broker.log.segment import EMPTY, Segment
+from fencepost.broker.log.segment_files import CorruptTransactionIndexError
+from fencepost.broker.log.steps import Steps, done
+from fencepost.broker.log.swept_log import SweptLog
+from fencepost.broker.log.time_search import Search, find_first, find_latest
+from fencepost.broker.log.transaction_index import TransactionIndexEntry
+from fencepost.broker.log.verification import IN_THIS_STEP, VerificationGuard
+from fencepost.broker.log.ways_out import ways_out_while_served
+from fencepost.broker.storage.disk import NoRoomError, StorageError
+from fencepost.protocol.batch_run import BatchForm, BatchRun
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
+from fencepost.protocol.record import PlainRecord
+from fencepost.protocol.record_batch import (
     LENGTH_OVERHEAD_BYTES,
     MARKER_BYTES,
     BatchHeader,

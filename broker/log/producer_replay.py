@@ -11,12 +11,12 @@ from functools import partial
 
 import structlog
 
-from broker.log.partition_files import PartitionFiles
-from broker.log.producer_state import ProducerState
-from broker.log.segment import Segment
-from broker.log.segment_files import CorruptTransactionIndexError, SegmentFiles
-from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
-from protocol.record_batch import BatchHeader, RecordBatch, read_end_transaction_marker
+from fencepost.broker.log.partition_files import PartitionFiles
+from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.segment_files import CorruptTransactionIndexError, SegmentFiles
+from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
+from fencepost.protocol.record_batch import BatchHeader, RecordBatch, read_end_transaction_marker
 
 log = structlog.get_logger(__name__)
 

@@ -11,13 +11,13 @@ from collections import OrderedDict, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from broker.log.producer_snapshot import PRODUCERS_PER_STEP, ProducerBatch, ProducerSnapshot
-from broker.log.results import CLIENT, ActiveProducer, AppendOrigin
-from broker.log.transaction_index import TransactionIndexEntry
-from broker.log.verification import IN_THIS_STEP, VerificationGuard, VerificationTable
-from protocol.errors import NO_ERROR, ErrorCode
-from protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
-from protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
+from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_STEP, ProducerBatch, ProducerSnapshot
+from fencepost.broker.log.results import CLIENT, ActiveProducer, AppendOrigin
+from fencepost.broker.log.transaction_index import TransactionIndexEntry
+from fencepost.broker.log.verification import IN_THIS_STEP, VerificationGuard, VerificationTable
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
+from fencepost.protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
+from fencepost.protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
 
 NO_OFFSET: Final = -1
 NO_COORDINATOR_EPOCH: Final = -1

@@ -23,27 +23,27 @@ from typing import NamedTuple
 
 import structlog
 
-from broker.disk import LogFile, StorageError
-from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder, Fault
-from broker.log.batch_scan import DamagedLogError, damaged
-from broker.log.checkpoints import GREATEST_NUMBER
-from broker.log.leader_epochs import UNKNOWN_EPOCH, LeaderEpochs
-from broker.log.log_config import LogConfig
-from broker.log.log_segments import LogSegments
-from broker.log.offset_checkpoint import LOG_START_FILE
-from broker.log.partition_files import LEADER_EPOCH_FILE, PartitionFiles
-from broker.log.producer_replay import replay, replay_batch, usable_transaction_index
-from broker.log.producer_snapshot import PRODUCERS_PER_STEP, encoding_steps
-from broker.log.producer_state import ProducerState
-from broker.log.segment import Segment
-from broker.log.segment_checksums import CHECKSUMS_FILE
-from broker.log.segment_files import INDEX_SUFFIXES, file_name, forget_segments, lost_path
-from broker.log.steps import Steps
-from broker.log.swap import finish_swaps
-from broker.log.tail_check import LaterBatches, checked_batches, later_batches, valid_batch_at
-from broker.log.transaction_index import TransactionIndex
-from broker.log.ways_out import ways_out
-from protocol.record_batch import RecordBatch
+from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder, Fault
+from fencepost.broker.log.batch_scan import DamagedLogError, damaged
+from fencepost.broker.log.checkpoints import GREATEST_NUMBER
+from fencepost.broker.log.leader_epochs import UNKNOWN_EPOCH, LeaderEpochs
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_segments import LogSegments
+from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, PartitionFiles
+from fencepost.broker.log.producer_replay import replay, replay_batch, usable_transaction_index
+from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_STEP, encoding_steps
+from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE
+from fencepost.broker.log.segment_files import INDEX_SUFFIXES, file_name, forget_segments, lost_path
+from fencepost.broker.log.steps import Steps
+from fencepost.broker.log.swap import finish_swaps
+from fencepost.broker.log.tail_check import LaterBatches, checked_batches, later_batches, valid_batch_at
+from fencepost.broker.log.transaction_index import TransactionIndex
+from fencepost.broker.log.ways_out import ways_out
+from fencepost.broker.storage.disk import LogFile, StorageError
+from fencepost.protocol.record_batch import RecordBatch
 
 log = structlog.get_logger(__name__)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
-from broker.file_slice import FileSlice
-from protocol.errors import ErrorCode
+from fencepost.broker.storage.file_slice import FileSlice
+from fencepost.protocol.errors import ErrorCode
 
 
 class AppendOrigin(Enum):

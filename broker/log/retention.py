@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import zlib
 
-from broker.log.log_config import LogConfig
-from broker.log.log_segments import LogSegments
-from broker.log.segment import Segment
-from broker.topic_partition import TopicPartition
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_segments import LogSegments
+from fencepost.broker.log.segment import Segment
 
 UNLIMITED = -1
 

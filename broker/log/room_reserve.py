@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from broker.disk import Disk, StorageError
+from fencepost.broker.storage.disk import Disk, StorageError
 
 log = structlog.get_logger(__name__)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.log.append_rules import AppendRules
-from broker.log.batch_preparation import prepare_client_batch
-from broker.log.results import AppendResult
-from protocol.batch_run import BatchForm, BatchRun, form_of
-from protocol.compression import TooMuchAtOnceError
-from protocol.record_batch import BatchHeader
-from protocol.record_validation import NO_LIMIT_MS
+from fencepost.broker.log.append_rules import AppendRules
+from fencepost.broker.log.batch_preparation import prepare_client_batch
+from fencepost.broker.log.results import AppendResult
+from fencepost.protocol.batch_run import BatchForm, BatchRun, form_of
+from fencepost.protocol.compression import TooMuchAtOnceError
+from fencepost.protocol.record_batch import BatchHeader
+from fencepost.protocol.record_validation import NO_LIMIT_MS
 
 
 class PreparedRun(NamedTuple):

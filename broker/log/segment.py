@@ -10,14 +10,14 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.file_slice import FileSlice
-from broker.log.batch_order import MAX_RELATIVE_OFFSET, Fault
-from broker.log.batch_scan import DamagedLogError
-from broker.log.checked_ranges import CheckedRange
-from broker.log.header_check import check_headers
-from broker.log.log_config import MAX_INT64
-from broker.log.segment_files import SegmentFiles
-from protocol.record_batch import HEADER_BYTES
+from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET, Fault
+from fencepost.broker.log.batch_scan import DamagedLogError
+from fencepost.broker.log.checked_ranges import CheckedRange
+from fencepost.broker.log.header_check import check_headers
+from fencepost.broker.log.log_config import MAX_INT64
+from fencepost.broker.log.segment_files import SegmentFiles
+from fencepost.broker.storage.file_slice import FileSlice
+from fencepost.protocol.record_batch import HEADER_BYTES
 
 EMPTY = memoryview(b"")
 MAX_POSITION = 2**31 - 1

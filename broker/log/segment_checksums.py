@@ -20,7 +20,7 @@ from typing import NamedTuple
 import structlog
 from crc32c import crc32c
 
-from broker.disk import Disk, LogFile
+from fencepost.broker.storage.disk import Disk, LogFile
 
 log = structlog.get_logger(__name__)
 

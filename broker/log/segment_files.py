@@ -12,17 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 import structlog
 from crc32c import crc32c
 
-from broker.disk import Disk, LogFile, StorageError
-from broker.log.batch_order import MAX_RELATIVE_OFFSET, NO_EPOCHS, BatchOrder, Fault
-from broker.log.batch_scan import DamagedLogError, ScannedBatch, damaged, header_at, scan_batches
-from broker.log.checked_ranges import CheckedRanges
-from broker.log.leader_epochs import UNKNOWN_EPOCH
-from broker.log.offset_index import CorruptIndexError, OffsetIndex
-from broker.log.segment_checksums import START_SUFFIX, FileRecord, SegmentChecksums, content_record
-from broker.log.tail_check import valid_batch_at
-from broker.log.time_index import TimeIndex
-from broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
-from protocol.record_batch import CRC_POSITION, HEADER_BYTES, BatchHeader, RecordBatch, check_crc, read_header
+from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET, NO_EPOCHS, BatchOrder, Fault
+from fencepost.broker.log.batch_scan import DamagedLogError, ScannedBatch, damaged, header_at, scan_batches
+from fencepost.broker.log.checked_ranges import CheckedRanges
+from fencepost.broker.log.leader_epochs import UNKNOWN_EPOCH
+from fencepost.broker.log.offset_index import CorruptIndexError, OffsetIndex
+from fencepost.broker.log.segment_checksums import START_SUFFIX, FileRecord, SegmentChecksums, content_record
+from fencepost.broker.log.tail_check import valid_batch_at
+from fencepost.broker.log.time_index import TimeIndex
+from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
+from fencepost.broker.storage.disk import Disk, LogFile, StorageError
+from fencepost.protocol.record_batch import CRC_POSITION, HEADER_BYTES, BatchHeader, RecordBatch, check_crc, read_header
 
 log = structlog.get_logger(__name__)
 

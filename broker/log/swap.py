@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder
-from broker.log.batch_scan import DamagedLogError, damaged
-from broker.log.partition_files import PartitionFiles
-from broker.log.segment_files import INDEX_SUFFIXES, file_name
-from broker.log.steps import Steps
-from broker.log.tail_check import checked_batches
+from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder
+from fencepost.broker.log.batch_scan import DamagedLogError, damaged
+from fencepost.broker.log.partition_files import PartitionFiles
+from fencepost.broker.log.segment_files import INDEX_SUFFIXES, file_name
+from fencepost.broker.log.steps import Steps
+from fencepost.broker.log.tail_check import checked_batches
 
 log = structlog.get_logger(__name__)
 

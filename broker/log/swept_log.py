@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import structlog
 
-from broker.disk import NoRoomError, StorageError
-from broker.log import retention
-from broker.log.durable_log import FEW_PRODUCERS_COUNT, SLICE_S, DurableLog
-from broker.log.log_config import MAX_INT64
-from broker.log.steps import done, done_in_slices
-from protocol.errors import ErrorCode
+from fencepost.broker.log import retention
+from fencepost.broker.log.durable_log import FEW_PRODUCERS_COUNT, SLICE_S, DurableLog
+from fencepost.broker.log.log_config import MAX_INT64
+from fencepost.broker.log.steps import done, done_in_slices
+from fencepost.broker.storage.disk import NoRoomError, StorageError
+from fencepost.protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 

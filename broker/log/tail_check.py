@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.disk import LogFile
-from broker.log.batch_order import MAX_RELATIVE_OFFSET, SMALLEST_BATCH_LENGTH, BatchOrder, implausibility
-from broker.log.batch_scan import header_at
-from broker.log.steps import Steps
-from protocol.record_batch import (
+from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET, SMALLEST_BATCH_LENGTH, BatchOrder, implausibility
+from fencepost.broker.log.batch_scan import header_at
+from fencepost.broker.log.steps import Steps
+from fencepost.broker.storage.disk import LogFile
+from fencepost.protocol.record_batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD_BYTES,
     BatchHeader,

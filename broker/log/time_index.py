@@ -12,7 +12,7 @@ import sys
 from array import array
 from bisect import bisect_left
 
-from broker.log.offset_index import CorruptIndexError
+from fencepost.broker.log.offset_index import CorruptIndexError
 
 ENTRY = struct.Struct(">qi")
 

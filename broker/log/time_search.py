@@ -13,15 +13,22 @@ from collections.abc import Callable, Generator
 from enum import Enum
 from typing import Final, TypeAlias, TypeVar
 
-from broker.log.batch_order import Fault
-from broker.log.large_batches import on_a_thread
-from broker.log.log_segments import LogSegments
-from broker.log.results import TimestampedOffset
-from broker.log.segment import Segment
-from protocol.compression import Codec, TooMuchAtOnceError, decompress
-from protocol.primitives import Buffer, DecodeError
-from protocol.record import LEAST_DELTA_MS, find_record
-from protocol.record_batch import CHECKED_POSITION, HEADER_BYTES, BatchHeader, RecordBatch, crc_of, read_header
+from fencepost.broker.log.batch_order import Fault
+from fencepost.broker.log.large_batches import on_a_thread
+from fencepost.broker.log.log_segments import LogSegments
+from fencepost.broker.log.results import TimestampedOffset
+from fencepost.broker.log.segment import Segment
+from fencepost.protocol.compression import Codec, TooMuchAtOnceError, decompress
+from fencepost.protocol.primitives import Buffer, DecodeError
+from fencepost.protocol.record import LEAST_DELTA_MS, find_record
+from fencepost.protocol.record_batch import (
+    CHECKED_POSITION,
+    HEADER_BYTES,
+    BatchHeader,
+    RecordBatch,
+    crc_of,
+    read_header,
+)
 
 T = TypeVar("T")
 

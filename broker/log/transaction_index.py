@@ -13,8 +13,8 @@ from array import array
 from bisect import bisect_left
 from typing import Final, NamedTuple
 
-from broker.log.offset_index import CorruptIndexError
-from broker.log.results import AbortedTransaction
+from fencepost.broker.log.offset_index import CorruptIndexError
+from fencepost.broker.log.results import AbortedTransaction
 
 ENTRY: Final = struct.Struct(">hqqqq")
 ENTRY_VERSION: Final = 0

@@ -5,9 +5,9 @@ Nothing in its directory is opened, written or deleted; it is tried again at the
 
 from __future__ import annotations
 
-from broker.disk import StorageError
-from broker.log.partition_files import PartitionFiles
-from broker.log.segment import Segment
+from fencepost.broker.log.partition_files import PartitionFiles
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.storage.disk import StorageError
 
 
 class AbsentFile:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 
-from broker.disk import StorageError
-from broker.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.storage.disk import StorageError
 
 WATCHER = Place("watcher of a log", Policy.REPORT)
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from broker.disk import StorageError
-from broker.metadata.store import MetadataStore
+from fencepost.broker.metadata.store import MetadataStore
+from fencepost.broker.storage.disk import StorageError
 
 Content = TypeVar("Content")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Self
 
-from broker.metadata.image import TopicMetadata
-from broker.metadata.store import new_cluster_id
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.metadata.store import new_cluster_id
 
 
 class InMemoryMetadataStore:

@@ -20,11 +20,11 @@ from typing import TypeVar
 
 import structlog
 
-from broker.disk import StorageError
-from broker.metadata.copy import COPY_SUFFIX, read_copy, write_copy, write_durably
-from broker.metadata.image import TopicMetadata
-from broker.metadata.store import new_cluster_id
-from broker.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.metadata.copy import COPY_SUFFIX, read_copy, write_copy, write_durably
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.metadata.store import new_cluster_id
+from fencepost.broker.storage.disk import StorageError
 
 log = structlog.get_logger(__name__)
 

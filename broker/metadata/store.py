@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from broker.metadata.image import TopicMetadata
+from fencepost.broker.metadata.image import TopicMetadata
 
 
 class MetadataStore(Protocol):

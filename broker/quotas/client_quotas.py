@@ -14,13 +14,13 @@ from typing import Any
 
 import structlog
 
-from broker.clock import Clock
-from broker.config import Settings
-from broker.metadata.document import VersionedDocument
-from broker.metadata.store import MetadataStore
-from broker.quotas.addresses import address_of
-from broker.quotas.entities import DEFAULT, Entity, Limit, QuotaKey, entity_of, limit_for
-from broker.quotas.rates import SampledRate, TokenBucket
+from fencepost.broker.config import Settings
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.metadata.document import VersionedDocument
+from fencepost.broker.metadata.store import MetadataStore
+from fencepost.broker.quotas.addresses import address_of
+from fencepost.broker.quotas.entities import DEFAULT, Entity, Limit, QuotaKey, entity_of, limit_for
+from fencepost.broker.quotas.rates import SampledRate, TokenBucket
 
 log = structlog.get_logger(__name__)
 

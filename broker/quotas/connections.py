@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import structlog
 
-from broker.clock import Clock
-from broker.config import Settings
-from broker.descriptors import Descriptors
-from broker.quotas.addresses import address_of
-from broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas
-from broker.quotas.rates import SampledRate, TokenBucket
-from broker.supervision import Place, Policy
+from fencepost.broker.config import Settings
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.quotas.addresses import address_of
+from fencepost.broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas
+from fencepost.broker.quotas.rates import SampledRate, TokenBucket
+from fencepost.broker.storage.descriptors import Descriptors
 
 log = structlog.get_logger(__name__)
 

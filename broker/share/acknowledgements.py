@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from broker.share.partition import Acknowledgement, AcknowledgeType
+from fencepost.broker.share.partition import Acknowledgement, AcknowledgeType
 
 
 class AcknowledgementBatch(Protocol):

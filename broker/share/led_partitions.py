@@ -13,14 +13,15 @@ from typing import NamedTuple
 
 import structlog
 
-from broker.clock import Clock
-from broker.config.group_settings import EARLIEST, duration_ms
-from broker.disk import StorageError
-from broker.group_configs import GroupConfigs
-from broker.log.partition_log import Isolation, PartitionLog
-from broker.metadata.image import TopicMetadata
-from broker.share.coordinator import UNKNOWN_OFFSET, SharePartitionKey, ShareState
-from broker.share.partition import (
+from fencepost.broker.config.group_settings import EARLIEST, duration_ms
+from fencepost.broker.hosting.group_configs import GroupConfigs
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.share.partition import (
     Acknowledgement,
     Acquired,
     AcquireMode,
@@ -29,13 +30,12 @@ from broker.share.partition import (
     SharePartition,
     Transition,
 )
-from broker.share.persister import SharePersister
-from broker.share.reading import read_batches, records_of
-from broker.supervision import Place, Policy
-from broker.topic_partition import TopicPartition
-from broker.topics import Topics
-from protocol.errors import ErrorCode
-from protocol.primitives import DecodeError
+from fencepost.broker.share.persister import SharePersister
+from fencepost.broker.share.reading import read_batches, records_of
+from fencepost.broker.share.shard import UNKNOWN_OFFSET, SharePartitionKey, ShareState
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.primitives import DecodeError
 
 log = structlog.get_logger(__name__)
 

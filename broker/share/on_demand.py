@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.topic_partition import SHARE_GROUP_STATE_TOPIC
+from fencepost.broker.kernel.topic_partition import SHARE_GROUP_STATE_TOPIC
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.config import Settings
-    from broker.group.service import GroupService
-    from broker.group_configs import GroupConfigs
-    from broker.share.service import ShareService
-    from broker.topics import Topics
+    from fencepost.broker.config import Settings
+    from fencepost.broker.group.service import GroupService
+    from fencepost.broker.hosting.group_configs import GroupConfigs
+    from fencepost.broker.hosting.topics import Topics
+    from fencepost.broker.kernel.clock import Clock
+    from fencepost.broker.share.service import ShareService
 
 
 class ShareServiceOnDemand:
@@ -37,7 +37,7 @@ class ShareServiceOnDemand:
         """The service, started. Raises ImportError and OSError where it cannot be loaded, and may then be asked for
         again."""
         if self._made is None:
-            from broker.share.service import ShareService
+            from fencepost.broker.share.service import ShareService
 
             made = ShareService(self._topics, self._groups, self._group_configs, self._settings, self._clock)
             made.start()

@@ -16,9 +16,9 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
-from broker.share.in_flight import InFlight, RecordState, Span
-from protocol.errors import ErrorCode
-from protocol.stored.share_group_state import StateBatch
+from fencepost.broker.share.in_flight import InFlight, RecordState, Span
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.stored.share_group_state import StateBatch
 
 MINIMUM_THROTTLE_DELIVERY_COUNT = 2
 LONGEST_LIMIT_WITHOUT_ISOLATION = 2

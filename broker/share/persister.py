@@ -13,19 +13,24 @@ from typing import Any
 
 import structlog
 
-from broker.clock import Clock
-from broker.config import Settings
-from broker.coordinated_topic import CoordinatedTopic
-from broker.coordinator import CoordinatorRefusal, CoordinatorRuntime, PartitionState, partition_for_key
-from broker.disk import StorageError
-from broker.metadata.image import TopicMetadata
-from broker.share.coordinator import ShareCoordinatorShard, SharePartitionKey, ShareState
-from broker.share.sessions import TopicIdPartition
-from broker.supervision import Place, Policy
-from broker.topic_partition import SHARE_GROUP_STATE_TOPIC
-from broker.topics import Topics
-from protocol.errors import ErrorCode
-from protocol.stored.share_group_state import StateBatch
+from fencepost.broker.config import Settings
+from fencepost.broker.coordination.internal_topic import CoordinatedTopic
+from fencepost.broker.coordination.runtime import (
+    CoordinatorRefusal,
+    CoordinatorRuntime,
+    PartitionState,
+    partition_for_key,
+)
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import SHARE_GROUP_STATE_TOPIC
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.share.sessions import TopicIdPartition
+from fencepost.broker.share.shard import ShareCoordinatorShard, SharePartitionKey, ShareState
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.stored.share_group_state import StateBatch
 
 log = structlog.get_logger(__name__)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.log.results import AbortedTransaction
-from broker.share.partition import Acquired, OffsetRange
-from protocol.record_batch import iterate_batches, read_end_transaction_marker
+from fencepost.broker.log.results import AbortedTransaction
+from fencepost.broker.share.partition import Acquired, OffsetRange
+from fencepost.protocol.record_batch import iterate_batches, read_end_transaction_marker
 
 
 class ReadBatches(NamedTuple):

@@ -13,25 +13,25 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from broker.clock import Clock
-from broker.config import Settings
-from broker.coordinator import CoordinatorRefusal
-from broker.group.consumer.membership import Refusal as GroupRefusal
-from broker.group.consumer.membership import Sender
-from broker.group.service import GroupService
-from broker.group.share.groups import Deletion
-from broker.group.share.membership import StateToInitialize
-from broker.group_configs import GroupConfigs
-from broker.share.coordinator import UNKNOWN_COUNT, UNKNOWN_OFFSET, SharePartitionKey
-from broker.share.led_partitions import LedSharePartitions
-from broker.share.partition import Acknowledgement, Refusal
-from broker.share.persister import SharePersister
-from broker.share.sessions import ShareSession, ShareSessions, TopicIdPartition
-from broker.supervision import Place, Policy
-from broker.topic_partition import TopicPartition
-from broker.topics import Topics
-from protocol.errors import ErrorCode
-from protocol.messages.share_groups import (
+from fencepost.broker.config import Settings
+from fencepost.broker.coordination.runtime import CoordinatorRefusal
+from fencepost.broker.group.consumer.membership import Refusal as GroupRefusal
+from fencepost.broker.group.consumer.membership import Sender
+from fencepost.broker.group.service import GroupService
+from fencepost.broker.group.share_groups.groups import Deletion
+from fencepost.broker.group.share_groups.membership import StateToInitialize
+from fencepost.broker.hosting.group_configs import GroupConfigs
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.share.led_partitions import LedSharePartitions
+from fencepost.broker.share.partition import Acknowledgement, Refusal
+from fencepost.broker.share.persister import SharePersister
+from fencepost.broker.share.sessions import ShareSession, ShareSessions, TopicIdPartition
+from fencepost.broker.share.shard import UNKNOWN_COUNT, UNKNOWN_OFFSET, SharePartitionKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.share_groups import (
     ShareGroupDescribedGroup,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from protocol.errors import ErrorCode
+from fencepost.protocol.errors import ErrorCode
 
 OPEN_EPOCH = 0
 CLOSE_EPOCH = -1

@@ -11,17 +11,22 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from broker import eager
-from broker.clock import Clock
-from broker.coordinator import CoordinatorPartition, CoordinatorRefusal, CoordinatorRuntime, PartitionState
-from broker.supervision import Place, Policy
-from broker.topic_partition import TopicPartition
-from broker.transaction.coordinator import TransactionShard
-from broker.transaction.markers import MarkerChannel, TransactionMarker
-from broker.transaction.metadata import TransactionMetadata
-from broker.transaction.state_machine import PREPARE_COMMIT
-from broker.turnstile import Turnstile
-from protocol.errors import ErrorCode
+from fencepost.broker.coordination.runtime import (
+    CoordinatorPartition,
+    CoordinatorRefusal,
+    CoordinatorRuntime,
+    PartitionState,
+)
+from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.per_turn_limiter import Turnstile
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.transaction.markers import MarkerChannel, TransactionMarker
+from fencepost.broker.transaction.metadata import TransactionMetadata
+from fencepost.broker.transaction.shard import TransactionShard
+from fencepost.broker.transaction.state_machine import PREPARE_COMMIT
+from fencepost.protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 

@@ -11,15 +11,15 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from broker import eager
-from broker.clock import Clock
-from broker.disk import StorageError
-from broker.log.partition_log import PartitionLog
-from broker.log.steps import Steps, done_in_slices
-from broker.supervision import Place, Policy
-from broker.topic_partition import TopicPartition
-from broker.topics import Topics
-from protocol.errors import NO_ERROR, ErrorCode
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.steps import Steps, done_in_slices
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
 
 log = structlog.get_logger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from broker.topic_partition import TopicPartition
-from broker.transaction.state_machine import (
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.transaction.state_machine import (
     ALLOWED_PREVIOUS,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -25,9 +25,9 @@ from broker.transaction.state_machine import (
     TransactionState,
     TransactionVersion,
 )
-from protocol.errors import NO_ERROR, ErrorCode
-from protocol.primitives import DecodeError
-from protocol.stored.transaction_state import (
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.stored.transaction_state import (
     PACKED_NULL_PARTITIONS,
     TransactionLogValue,
     pack_transaction_log_value,

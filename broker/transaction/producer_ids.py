@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import structlog
 
-from broker.disk import StorageError
-from broker.metadata.store import MetadataStore
-from broker.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.metadata.store import MetadataStore
+from fencepost.broker.storage.disk import StorageError
 
 log = structlog.get_logger(__name__)
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import structlog
 
-from broker.supervision import Place, Policy
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 

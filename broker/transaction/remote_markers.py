@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Collection, Mapping
 
 import structlog
 
-from broker.clock import Clock
-from broker.peers import Peers, PeerUnreachable, received_error
-from broker.supervision import Place, Policy
-from broker.topic_partition import TopicPartition
-from broker.topics import Topics
-from broker.transaction.markers import LocalMarkerChannel, TransactionMarker
-from protocol.errors import ErrorCode
-from protocol.messages.markers import (
+from fencepost.broker.hosting.peers import Peers, PeerUnreachable, received_error
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.transaction.markers import LocalMarkerChannel, TransactionMarker
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

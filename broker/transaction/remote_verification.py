@@ -11,17 +11,17 @@ from collections.abc import Sequence
 
 import structlog
 
-from broker import eager
-from broker.coordinator import partition_for_key
-from broker.peers import Peers, PeerUnreachable, received_error
-from broker.supervision import Place, Policy
-from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
-from broker.topics import Topics
-from broker.transaction.remote_markers import by_topic
-from broker.transaction.service import TransactionService
-from broker.transaction.verification import TransactionVerifier
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from fencepost.broker.coordination.runtime import partition_for_key
+from fencepost.broker.hosting.peers import Peers, PeerUnreachable, received_error
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.transaction.remote_markers import by_topic
+from fencepost.broker.transaction.service import TransactionService
+from fencepost.broker.transaction.verification import TransactionVerifier
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,

@@ -12,11 +12,9 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TypeVar
 
-from broker import eager
-from broker.clock import Clock
-from broker.config import Settings
-from broker.coordinated_topic import CoordinatedTopic
-from broker.coordinator import (
+from fencepost.broker.config import Settings
+from fencepost.broker.coordination.internal_topic import CoordinatedTopic
+from fencepost.broker.coordination.runtime import (
     CoordinatorPartition,
     CoordinatorRefusal,
     CoordinatorRuntime,
@@ -24,27 +22,29 @@ from broker.coordinator import (
     PartitionState,
     partition_for_key,
 )
-from broker.disk import StorageError
-from broker.metadata.image import TopicMetadata
-from broker.placement import SingleNodePlacement
-from broker.supervision import Place, Policy
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from broker.topics import Topics
-from broker.transaction.completion import DEPOSED, Completion, CompletionMeans
-from broker.transaction.coordinator import ProducerReply, TransactionLimits, TransactionShard
-from broker.transaction.markers import LocalMarkerChannel, MarkerChannel
-from broker.transaction.metadata import (
+from fencepost.broker.hosting.placement import SingleNodePlacement
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.per_turn_limiter import Turnstile
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.transaction.completion import DEPOSED, Completion, CompletionMeans
+from fencepost.broker.transaction.markers import LocalMarkerChannel, MarkerChannel
+from fencepost.broker.transaction.metadata import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TWO_PHASE_COMMIT_TIMEOUT_MS,
     Producer,
     TransactionMetadata,
 )
-from broker.transaction.producer_ids import ProducerIds
-from broker.transaction.reelection import MAXIMUM_EPOCH, Reelection
-from broker.transaction.state_machine import CONCURRENT, TransactionVersion
-from broker.turnstile import Turnstile
-from protocol.errors import ErrorCode
+from fencepost.broker.transaction.producer_ids import ProducerIds
+from fencepost.broker.transaction.reelection import MAXIMUM_EPOCH, Reelection
+from fencepost.broker.transaction.shard import ProducerReply, TransactionLimits, TransactionShard
+from fencepost.broker.transaction.state_machine import CONCURRENT, TransactionVersion
+from fencepost.protocol.errors import ErrorCode
 
 COMPLETIONS = Place("beginning of the completions of transactions", Policy.FAIL_PARTITION)
 

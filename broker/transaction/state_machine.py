@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from enum import Enum, IntEnum
 from typing import Final
 
-from protocol.errors import ErrorCode
+from fencepost.protocol.errors import ErrorCode
 
 
 class TransactionVersion(IntEnum):

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 
-from broker import eager
-from broker.topic_partition import TopicPartition
-from broker.transaction.metadata import Producer
-from broker.transaction.service import TransactionService
-from broker.transaction.state_machine import TransactionVersion
-from protocol.errors import ErrorCode
+from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.transaction.metadata import Producer
+from fencepost.broker.transaction.service import TransactionService
+from fencepost.broker.transaction.state_machine import TransactionVersion
+from fencepost.protocol.errors import ErrorCode
 
 
 class TransactionVerifier:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from protocol.api_keys import ApiKey
+from fencepost.protocol.api_keys import ApiKey
 
 FAMILIES: Final[Mapping[int, tuple[str, str]]] = {
     ApiKey.PRODUCE: ("produce", "Produce"),

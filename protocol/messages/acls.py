@@ -6,7 +6,7 @@ types 1 any, 2 match, 3 literal, 4 prefixed; operations 1 any, 2 all, 3 read, 4 
 Source: KIP-140, KIP-290.
 """
 
-from protocol.schema import int8, int16, int32, message, struct
+from fencepost.protocol.schema import int8, int16, int32, message, struct
 
 
 @message(key=29, versions="1-3", flexible="2+")

@@ -3,7 +3,7 @@
 Source: KIP-133, KIP-339, KIP-1142.
 """
 
-from protocol.schema import field, int8, int16, int32, message, struct
+from fencepost.protocol.schema import field, int8, int16, int32, message, struct
 
 
 @struct

@@ -1,6 +1,6 @@
 """ApiVersions: what the broker speaks, and which features are switched on (KIP-35, KIP-511, KIP-584)."""
 
-from protocol.schema import field, int16, int32, int64, message, struct
+from fencepost.protocol.schema import field, int16, int32, int64, message, struct
 
 
 @message(key=18, versions="0-4", flexible="3+")

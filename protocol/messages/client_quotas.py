@@ -3,7 +3,7 @@
 Source: KIP-546.
 """
 
-from protocol.schema import float64, int8, int16, int32, message, struct
+from fencepost.protocol.schema import float64, int8, int16, int32, message, struct
 
 
 @struct

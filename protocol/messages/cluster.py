@@ -1,6 +1,6 @@
 """DescribeCluster and DescribeTopicPartitions: what an admin client asks instead of Metadata (KIP-700, KIP-966)."""
 
-from protocol.schema import ZERO_UUID, field, int8, int16, int32, message, struct, uuid
+from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, message, struct, uuid
 
 
 @message(key=60, versions="0-2", flexible="0+")

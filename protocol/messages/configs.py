@@ -1,6 +1,6 @@
 """DescribeConfigs: the effective configuration of topics and brokers, and where each value comes from (KIP-133)."""
 
-from protocol.schema import field, int8, int16, int32, message, struct
+from fencepost.protocol.schema import field, int8, int16, int32, message, struct
 
 
 @struct

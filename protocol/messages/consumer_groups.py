@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe: the group protocol in which the broker assigns (KIP-848)."""
 
-from protocol.schema import ZERO_UUID, field, int8, int16, int32, message, struct, uuid
+from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, message, struct, uuid
 
 
 @struct

@@ -1,6 +1,6 @@
 """FindCoordinator: which broker looks after a group or a transactional id (KIP-699 for several at once)."""
 
-from protocol.schema import field, int8, int16, int32, message, struct
+from fencepost.protocol.schema import field, int8, int16, int32, message, struct
 
 
 @message(key=10, versions="0-6", flexible="3+")

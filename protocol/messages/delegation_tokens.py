@@ -3,7 +3,7 @@
 Source: KIP-48, KIP-373 (tokens for other users).
 """
 
-from protocol.schema import field, int16, int32, int64, message, struct
+from fencepost.protocol.schema import field, int16, int32, int64, message, struct
 
 
 @struct

@@ -3,7 +3,7 @@
 Source: KIP-107.
 """
 
-from protocol.schema import int16, int32, int64, message, struct
+from fencepost.protocol.schema import int16, int32, int64, message, struct
 
 
 @struct

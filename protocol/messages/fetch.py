@@ -1,7 +1,7 @@
 """Fetch: record batches to be read, in sessions that name only what changed (KIP-227, KIP-98 for isolation)."""
 
-from protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
-from protocol.schema import records as record_batches
+from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
+from fencepost.protocol.schema import records as record_batches
 
 
 @struct

@@ -1,6 +1,6 @@
 """DescribeGroups, ListGroups, DeleteGroups: what an operator sees of groups and does to them."""
 
-from protocol.schema import field, int16, int32, message, struct
+from fencepost.protocol.schema import field, int16, int32, message, struct
 
 
 @message(key=15, versions="0-6", flexible="5+")

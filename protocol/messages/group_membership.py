@@ -1,6 +1,6 @@
 """JoinGroup, SyncGroup, Heartbeat, LeaveGroup: the classic protocol of consumer groups (KIP-345, KIP-394)."""
 
-from protocol.schema import field, int16, int32, message, struct
+from fencepost.protocol.schema import field, int16, int32, message, struct
 
 
 @struct

@@ -1,6 +1,6 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: the offsets that a group has stored (KIP-447, KIP-709, KIP-848)."""
 
-from protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uuid
+from fencepost.protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uuid
 
 
 @struct

@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch: where a leader epoch ended, for clients that check for truncation (KIP-101, KIP-320)."""
 
-from protocol.schema import field, int16, int32, int64, message, struct
+from fencepost.protocol.schema import field, int16, int32, int64, message, struct
 
 
 @struct

@@ -1,6 +1,6 @@
 """ListOffsets: the offset that belongs to a timestamp, or to one of the special marks (KIP-79, KIP-734)."""
 
-from protocol.schema import field, int8, int16, int32, int64, message, struct
+from fencepost.protocol.schema import field, int8, int16, int32, int64, message, struct
 
 
 @struct

@@ -3,7 +3,7 @@
 Source: KIP-113, KIP-827 (sizes of volumes), KIP-1066 (cordoned directories).
 """
 
-from protocol.schema import field, int16, int32, int64, message, struct
+from fencepost.protocol.schema import field, int16, int32, int64, message, struct
 
 
 @struct

@@ -1,6 +1,6 @@
 """WriteTxnMarkers: the coordinator tells partition leaders how a transaction ended (KIP-98, KIP-1228)."""
 
-from protocol.schema import field, int8, int16, int32, int64, message, struct
+from fencepost.protocol.schema import field, int8, int16, int32, int64, message, struct
 
 
 @struct

@@ -1,6 +1,6 @@
 """Metadata: the brokers of the cluster, its topics, and who leads which partition."""
 
-from protocol.schema import ZERO_UUID, field, int16, int32, message, struct, uuid
+from fencepost.protocol.schema import ZERO_UUID, field, int16, int32, message, struct, uuid
 
 
 @struct

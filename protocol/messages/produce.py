@@ -1,7 +1,7 @@
 """Produce: record batches to be appended (KIP-98 for transactions, KIP-890 for version 12 and up)."""
 
-from protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uuid
-from protocol.schema import records as record_batches
+from fencepost.protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uuid
+from fencepost.protocol.schema import records as record_batches
 
 
 @struct

@@ -1,6 +1,6 @@
 """DescribeProducers: what an operator sees of the producers that write to a partition (KIP-664)."""
 
-from protocol.schema import int16, int32, int64, message, struct
+from fencepost.protocol.schema import int16, int32, int64, message, struct
 
 
 @struct

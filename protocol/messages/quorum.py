@@ -3,7 +3,7 @@
 Source: KIP-595, KIP-631, KIP-836, KIP-853.
 """
 
-from protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uint16, uuid
+from fencepost.protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uint16, uuid
 
 
 @struct

@@ -3,7 +3,7 @@
 Source: KIP-183, KIP-455, KIP-460, KIP-860 (replication factor).
 """
 
-from protocol.schema import field, int8, int16, int32, message, struct
+from fencepost.protocol.schema import field, int8, int16, int32, message, struct
 
 
 @struct

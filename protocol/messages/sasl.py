@@ -3,7 +3,7 @@
 Source: KIP-43, KIP-152, KIP-368 (lifetimes of sessions).
 """
 
-from protocol.schema import field, int16, int64, message
+from fencepost.protocol.schema import field, int16, int64, message
 
 
 @message(key=17, versions="0-1")

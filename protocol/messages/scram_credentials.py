@@ -3,7 +3,7 @@
 Mechanisms: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512. Source: KIP-554.
 """
 
-from protocol.schema import int8, int16, int32, message, struct
+from fencepost.protocol.schema import int8, int16, int32, message, struct
 
 
 @struct

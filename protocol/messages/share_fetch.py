@@ -1,7 +1,7 @@
 """ShareFetch and ShareAcknowledge: records lent to a member of a share group, and what became of them (KIP-932)."""
 
-from protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
-from protocol.schema import records as record_batches
+from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
+from fencepost.protocol.schema import records as record_batches
 
 
 @struct

@@ -1,6 +1,6 @@
 """ShareGroupHeartbeat and ShareGroupDescribe: groups whose members share partitions record by record (KIP-932)."""
 
-from protocol.schema import ZERO_UUID, int16, int32, message, struct, uuid
+from fencepost.protocol.schema import ZERO_UUID, int16, int32, message, struct, uuid
 
 
 @message(key=76, versions="1", flexible="0+")

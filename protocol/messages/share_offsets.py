@@ -1,6 +1,6 @@
 """DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets: where share groups begin to read."""
 
-from protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uuid
+from fencepost.protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uuid
 
 
 @struct

@@ -1,7 +1,7 @@
 """StreamsGroupHeartbeat and StreamsGroupDescribe: groups of Kafka Streams' own rebalance protocol (KIP-1071)."""
 
-from protocol.schema import int8, int16, int32, int64, message, struct
-from protocol.streams_topology import (
+from fencepost.protocol.schema import int8, int16, int32, int64, message, struct
+from fencepost.protocol.streams_topology import (
     StreamsEndpoint,
     StreamsKeyValue,
     StreamsSubtopology,

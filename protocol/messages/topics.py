@@ -1,6 +1,6 @@
 """CreateTopics, DeleteTopics, CreatePartitions: the life of a topic (KIP-4, KIP-195, KIP-516)."""
 
-from protocol.schema import ZERO_UUID, field, int8, int16, int32, message, struct, uuid
+from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, message, struct, uuid
 
 
 @struct

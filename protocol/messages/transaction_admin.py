@@ -1,6 +1,6 @@
 """DescribeTransactions and ListTransactions: what an operator sees of the transaction coordinator (KIP-664)."""
 
-from protocol.schema import field, int16, int32, int64, message, struct
+from fencepost.protocol.schema import field, int16, int32, int64, message, struct
 
 
 @message(key=65, versions="0", flexible="0+")

@@ -1,6 +1,6 @@
 """What a transactional producer says to coordinators, in its order (KIP-98, KIP-360, KIP-447, KIP-890)."""
 
-from protocol.schema import field, int16, int32, int64, message, struct
+from fencepost.protocol.schema import field, int16, int32, int64, message, struct
 
 
 @message(key=22, versions="0-6", flexible="2+")

@@ -7,9 +7,9 @@ Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.j
 
 from struct import Struct
 
-from protocol.primitives import Buffer
-from protocol.schema import ZERO_UUID, field, int32, int64, message, struct, uuid
-from protocol.stored.versioned import COMPACT_LENGTHS, decode_versioned, encode_versioned
+from fencepost.protocol.primitives import Buffer
+from fencepost.protocol.schema import ZERO_UUID, field, int32, int64, message, struct, uuid
+from fencepost.protocol.stored.versioned import COMPACT_LENGTHS, decode_versioned, encode_versioned
 
 OFFSET_COMMIT_KEY_VERSION = 1  # version 0 has the same layout, from the time before Kafka 0.9
 GROUP_METADATA_KEY_VERSION = 2

@@ -6,9 +6,9 @@ Source: Kafka's ShareGroup*Key.json and ShareGroup*Value.json.
 
 from typing import Any, TypeAlias
 
-from protocol.primitives import Buffer
-from protocol.schema import ZERO_UUID, field, int8, int32, int64, message, struct, uuid
-from protocol.stored.versioned import decode_known, decode_versioned, encode_versioned, read_version
+from fencepost.protocol.primitives import Buffer
+from fencepost.protocol.schema import ZERO_UUID, field, int8, int32, int64, message, struct, uuid
+from fencepost.protocol.stored.versioned import decode_known, decode_versioned, encode_versioned, read_version
 
 
 @message(versions="10")

@@ -6,10 +6,10 @@ Source: Kafka's StreamsGroup*Key.json and StreamsGroup*Value.json.
 
 from typing import Any, TypeAlias
 
-from protocol.primitives import Buffer
-from protocol.schema import field, int8, int32, int64, message, struct
-from protocol.stored.versioned import decode_known, decode_versioned, encode_versioned, read_version
-from protocol.streams_topology import StreamsEndpoint, StreamsKeyValue, StreamsSubtopology, StreamsTaskIds
+from fencepost.protocol.primitives import Buffer
+from fencepost.protocol.schema import field, int8, int32, int64, message, struct
+from fencepost.protocol.stored.versioned import decode_known, decode_versioned, encode_versioned, read_version
+from fencepost.protocol.streams_topology import StreamsEndpoint, StreamsKeyValue, StreamsSubtopology, StreamsTaskIds
 
 
 @message(versions="17")

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from struct import Struct, pack
 
-from protocol.primitives import Buffer
-from protocol.schema import field, int8, int16, int32, int64, message, struct
-from protocol.stored.versioned import COMPACT_LENGTHS, decode_versioned, encode_versioned
+from fencepost.protocol.primitives import Buffer
+from fencepost.protocol.schema import field, int8, int16, int32, int64, message, struct
+from fencepost.protocol.stored.versioned import COMPACT_LENGTHS, decode_versioned, encode_versioned
 
 KEY_VERSION = 0
 MAX_REMEMBERED_KEYS = 16_384

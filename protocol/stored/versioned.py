@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Any, Final, TypeVar
 
-from protocol.primitives import Buffer, DecodeError, write_unsigned_varint
-from protocol.schema import decode, encode_chunks, schema_of
+from fencepost.protocol.primitives import Buffer, DecodeError, write_unsigned_varint
+from fencepost.protocol.schema import decode, encode_chunks, schema_of
 
 Message = TypeVar("Message")
 

@@ -19,8 +19,8 @@ from typing import NamedTuple, cast
 
 import uvloop
 
-from broker.time_slices import ask_for_long_time_slices
-from protocol.api_keys import ApiKey
+from fencepost.broker.kernel.time_slices import ask_for_long_time_slices
+from fencepost.protocol.api_keys import ApiKey
 from scripts.benchmarks.prepared_replies import API_KEY, LENGTH_BYTES, FetchReplies, PreparedReplies
 
 FILES_COUNT = 50

@@ -8,10 +8,10 @@ import struct
 from types import TracebackType
 from typing import Any, Self
 
-from protocol.framing import request_frame
-from protocol.headers import response_header_version
-from protocol.messages import RESPONSES
-from protocol.schema import decode
+from fencepost.protocol.framing import request_frame
+from fencepost.protocol.headers import response_header_version
+from fencepost.protocol.messages import RESPONSES
+from fencepost.protocol.schema import decode
 from scripts.benchmarks.client import CLIENT_ID, VERSIONS
 
 

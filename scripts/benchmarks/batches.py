@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from protocol.record_batch import (
+from fencepost.protocol.record_batch import (
     HEADER_BYTES,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,

@@ -11,18 +11,23 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from protocol.errors import ErrorCode
-from protocol.framing import request_frame
-from protocol.headers import response_header_version
-from protocol.messages import RESPONSES
-from protocol.messages.coordinators import FindCoordinatorRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, DeleteTopicsRequest
-from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
-from protocol.schema import decode
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.framing import request_frame
+from fencepost.protocol.headers import response_header_version
+from fencepost.protocol.messages import RESPONSES
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
+from fencepost.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
+from fencepost.protocol.schema import decode
 from scripts.benchmarks.figures import Broker
 
 CLIENT_ID = "fencepost-bench"

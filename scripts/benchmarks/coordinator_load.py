@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from scripts.benchmarks.client import (
     Client,
     connect,

@@ -27,7 +27,7 @@ class FencepostSubject:
     def launch(self, data_directory: Path, settings: Mapping[str, str]) -> BrokerProcess:
         address = ("127.0.0.1", free_port())
         command = [
-            *(sys.executable, "-m", "broker", "serve", "--log-format", "json"),
+            *(sys.executable, "-m", "fencepost", "serve", "--log-format", "json"),
             *("--listener", "{}:{}".format(*address), "--data-dir", str(data_directory)),
         ]
         for name, value in {**REMOVED_AT_ONCE, **self._settings, **settings}.items():

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from protocol.messages.metadata import MetadataRequest
+from fencepost.protocol.messages.metadata import MetadataRequest
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import connect, create_topic, insist, produce_request, wait_until_answered
 from scripts.benchmarks.client_process import bootstrap, measure_client

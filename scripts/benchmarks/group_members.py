@@ -12,19 +12,19 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-from protocol.consumer_protocol import (
+from fencepost.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartitions,
     decode_assignment,
     encode_assignment,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_groups import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
-from protocol.messages.group_membership import (
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -32,7 +32,7 @@ from protocol.messages.group_membership import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from protocol.schema import encode
+from fencepost.protocol.schema import encode
 from scripts.benchmarks.async_client import AsyncClient
 from scripts.benchmarks.client import RefusedError
 

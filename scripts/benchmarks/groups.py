@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

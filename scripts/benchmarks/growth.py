@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from protocol.framing import request_frame
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from fencepost.protocol.framing import request_frame
+from fencepost.protocol.messages.metadata import MetadataRequest
+from fencepost.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from scripts.benchmarks.batches import BatchTemplate, with_records_of
 from scripts.benchmarks.client import (
     CLIENT_ID,

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from protocol.messages.cluster import DescribeTopicPartitionsRequest, TopicRequest
-from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.group_admin import ListGroupsRequest
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.cluster import DescribeTopicPartitionsRequest, TopicRequest
+from fencepost.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from fencepost.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.group_admin import ListGroupsRequest
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -24,18 +24,18 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
-from protocol.messages.log_dirs import DescribeLogDirsRequest
-from protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.topics import (
+from fencepost.protocol.messages.log_dirs import DescribeLogDirsRequest
+from fencepost.protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
-from protocol.messages.transaction_admin import ListTransactionsRequest
-from protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from fencepost.protocol.messages.transaction_admin import ListTransactionsRequest
+from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from scripts.benchmarks import loop_records
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import (

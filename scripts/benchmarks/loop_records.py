@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from protocol.compression import Codec, compress
-from protocol.messages.producers import DescribeProducersRequest, TopicRequest
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.record_batch import Record, build_batch, read_header, sealed_header
+from fencepost.protocol.compression import Codec, compress
+from fencepost.protocol.messages.producers import DescribeProducersRequest, TopicRequest
+from fencepost.protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from fencepost.protocol.record_batch import Record, build_batch, read_header, sealed_header
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import insist, produce_request
 

@@ -89,7 +89,7 @@ def _name(callback: Any) -> str:
     running: Any = owner.get_coro()
     while running is not None and hasattr(running, "__qualname__"):
         frame = getattr(running, "gi_frame", None)
-        if frame is not None and "work" in frame.f_locals:  # of `broker.eager`, which drives another coroutine
+        if frame is not None and "work" in frame.f_locals:  # of `broker.kernel.eager`, which drives another coroutine
             running = frame.f_locals["work"]
             continue
         names.append(running.__qualname__)

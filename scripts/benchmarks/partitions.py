@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from fencepost.protocol.messages.metadata import MetadataRequest
+from fencepost.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import Client, connect, insist, produce_request, wait_until_answered
 from scripts.benchmarks.figures import Broker, Figure, Round, Sample, Sizes, Target

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from protocol.api_keys import ApiKey
-from protocol.framing import response_frame
-from protocol.headers import read_request_header, request_header_version
-from protocol.messages import REQUESTS
-from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from protocol.messages.produce import ProduceRequest
-from protocol.record_batch import LENGTH_OVERHEAD_BYTES
-from protocol.schema import decode
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.framing import response_frame
+from fencepost.protocol.headers import read_request_header, request_header_version
+from fencepost.protocol.messages import REQUESTS
+from fencepost.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from fencepost.protocol.messages.produce import ProduceRequest
+from fencepost.protocol.record_batch import LENGTH_OVERHEAD_BYTES
+from fencepost.protocol.schema import decode
 from scripts.benchmarks.answers import SOME_OFFSET, Answers
 
 LENGTH_BYTES = 4

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from protocol.framing import request_frame
+from fencepost.protocol.framing import request_frame
 from scripts.benchmarks.batches import BatchTemplate, with_records_of
 from scripts.benchmarks.broker_process import ROOT, cpu_s
 from scripts.benchmarks.client import (

@@ -12,10 +12,10 @@ import struct
 from types import TracebackType
 from typing import Any, Self
 
-from protocol.framing import request_frame
-from protocol.headers import read_response_header, response_header_version
-from protocol.messages import RESPONSES
-from protocol.schema import decode
+from fencepost.protocol.framing import request_frame
+from fencepost.protocol.headers import read_response_header, response_header_version
+from fencepost.protocol.messages import RESPONSES
+from fencepost.protocol.schema import decode
 
 CLIENT_ID = "asker"
 TIMEOUT_S = 8.0

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from protocol.errors import ErrorCode
+from fencepost.protocol.errors import ErrorCode
 from scripts.diffing.comparison import NOTHING, Deviation
 
 UNKNOWN_SERVER_ERROR = -1

@@ -10,23 +10,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from protocol.declaration import SCHEMA_ATTRIBUTE, struct_schema_of
-from protocol.errors import ErrorCode
-from protocol.messages.alter_configs import (
+from fencepost.protocol.declaration import SCHEMA_ATTRIBUTE, struct_schema_of
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.coordinators import FindCoordinatorRequest
-from protocol.messages.group_admin import ListGroupsResponse
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.record_batch import Record, build_batch
-from protocol.schema import schema_of
+from fencepost.protocol.messages.api_versions import ApiVersionsRequest
+from fencepost.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.messages.group_admin import ListGroupsResponse
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from fencepost.protocol.record_batch import Record, build_batch
+from fencepost.protocol.schema import schema_of
 from scripts.diffing.connection import Connection, ConnectionClosedError
 from scripts.diffing.plain import Names, plain
 

@@ -25,7 +25,16 @@ SETTINGS = {
 def running_fencepost() -> Iterator[tuple[str, int]]:
     """Host and port of a broker that ends with the context. Raises RuntimeError when it does not start."""
     with tempfile.TemporaryDirectory(prefix="fencepost-diff-") as folder:
-        command = [sys.executable, "-m", "broker", "serve", "--listener", "127.0.0.1:0", "--data-dir", f"{folder}/data"]
+        command = [
+            sys.executable,
+            "-m",
+            "fencepost",
+            "serve",
+            "--listener",
+            "127.0.0.1:0",
+            "--data-dir",
+            f"{folder}/data",
+        ]
         for name, value in SETTINGS.items():
             command += ["--set", f"{name}={value}"]
         with (Path(folder) / "log").open("wb") as log:

@@ -11,9 +11,9 @@ import time
 from operator import itemgetter
 from typing import Any
 
-from protocol.declaration import SCHEMA_ATTRIBUTE, struct_schema_of
-from protocol.primitives import ZERO_UUID
-from protocol.record_batch import iterate_batches
+from fencepost.protocol.declaration import SCHEMA_ATTRIBUTE, struct_schema_of
+from fencepost.protocol.primitives import ZERO_UUID
+from fencepost.protocol.record_batch import iterate_batches
 
 PRESENT = "*"
 """Stands for a value that is free to differ, where it is not the default."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka.protocol import admin
 
-from protocol.messages.delegation_tokens import (
+from fencepost.protocol.messages.delegation_tokens import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
     DescribeDelegationTokenOwner,
@@ -16,8 +16,13 @@ from protocol.messages.delegation_tokens import (
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
-from protocol.messages.quorum import AddRaftVoterRequest, Listener, RemoveRaftVoterRequest, UnregisterBrokerRequest
-from protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from fencepost.protocol.messages.quorum import (
+    AddRaftVoterRequest,
+    Listener,
+    RemoveRaftVoterRequest,
+    UnregisterBrokerRequest,
+)
+from fencepost.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from scripts.recording.raw_session import Session
 
 TOPIC, BROKER, GROUP = 2, 4, 32

@@ -13,22 +13,22 @@ from typing import Any
 
 from kafka.protocol import admin, consumer, metadata, producer
 
-from protocol.messages.delegation_tokens import (
+from fencepost.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
     DescribeDelegationTokenRequest,
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
-from protocol.messages.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest, UnregisterBrokerRequest
-from protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from protocol.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
-from protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
-from protocol.messages.share_offsets import (
+from fencepost.protocol.messages.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest, UnregisterBrokerRequest
+from fencepost.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from fencepost.protocol.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
+from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from fencepost.protocol.messages.share_offsets import (
     AlterShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequest,
 )
-from protocol.messages.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
+from fencepost.protocol.messages.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
 from scripts.recording import raw_admin_requests as administration
 from scripts.recording import raw_data_requests as data
 from scripts.recording import raw_group_requests as groups

@@ -16,9 +16,9 @@ from typing import Any
 from kafka.protocol import admin, consumer, metadata, producer
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from protocol.headers import encode_request_header, request_header_version, response_header_version
-from protocol.messages import RESPONSES as OWN_RESPONSES
-from protocol.schema import decode, encode
+from fencepost.protocol.headers import encode_request_header, request_header_version, response_header_version
+from fencepost.protocol.messages import RESPONSES as OWN_RESPONSES
+from fencepost.protocol.schema import decode, encode
 
 CLIENT_ID = "frames"
 NO_PRODUCER_ID = -1

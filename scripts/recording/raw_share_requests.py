@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka.protocol import admin, producer
 
-from protocol.messages.share_fetch import (
+from fencepost.protocol.messages.share_fetch import (
     ShareAcknowledgementBatch,
     ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
@@ -20,8 +20,8 @@ from protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchTopic,
 )
-from protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
-from protocol.messages.share_offsets import (
+from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from fencepost.protocol.messages.share_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,

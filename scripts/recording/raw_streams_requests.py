@@ -9,12 +9,12 @@ from typing import Any
 
 from kafka.protocol import admin
 
-from protocol.messages.streams_groups import (
+from fencepost.protocol.messages.streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatTopology,
 )
-from protocol.streams_topology import (
+from fencepost.protocol.streams_topology import (
     StreamsCopartitionGroup,
     StreamsEndpoint,
     StreamsKeyValue,

@@ -74,7 +74,7 @@ class Broker:
     def spawn(self) -> None:
         """Start the process; `is_ready` says when it serves."""
         command = [
-            *(sys.executable, "-m", "broker", "serve"),
+            *(sys.executable, "-m", "fencepost", "serve"),
             *("--listener", self.bootstrap_servers, "--data-dir", str(self.data_directory)),
         ]
         for name, value in self._settings.items():

@@ -61,7 +61,7 @@ def _end_offset(consumer: Consumer, partition: TopicPartition) -> int:
 
 def open_transactions(bootstrap_servers: str) -> list[str]:
     """Transactional ids, with their states, that are neither empty nor complete, as the command line shows them."""
-    command = [sys.executable, "-m", "broker", "transactions", "list", "--bootstrap", bootstrap_servers, "--json"]
+    command = [sys.executable, "-m", "fencepost", "transactions", "list", "--bootstrap", bootstrap_servers, "--json"]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:

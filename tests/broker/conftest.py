@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.local_disk import LocalDisk
+from fencepost.broker.storage.local_disk import LocalDisk
 from tests.support.log_world import LogWorld
 
 

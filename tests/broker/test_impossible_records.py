@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator_replay import Replay
-from broker.disk import StorageError
-from broker.group.coordinator import GroupCoordinatorShard
-from broker.inspection.start_tryout import coordinator_shard
-from broker.shard import CoordinatorRecord, RecordOrigin
-from broker.share.coordinator import ShareCoordinatorShard, SharePartitionKey
-from broker.topic_partition import (
+from fencepost.broker.coordination.replay import Replay
+from fencepost.broker.coordination.shard import CoordinatorRecord, RecordOrigin
+from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.inspection.start_tryout import coordinator_shard
+from fencepost.broker.kernel.topic_partition import (
     CONSUMER_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from broker.transaction.coordinator import TransactionShard
-from protocol.primitives import DecodeError
-from protocol.stored import consumer_groups as consumer
-from protocol.stored import share_groups as share
-from protocol.stored import streams_groups as streams
-from protocol.stored.consumer_offsets import (
+from fencepost.broker.share.shard import ShareCoordinatorShard, SharePartitionKey
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.transaction.shard import TransactionShard
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.stored import consumer_groups as consumer
+from fencepost.protocol.stored import share_groups as share
+from fencepost.protocol.stored import streams_groups as streams
+from fencepost.protocol.stored.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
@@ -36,7 +36,7 @@ from protocol.stored.consumer_offsets import (
     encode_offset_commit_key,
     encode_offset_commit_value,
 )
-from protocol.stored.share_group_state import (
+from fencepost.protocol.stored.share_group_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,
     ShareUpdateKey,
@@ -45,13 +45,13 @@ from protocol.stored.share_group_state import (
     encode_share_state_key,
     encode_share_state_value,
 )
-from protocol.stored.transaction_state import (
+from fencepost.protocol.stored.transaction_state import (
     PartitionsSchema,
     TransactionLogValue,
     encode_transaction_log_key,
     encode_transaction_log_value,
 )
-from protocol.streams_topology import StreamsTaskIds
+from fencepost.protocol.streams_topology import StreamsTaskIds
 from tests.support.memory_topics import MemoryLog
 
 ID = bytes(15) + b"\x01"

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.handlers import (
-    api,
+from fencepost.broker.handlers import (
     cluster,
     delete_records,
     leader_epochs,
@@ -20,29 +19,30 @@ from broker.handlers import (
     producers,
     scram_credentials,
 )
-from broker.handlers.api import LargeReply
-from broker.log.steps import done
-from protocol.api_keys import ApiKey
-from protocol.framing import response_frame, response_frame_in_steps
-from protocol.messages.cluster import DescribeTopicPartitionsRequest
-from protocol.messages.cluster import TopicRequest as TopicOfPage
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.messages.leader_epochs import (
+from fencepost.broker.log.steps import done
+from fencepost.broker.requests import api
+from fencepost.broker.requests.api import LargeReply
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.framing import response_frame, response_frame_in_steps
+from fencepost.protocol.messages.cluster import DescribeTopicPartitionsRequest
+from fencepost.protocol.messages.cluster import TopicRequest as TopicOfPage
+from fencepost.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from fencepost.protocol.messages.leader_epochs import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.metadata import (
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.messages.producers import DescribeProducersRequest, TopicRequest
-from protocol.messages.scram_credentials import DescribeUserScramCredentialsRequest, UserName
-from protocol.primitives import EncodeError
+from fencepost.protocol.messages.producers import DescribeProducersRequest, TopicRequest
+from fencepost.protocol.messages.scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from fencepost.protocol.primitives import EncodeError
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, finished, open_broker
 from tests.support.longest_step import steps_until_done
 

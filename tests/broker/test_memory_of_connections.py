@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.long_polls import PendingReply, Reply
-from broker.receive_buffer import SMALL_CAPACITY_BYTES
-from broker.request_memory import RequestMemory
-from tests.broker.test_connection import Client, Limits, Waiting, settle
+from fencepost.broker.network.receive_buffer import SMALL_CAPACITY_BYTES
+from fencepost.broker.network.request_memory import RequestMemory
+from fencepost.broker.requests.long_polls import PendingReply, Reply
+from tests.broker.network.test_connection import Client, Limits, Waiting, settle
 
 MIB = 1024 * 1024
 LARGEST_BYTES = 10 * MIB

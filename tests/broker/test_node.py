@@ -16,20 +16,20 @@ from typing import Any
 
 import pytest
 
-from broker.config import Settings
-from broker.disk import StorageError
-from broker.local_disk import LocalDisk
-from broker.node import Node
-from broker.quotas.entities import QuotaKey, entity_of
-from broker.server import StartError, _encoded
-from protocol.errors import ErrorCode
-from protocol.headers import encode_request_header, request_header_version, response_header_version
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.group_membership import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.schema import decode, encode
+from fencepost.broker.config import Settings
+from fencepost.broker.network.server import StartError, _encoded
+from fencepost.broker.node import Node
+from fencepost.broker.quotas.entities import QuotaKey, entity_of
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.headers import encode_request_header, request_header_version, response_header_version
+from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.group_membership import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from fencepost.protocol.schema import decode, encode
 
 
 def settings_for(directory: Path, **chosen: Any) -> Settings:

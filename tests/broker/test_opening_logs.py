@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 import structlog
 
-from broker.clock import SystemClock
-from broker.config import Settings
-from broker.disk import LogFile, StorageError
-from broker.local_disk import LocalDisk
-from broker.log import log_opening, recovery
-from broker.log.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
-from broker.topics import Topics
-from protocol.errors import ErrorCode
-from protocol.record_batch import Record, build_batch
+from fencepost.broker.config import Settings
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import SystemClock
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.log import log_opening, recovery
+from fencepost.broker.log.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.storage.disk import LogFile, StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import Record, build_batch
 from tests.support.log_world import NOW_MS
 
 FIRST, SECOND, THIRD = (TopicPartition("orders", partition) for partition in range(3))

@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 import uvloop
 
-from broker.connection import Connection
-from broker.descriptors import Descriptors
-from broker.direct_send import SEND_BUFFER_BYTES, DirectSends
-from broker.disk import StorageError
-from broker.file_slice import FileSlice
-from broker.local_disk import LocalDisk
-from broker.long_polls import LongPolls
-from broker.receive_buffer import BufferPool
-from protocol.framing import EqualFrames
-from protocol.primitives import Buffer
-from tests.broker.test_connection import Limits
+from fencepost.broker.network.connection import Connection
+from fencepost.broker.network.direct_send import SEND_BUFFER_BYTES, DirectSends
+from fencepost.broker.network.receive_buffer import BufferPool
+from fencepost.broker.requests.long_polls import LongPolls
+from fencepost.broker.storage.descriptors import Descriptors
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.file_slice import FileSlice
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.framing import EqualFrames
+from fencepost.protocol.primitives import Buffer
+from tests.broker.network.test_connection import Limits
 
 CONTENT = random.Random(7).randbytes(9_000_000)
 REQUEST = (8).to_bytes(4, "big") + b"request1"
@@ -126,7 +126,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
 @pytest.fixture(params=[True, False], ids=["direct", "through the transport"], autouse=True)
 def is_direct(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if not request.param:
-        monkeypatch.setattr("broker.direct_send.LEAST_FILE_BYTES", 1 << 40)
+        monkeypatch.setattr("fencepost.broker.network.direct_send.LEAST_FILE_BYTES", 1 << 40)
     return bool(request.param)
 
 

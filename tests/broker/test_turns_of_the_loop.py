@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from broker import hosted_logs
-from broker.clock import SystemClock
-from broker.config import Settings
-from broker.disk import StorageError
-from broker.local_disk import LocalDisk
-from broker.log import checkpoints
-from broker.log.log_directory import CHECKPOINT_INTERVAL_MS, LogDirectory
-from broker.log.partition_log import PartitionLog
-from broker.log.steps import done
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.topic_partition import TopicPartition
-from broker.topics import Topics
-from protocol.errors import ErrorCode
-from protocol.record_batch import Record, build_batch
+from fencepost.broker.config import Settings
+from fencepost.broker.hosting import hosted_logs
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import SystemClock
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log import checkpoints
+from fencepost.broker.log.log_directory import CHECKPOINT_INTERVAL_MS, LogDirectory
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.steps import done
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import Record, build_batch
 from tests.support.log_world import replace
 
 COUNT = 50

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from broker.transaction.metadata import Producer
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import DescribeClusterRequest
-from protocol.messages.coordinators import FindCoordinatorRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.markers import WriteTxnMarkersRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.transactions import AddPartitionsToTxnRequest
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.transaction.metadata import Producer
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import DescribeClusterRequest
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.protocol.messages.markers import WriteTxnMarkersRequest
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest
 from tests.support.cluster import COORDINATOR, DATA, GROUP, NODE_IDS, TOPIC, Cluster, running_cluster, until
 
 ID = "tx"

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-COUNTED_FOLDERS = tuple(os.path.join(ROOT, folder) + os.sep for folder in ("broker", "protocol"))
+COUNTED_FOLDERS = tuple(os.path.join(ROOT, "fencepost", folder) + os.sep for folder in ("broker", "protocol"))
 GENERATED_PREFIX = "<"
 """Source that has no file."""
 
@@ -76,4 +76,4 @@ def _is_counted(frame: FrameType) -> bool:
     # The compiler of messages gives its functions globals of their own, without a module's name; what is generated for
     # the standard library has the name of its module.
     module = frame.f_globals.get("__name__", "protocol")
-    return file_name.startswith(GENERATED_PREFIX) and module.partition(".")[0] in ("broker", "protocol")
+    return file_name.startswith(GENERATED_PREFIX) and module.partition(".")[0] in ("fencepost", "protocol")

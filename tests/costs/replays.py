@@ -12,31 +12,31 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, cast
 
-from broker.config import Endpoint, Listener, Settings
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.node import Node
-from protocol.framing import request_frame
-from protocol.headers import response_header_version
-from protocol.messages import RESPONSES
-from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
-from protocol.messages.coordinators import FindCoordinatorRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.group_offsets import (
+from fencepost.broker.config import Endpoint, Listener, Settings
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.node import Node
+from fencepost.protocol.framing import request_frame
+from fencepost.protocol.headers import response_header_version
+from fencepost.protocol.messages import RESPONSES
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.transactions import (
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
     InitProducerIdRequest,
 )
-from protocol.record_batch import Record, build_batch
-from protocol.schema import ZERO_UUID, decode
+from fencepost.protocol.record_batch import Record, build_batch
+from fencepost.protocol.schema import ZERO_UUID, decode
 from tests.costs.counting import Counts, counting
 
 TOPIC = "measured"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.coordinators import FindCoordinatorRequest
-from protocol.schema import encode
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.schema import encode
 from tests.costs import baseline
 from tests.costs.counting import Counts, counting
 from tests.costs.replays import REPLAYS

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from broker.cli.commands import fencepost
-from broker.cli.serve_command import serve
-from broker.config import load_settings, parse_listeners
+from fencepost.broker.cli.commands import fencepost
+from fencepost.broker.cli.serve_command import serve
+from fencepost.broker.config import load_settings, parse_listeners
 from tests.docker.docker_files import DOCKER, ROOT, Dockerfile, compose
 
 BROKER = Dockerfile(DOCKER / "Dockerfile")
@@ -143,7 +143,7 @@ def test_the_health_check_finds_the_broker_and_notices_its_end(tmp_path: Path) -
     command = [free.get(word, word) for word in BROKER.command("CMD")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FENCEPOST_")}
     advertised = {name: value for name, value in BROKER.environment.items() if name.startswith("FENCEPOST_")}
-    fencepost = [sys.executable, "-m", "broker"]
+    fencepost = [sys.executable, "-m", "fencepost"]
     with subprocess.Popen(
         [*fencepost, *command, "--log-format", "json"],
         cwd=ROOT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.transaction.state_machine import TransactionVersion
+from fencepost.broker.transaction.state_machine import TransactionVersion
 from scripts.transaction_diagrams import PAGE, state_diagram, with_current_diagrams
 
 

@@ -19,7 +19,7 @@ from kafka.admin import AlterConfigOp, KafkaAdminClient
 from kafka.admin import ConfigResource as KafkaPythonResource
 from kafka.admin import ConfigResourceType as KafkaPythonType
 
-from protocol.messages.alter_configs import (
+from fencepost.protocol.messages.alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,

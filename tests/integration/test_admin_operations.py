@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.admin import KafkaAdminClient, UpdateFeatureType
 
-from protocol.messages.client_quotas import (
+from fencepost.protocol.messages.client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     AlterEntryData,

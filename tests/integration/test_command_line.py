@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from broker.cli.commands import fencepost
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from protocol.record_batch import Record, build_batch
+from fencepost.broker.cli.commands import fencepost
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from fencepost.protocol.record_batch import Record, build_batch
 from tests.support.broker_process import ROOT, BrokerProcess
 from tests.support.wire import WireConnection
 
@@ -60,7 +60,7 @@ def test_ping_says_that_the_broker_serves(run: Run) -> None:
 def test_ping_waits_for_a_broker_that_starts(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as process:
         address = process.bootstrap
-    command = [sys.executable, "-m", "broker", "ping", "--bootstrap", address, "--wait-seconds", "20"]
+    command = [sys.executable, "-m", "fencepost", "ping", "--bootstrap", address, "--wait-seconds", "20"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as ping:
         process.start()
         try:
@@ -182,7 +182,7 @@ def test_bytes_come_out_of_a_pipe_as_they_went_in(broker: BrokerProcess, run: Ru
     topic = unique("bytes")
     content = bytes(range(256)) + b"\r\n\x00\n"
     run("produce", topic, "--partition", "0", input=content)
-    command = [sys.executable, "-m", "broker", "consume", topic, "--from-beginning", "--max-records", "3"]
+    command = [sys.executable, "-m", "fencepost", "consume", topic, "--from-beginning", "--max-records", "3"]
     read = subprocess.run(
         [*command, "--bootstrap", broker.bootstrap], cwd=ROOT, capture_output=True, check=True, timeout=20
     )
@@ -251,7 +251,9 @@ def test_a_hundred_thousand_lines_take_seconds(run: Run, unique: Unique) -> None
 def test_a_reader_that_goes_away_ends_the_output_quietly(broker: BrokerProcess, run: Run, unique: Unique) -> None:
     topic = unique("pipe")
     run("produce", topic, "--partition", "0", input="a\n" * 50_000)
-    command = f"{sys.executable} -m broker consume {topic} --from-beginning --bootstrap {broker.bootstrap} | head -n 1"
+    command = (
+        f"{sys.executable} -m fencepost consume {topic} --from-beginning --bootstrap {broker.bootstrap} | head -n 1"
+    )
     read = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, check=True, timeout=20)
     assert read.stdout == b"a\n"
     assert b"Traceback" not in read.stderr
@@ -397,7 +399,7 @@ def test_a_stopped_member_commits_and_leaves(
     topic, group = unique("stopped"), unique("stopped")
     run("topics", "create", topic, "--partitions", "1")
     run("produce", topic, input="1\n2\n")
-    command = [sys.executable, "-m", "broker", "consume", topic, "--group", group, "--from-beginning"]
+    command = [sys.executable, "-m", "fencepost", "consume", topic, "--group", group, "--from-beginning"]
     with subprocess.Popen(
         [*command, "--bootstrap", broker.bootstrap], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as member:
@@ -417,7 +419,7 @@ def test_a_stopped_member_commits_and_leaves(
 def test_an_interrupted_transaction_is_aborted(broker: BrokerProcess, run: Run, unique: Unique) -> None:
     topic, transactional_id = unique("interrupted"), unique("interrupted")
     run("topics", "create", topic)
-    command = [sys.executable, "-m", "broker", "produce", topic, "--transactional-id", transactional_id]
+    command = [sys.executable, "-m", "fencepost", "produce", topic, "--transactional-id", transactional_id]
     with subprocess.Popen(
         [*command, "--transaction-size", "2", "--bootstrap", broker.bootstrap],
         cwd=ROOT,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
 from scripts.diff_kafka import comparisons
 from scripts.diffing.comparison import Deviation, answers_of, compare, described, load, until_first
 from scripts.diffing.connection import Connection

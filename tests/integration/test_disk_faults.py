@@ -22,24 +22,24 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
 from kafka.errors import CorruptRecordError
 
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.group_offsets import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from protocol.messages.topics import (
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from fencepost.protocol.messages.topics import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from protocol.record_batch import Record, build_batch, iterate_batches
-from protocol.schema import DecodeError
+from fencepost.protocol.record_batch import Record, build_batch, iterate_batches
+from fencepost.protocol.schema import DecodeError
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.wire import WireConnection
 

@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker.config import Settings
-from broker.node import Node
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from protocol.record_batch import Record, build_batch, check_crc, iterate_batches
-from protocol.schema import decode
+from fencepost.broker.config import Settings
+from fencepost.broker.node import Node
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from fencepost.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from fencepost.protocol.record_batch import Record, build_batch, check_crc, iterate_batches
+from fencepost.protocol.schema import decode
 from tests.support.broker_process import BrokerProcess
 from tests.support.hostile_clients import Caller, Witness, attack, victims, watched
 from tests.support.hostile_requests import HostileRequests

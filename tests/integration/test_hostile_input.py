@@ -13,14 +13,14 @@ from collections.abc import Iterator
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from broker.handlers import APIS
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from protocol.record_batch import Record, build_batch
-from protocol.schema import encode
+from fencepost.broker.handlers import APIS
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from fencepost.protocol.record_batch import Record, build_batch
+from fencepost.protocol.schema import encode
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import WireConnection, frame, request_frame
 

@@ -26,7 +26,7 @@ ORDERS = TopicPartition("orders", 0)
 def log_command(broker: BrokerProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
     command, *rest = arguments
     directory = str(broker.data_directory)
-    line = [sys.executable, "-m", "broker", "log", command, "--data-dir", directory, *rest]
+    line = [sys.executable, "-m", "fencepost", "log", command, "--data-dir", directory, *rest]
     return subprocess.run(line, capture_output=True, text=True, check=False)
 
 

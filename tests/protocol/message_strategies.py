@@ -10,11 +10,19 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from protocol.declaration import ArrayOf, Field, MessageSchema, StructOf, StructSchema, WireType, struct_schema_of
-from protocol.errors import ErrorCode
-from protocol.messages import REQUESTS, RESPONSES
-from protocol.primitives import BYTES, RECORDS, STRING, FixedWidth
-from protocol.schema import schema_of
+from fencepost.protocol.declaration import (
+    ArrayOf,
+    Field,
+    MessageSchema,
+    StructOf,
+    StructSchema,
+    WireType,
+    struct_schema_of,
+)
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages import REQUESTS, RESPONSES
+from fencepost.protocol.primitives import BYTES, RECORDS, STRING, FixedWidth
+from fencepost.protocol.schema import schema_of
 
 INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 

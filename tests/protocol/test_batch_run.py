@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import record_validation
-from protocol.batch_run import BatchForm, RunColumns, count_alike, count_equal, form_of
-from protocol.compression import Codec
-from protocol.record_batch import HEADER_BYTES, Record, build_batch, check_crc, read_header
-from protocol.record_validation import RecordRules, check_records, uniform_records, validate_batch
-from protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
+from fencepost.protocol import record_validation
+from fencepost.protocol.batch_run import BatchForm, RunColumns, count_alike, count_equal, form_of
+from fencepost.protocol.compression import Codec
+from fencepost.protocol.record_batch import HEADER_BYTES, Record, build_batch, check_crc, read_header
+from fencepost.protocol.record_validation import RecordRules, check_records, uniform_records, validate_batch
+from fencepost.protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
 from tests.support.batch_runs import equal_batch, run_of, with_byte, with_header
 
 NOW_MS = 1_700_000_000_000
@@ -293,7 +293,7 @@ def test_what_is_behind_a_gap_in_the_sequence_is_not_looked_at(monkeypatch: pyte
     batches = [batch(producer=(9 + index % 2, 0), base_sequence=0) for index in range(100)]
     looked_at: list[int] = []
     known = form(batches[0])
-    monkeypatch.setattr("protocol.batch_run.crc32c", lambda checked: looked_at.append(len(checked)))
+    monkeypatch.setattr("fencepost.protocol.batch_run.crc32c", lambda checked: looked_at.append(len(checked)))
     known.read(run_of(batches))
     assert len(looked_at) == 1
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import codec as kafka_python
 
-from protocol.compression import (
+from fencepost.protocol.compression import (
     AT_ONCE_BYTES,
     COMPRESSED_AT_ONCE_BYTES,
     Codec,
@@ -20,7 +20,7 @@ from protocol.compression import (
     compress,
     decompress,
 )
-from protocol.primitives import DecodeError
+from fencepost.protocol.primitives import DecodeError
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 STREAMS = (Codec.GZIP, Codec.LZ4, Codec.ZSTD)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-import broker
-import protocol
-from protocol.deferred import DEFERRED, deferred
+import fencepost.broker
+import fencepost.protocol
+from fencepost.protocol.deferred import DEFERRED, deferred
 
 
 def import_all() -> None:
-    for package in (broker, protocol):
+    for package in (fencepost.broker, fencepost.protocol):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)

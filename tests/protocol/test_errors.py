@@ -5,8 +5,8 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.schema.index import api_key_map
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
 
 
 def test_every_error_code_of_kafka_has_its_name() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.framing import find_frame, response_frame
-from protocol.messages.api_versions import ApiVersionsResponse
-from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from protocol.messages.transactions import EndTxnResponse
-from protocol.schema import DecodeError, decode
+from fencepost.protocol.framing import find_frame, response_frame
+from fencepost.protocol.messages.api_versions import ApiVersionsResponse
+from fencepost.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from fencepost.protocol.messages.transactions import EndTxnResponse
+from fencepost.protocol.schema import DecodeError, decode
 
 
 def test_a_frame_is_found_once_it_is_there_as_a_whole() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.api_keys import ApiKey
-from protocol.headers import (
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.headers import (
     RequestHeader,
     encode_request_header,
     read_request_header,
@@ -18,8 +18,8 @@ from protocol.headers import (
     request_header_version,
     response_header_version,
 )
-from protocol.messages import REQUESTS, RESPONSES
-from protocol.schema import DecodeError, schema_of
+from fencepost.protocol.messages import REQUESTS, RESPONSES
+from fencepost.protocol.schema import DecodeError, schema_of
 from tests.protocol.kafka_python import knows, message_class
 from tests.protocol.message_strategies import snake_case
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.group_membership import JoinGroupRequest
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.fetch import FetchRequest, FetchResponse
+from fencepost.protocol.messages.group_membership import JoinGroupRequest
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
@@ -22,10 +22,10 @@ from protocol.messages.group_offsets import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.transactions import EndTxnRequest, EndTxnResponse
-from protocol.reader import MAXIMUM_REQUEST_ELEMENTS
-from protocol.schema import DecodeError, decode, encode
+from fencepost.protocol.messages.produce import ProduceRequest
+from fencepost.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
+from fencepost.protocol.reader import MAXIMUM_REQUEST_ELEMENTS
+from fencepost.protocol.schema import DecodeError, decode, encode
 from tests.protocol.message_strategies import LONG, SHORT, Case, for_every_version, messages
 
 VARINT_LENGTH_OF_4_GIB = b"\xff\xff\xff\xff\x0f"

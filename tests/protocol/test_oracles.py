@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
-from protocol.declaration import SCHEMA_ATTRIBUTE, struct_schema_of
-from protocol.schema import ZERO_UUID, decode, encode
+from fencepost.protocol.declaration import SCHEMA_ATTRIBUTE, struct_schema_of
+from fencepost.protocol.schema import ZERO_UUID, decode, encode
 from tests.protocol.kafka_python import knows, message_class
 from tests.protocol.message_strategies import LONG, SHORT, Case, for_every_version, messages, snake_case
 

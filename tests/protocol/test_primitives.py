@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.primitives import (
+from fencepost.protocol.primitives import (
     MalformedError,
     read_unsigned_varint,
     skip_tagged_fields,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.steps import done
-from protocol.compression import Codec, decompress
-from protocol.primitives import DecodeError
-from protocol.record_batch import (
+from fencepost.broker.log.steps import done
+from fencepost.protocol.compression import Codec, decompress
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.record_batch import (
     HEADER_BYTES,
     PREFIX_BYTES,
     TRANSACTIONAL_BIT,

@@ -10,8 +10,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as Aiokafk
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-from protocol.compression import Codec
-from protocol.record_batch import (
+from fencepost.protocol.compression import Codec
+from fencepost.protocol.record_batch import (
     Record,
     RecordBatch,
     build_batch,
@@ -20,7 +20,7 @@ from protocol.record_batch import (
     iterate_batches,
     read_records,
 )
-from protocol.record_validation import RecordRules, validate_batch
+from fencepost.protocol.record_validation import RecordRules, validate_batch
 
 NOW_MS = 1_700_000_000_000
 RECORDS = [

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import record_validation
-from protocol.compression import Codec, TooMuchAtOnceError, compress, decompress
-from protocol.errors import ErrorCode
-from protocol.primitives import DecodeError
-from protocol.record_batch import (
+from fencepost.protocol import record_validation
+from fencepost.protocol.compression import Codec, TooMuchAtOnceError, compress, decompress
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.record_batch import (
     HEADER_BYTES,
     BatchHeader,
     Record,
@@ -24,7 +24,7 @@ from protocol.record_batch import (
     read_records,
     sealed_header,
 )
-from protocol.record_validation import (
+from fencepost.protocol.record_validation import (
     HEADERS_AT_ONCE,
     MAXIMUM_RECORD_ERRORS,
     RECORDS_AT_ONCE,
@@ -37,7 +37,7 @@ from protocol.record_validation import (
     validate_batch,
     validation_steps,
 )
-from protocol.varints import write_varint
+from fencepost.protocol.varints import write_varint
 
 NOW_MS = 1_700_000_000_000
 

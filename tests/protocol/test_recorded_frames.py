@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import protocol.messages
-from protocol.api_keys import ApiKey
-from protocol.schema import decode, encode, schema_of
+import fencepost.protocol.messages
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.schema import decode, encode, schema_of
 
 FRAMES = Path(__file__).resolve().parents[1] / "frames"
 
@@ -51,7 +51,9 @@ def recorded_exchanges() -> dict[str, list[Exchange]]:
 def message_classes(suffix: str) -> dict[int, type[Any]]:
     """The declared requests or responses by API key."""
     classes: dict[int, type[Any]] = {}
-    for module_information in pkgutil.iter_modules(protocol.messages.__path__, "protocol.messages."):
+    for module_information in pkgutil.iter_modules(
+        fencepost.protocol.messages.__path__, "fencepost.protocol.messages."
+    ):
         module = importlib.import_module(module_information.name)
         for name, value in vars(module).items():
             if name.endswith(suffix) and isinstance(value, type) and hasattr(value, "api_key"):

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import Cursor, DescribeTopicPartitionsRequest
-from protocol.messages.fetch import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import Cursor, DescribeTopicPartitionsRequest
+from fencepost.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -21,11 +21,11 @@ from protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.topics import CreatableTopicResult, CreateTopicsResponse
-from protocol.messages.transactions import EndTxnRequest, EndTxnResponse, TxnOffsetCommitRequest
-from protocol.schema import (
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.topics import CreatableTopicResult, CreateTopicsResponse
+from fencepost.protocol.messages.transactions import EndTxnRequest, EndTxnResponse, TxnOffsetCommitRequest
+from fencepost.protocol.schema import (
     ZERO_UUID,
     DecodeError,
     EncodeError,
@@ -42,7 +42,7 @@ from protocol.schema import (
     uint16,
     uint32,
 )
-from protocol.writer import COPIED_RECORDS_BYTES
+from fencepost.protocol.writer import COPIED_RECORDS_BYTES
 
 BIG_RECORDS = b"\x07" * (COPIED_RECORDS_BYTES + 1)
 

@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 
-from protocol.declaration import HIGHEST_VERSION, ArrayOf, Field, StructOf, Versions, WireType, struct_schema_of
-from protocol.primitives import ZERO_UUID, FixedWidth
-from protocol.schema import schema_of
+from fencepost.protocol.declaration import (
+    HIGHEST_VERSION,
+    ArrayOf,
+    Field,
+    StructOf,
+    Versions,
+    WireType,
+    struct_schema_of,
+)
+from fencepost.protocol.primitives import ZERO_UUID, FixedWidth
+from fencepost.protocol.schema import schema_of
 from tests.protocol.kafka_python import definition_of, knows
 from tests.protocol.message_strategies import ALL_TYPES, for_every_message, snake_case
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.primitives import DecodeError
-from protocol.varints import read_varint, read_varlong, write_varint
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.varints import read_varint, read_varlong, write_varint
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from broker.log.producer_state import ProducerState
-from broker.topic_partition import TopicPartition
-from broker.transaction import remote_markers, remote_verification
-from protocol.errors import ErrorCode
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.transaction import remote_markers, remote_verification
+from fencepost.protocol.errors import ErrorCode
 from tests.scenarios.runner.performance import perform_transcript
 from tests.scenarios.runner.transcript import parse_transcript
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.record_batch import read_header
+from fencepost.protocol.record_batch import read_header
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import Client, connect, create_topic, end_offsets, fetch_request, insist, produce_request
 from scripts.benchmarks.figures import Broker

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+from fencepost.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from fencepost.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from scripts import diff_kafka
 from scripts.diff_kafka import comparisons, seeds_in
 from scripts.diffing import comparison

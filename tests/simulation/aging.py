@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from broker.shard import partition_for_key
-from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
-from broker.transaction.state_machine import TransactionState
-from protocol.messages.coordinators import FindCoordinatorRequest
-from protocol.messages.transactions import InitProducerIdRequest
-from protocol.record_batch import Record, build_batch
-from protocol.stored.transaction_state import (
+from fencepost.broker.coordination.shard import partition_for_key
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.transaction.state_machine import TransactionState
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
+from fencepost.protocol.record_batch import Record, build_batch
+from fencepost.protocol.stored.transaction_state import (
     TransactionLogValue,
     encode_transaction_log_key,
     encode_transaction_log_value,

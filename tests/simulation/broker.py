@@ -7,12 +7,12 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from broker.config import Settings, load_settings
-from broker.metadata.image import TopicMetadata
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.node import Node
-from broker.placement import NodeAddress, Placement
-from broker.transaction.producer_ids import BLOCK_KEY
+from fencepost.broker.config import Settings, load_settings
+from fencepost.broker.hosting.placement import NodeAddress, Placement
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.node import Node
+from fencepost.broker.transaction.producer_ids import BLOCK_KEY
 from tests.simulation.disk import Operation, SimulatedDisk
 from tests.simulation.loop import Crash, Process, SimulatedClock
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.disk import StorageError
-from broker.placement import PlacementTable, PlacementView
-from broker.topic_partition import TopicPartition
+from fencepost.broker.hosting.placement import PlacementTable, PlacementView
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.storage.disk import StorageError
 from tests.simulation.broker import DATA_DIRECTORY, SimulatedBroker, SimulatedStore
 from tests.simulation.disk import Operation
 from tests.simulation.situations import A_DEPOSED_BROKER_CANNOT_WRITE

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from broker.peers import PeerConnection, PeerUnreachable
-from broker.placement import NodeAddress
+from fencepost.broker.hosting.peers import PeerConnection, PeerUnreachable
+from fencepost.broker.hosting.placement import NodeAddress
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
-from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
-from protocol.messages.markers import WriteTxnMarkersRequest
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.protocol.messages.markers import WriteTxnMarkersRequest
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.broker_cluster import BrokerCluster
 from tests.simulation.crossing import Crossings

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.markers import WriteTxnMarkersRequest
-from protocol.messages.transactions import AddPartitionsToTxnRequest
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.markers import WriteTxnMarkersRequest
+from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest
 from tests.simulation.crossing import Crossings
 from tests.simulation.situations import (
     A_COORDINATOR_MOVES_AFTER_PREPARE,

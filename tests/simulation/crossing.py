@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.framing import find_frame
-from protocol.headers import (
+from fencepost.protocol.framing import find_frame
+from fencepost.protocol.headers import (
     read_request_header,
     read_request_start,
     read_response_header,
     request_header_version,
     response_header_version,
 )
-from protocol.messages import REQUESTS, RESPONSES
-from protocol.schema import decode
+from fencepost.protocol.messages import REQUESTS, RESPONSES
+from fencepost.protocol.schema import decode
 from tests.simulation.trace import Exchange, brief
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from broker.disk import LogFile, StorageError, Volume
+from fencepost.broker.storage.disk import LogFile, StorageError, Volume
 from tests.simulation.loop import Crash, Process, current_process, wall_time_ms
 
 TORN_APPEND_PROBABILITY = 0.5

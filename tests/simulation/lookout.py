@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.record_batch import read_header
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import read_header
 from tests.simulation.cluster_lookout import CLUSTER_SITUATIONS, ClusterLookout
 from tests.simulation.crossing import Crossings
 from tests.simulation.nemesis import Fault

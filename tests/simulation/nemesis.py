@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from broker.disk import NoRoomError, StorageError
+from fencepost.broker.storage.disk import NoRoomError, StorageError
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.clients.actor import Actor
 from tests.simulation.cluster_faults import REPEAT_PROBABILITY, ClusterFaults

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any
 
-from broker.config import Endpoint, Listener, Settings
+from fencepost.broker.config import Endpoint, Listener, Settings
 from tests.simulation.loop import current_process
 
 READ_BYTES = 64 * 1024

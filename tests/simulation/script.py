@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.config import INTERNAL_SEGMENT_BYTES
-from broker.topic_partition import TopicPartition
+from fencepost.broker.config import INTERNAL_SEGMENT_BYTES
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from tests.simulation.clients.administrator import administrator
 from tests.simulation.clients.applications import (
     Habits,

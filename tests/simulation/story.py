@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from unittest import mock
 
-from broker import file_slice
-from broker.log import log_opening, segment
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.transaction_admin import ListTransactionsRequest
-from protocol.writer import COPIED_RECORDS_BYTES
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log import log_opening, segment
+from fencepost.broker.storage import file_slice
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from fencepost.protocol.messages.transaction_admin import ListTransactionsRequest
+from fencepost.protocol.writer import COPIED_RECORDS_BYTES
 from scripts.history.checker import check_history
 from scripts.history.writer import ClientHistory, HistoryWriter, ReadRecord
 from tests.simulation.aging import age

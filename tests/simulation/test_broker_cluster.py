@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker.topic_partition import TopicPartition
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
-from protocol.record_batch import Record, build_batch, iterate_batches, read_records
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from fencepost.protocol.record_batch import Record, build_batch, iterate_batches, read_records
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.broker_cluster import BrokerCluster
 from tests.simulation.client import SimulatedClient

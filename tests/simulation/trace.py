@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.errors import ErrorCode
-from protocol.primitives import DecodeError
-from protocol.record_batch import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.record_batch import (
     HEADER_BYTES,
     RecordBatch,
     iterate_batches,
     read_end_transaction_marker,
     read_records,
 )
-from protocol.schema import ZERO_UUID
+from fencepost.protocol.schema import ZERO_UUID
 
 
 def brief(message: Any, *, is_whole: bool = True) -> str:

@@ -10,10 +10,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from broker import supervision
-from broker.group.coordinator import GroupCoordinatorShard
-from broker.supervision import Place
-from broker.transaction.coordinator import TransactionShard
+from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.kernel import supervision
+from fencepost.broker.kernel.supervision import Place
+from fencepost.broker.transaction.shard import TransactionShard
 from tests.simulation.loop import Crash, Process, current_process
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Final
 
-from broker.transaction.state_machine import TransactionState
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from fencepost.broker.transaction.state_machine import TransactionState
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
 
 E = ErrorCode
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from protocol.batch_run import BatchRun
-from protocol.record_batch import HEADER_BYTES, Record, build_batch, read_header, sealed_header
+from fencepost.protocol.batch_run import BatchRun
+from fencepost.protocol.record_batch import HEADER_BYTES, Record, build_batch, read_header, sealed_header
 
 BEFORE = b"what lies before a batch"
 BEHIND = b"and behind"

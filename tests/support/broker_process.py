@@ -68,7 +68,7 @@ class BrokerProcess:
         """Start and wait for the ready line. Raises BrokerFailedError."""
         command = [
             sys.executable,
-            *("-m", "broker", "serve"),
+            *("-m", "fencepost", "serve"),
             *("--listener", f"{self.host}:{self.port}"),
             *("--data-dir", str(self.data_directory)),
         ]

@@ -11,23 +11,23 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.clock import SystemClock
-from broker.config import Settings
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.node import Node
-from broker.peers import PeerUnreachable, TcpPeers
-from broker.placement import NodeAddress, PlacementTable, PlacementView
-from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
-from broker.transaction.metadata import Producer
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.group_offsets import (
+from fencepost.broker.config import Settings
+from fencepost.broker.hosting.peers import PeerUnreachable, TcpPeers
+from fencepost.broker.hosting.placement import NodeAddress, PlacementTable, PlacementView
+from fencepost.broker.kernel.clock import SystemClock
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.node import Node
+from fencepost.broker.transaction.metadata import Producer
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.markers import WriteTxnMarkersRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.transactions import (
+from fencepost.protocol.messages.markers import WriteTxnMarkersRequest
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -37,7 +37,7 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.record_batch import iterate_batches, read_records
+from fencepost.protocol.record_batch import iterate_batches, read_records
 from tests.support.handler_context import batch
 
 COORDINATOR = 1

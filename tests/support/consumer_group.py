@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from broker.group.consumer.group import ConsumerGroup, ConsumerGroupState
-from broker.group.consumer.membership import Sender
-from broker.group.effects import ConsumerTimes, GroupConfig
-from broker.metadata.image import MetadataImage, TopicMetadata
-from protocol.consumer_protocol import (
+from fencepost.broker.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from fencepost.broker.group.consumer.membership import Sender
+from fencepost.broker.group.effects import ConsumerTimes, GroupConfig
+from fencepost.broker.metadata.image import MetadataImage, TopicMetadata
+from fencepost.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartitions,
@@ -17,14 +17,14 @@ from protocol.consumer_protocol import (
     decode_subscription,
     encode_assignment,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_groups import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
-from protocol.messages.group_membership import JoinGroupResponse
-from protocol.schema import encode
+from fencepost.protocol.messages.group_membership import JoinGroupResponse
+from fencepost.protocol.schema import encode
 from tests.support.group_shard import ShardHarness, Waiting
 
 Partitions = set[tuple[str, int]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from broker.disk import StorageError
+from fencepost.broker.storage.disk import StorageError
 
 
 class CountedFile:

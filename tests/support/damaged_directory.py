@@ -14,24 +14,24 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from broker.coordinator_replay import Replay
-from broker.disk import StorageError
-from broker.group.coordinator import GroupCoordinatorShard
-from broker.group.offsets.records import OffsetAndMetadata, offset_record
-from broker.inspection.start_tryout import coordinator_shard
-from broker.local_disk import LocalDisk
-from broker.log.checkpoints import ZERO_TOPIC_ID, decode_offsets
-from broker.log.cleaner import LogCleaning, dirty_range
-from broker.log.log_config import LogConfig
-from broker.log.log_directory import CHECKPOINT_INTERVAL_MS, LogDirectory
-from broker.log.partition_log import PartitionLog
-from broker.log.results import Isolation
-from broker.topic_partition import TopicPartition
-from broker.transaction.coordinator import TransactionShard, metadata_record
-from broker.transaction.metadata import TransactionMetadata
-from broker.transaction.state_machine import EMPTY
-from protocol.errors import ErrorCode
-from protocol.record_batch import (
+from fencepost.broker.coordination.replay import Replay
+from fencepost.broker.group.offsets.records import OffsetAndMetadata, offset_record
+from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.inspection.start_tryout import coordinator_shard
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID, decode_offsets
+from fencepost.broker.log.cleaner import LogCleaning, dirty_range
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_directory import CHECKPOINT_INTERVAL_MS, LogDirectory
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.results import Isolation
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.broker.transaction.metadata import TransactionMetadata
+from fencepost.broker.transaction.shard import TransactionShard, metadata_record
+from fencepost.broker.transaction.state_machine import EMPTY
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import (
     Record,
     build_batch,
     check_crc,

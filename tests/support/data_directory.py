@@ -7,14 +7,14 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker.config import Settings
-from broker.disk import Disk
-from broker.inspection.problems import Problem
-from broker.inspection.repair import Repair, RepairedPartition
-from broker.inspection.verification import Report, Verification
-from broker.local_disk import LocalDisk
-from broker.log.partition_log import Isolation, PartitionLog
-from protocol.record_batch import BatchHeader, iterate_batches, read_header, read_records
+from fencepost.broker.config import Settings
+from fencepost.broker.inspection.problems import Problem
+from fencepost.broker.inspection.repair import Repair, RepairedPartition
+from fencepost.broker.inspection.verification import Report, Verification
+from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.broker.storage.disk import Disk
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.record_batch import BatchHeader, iterate_batches, read_header, read_records
 from tests.support.log_world import LogWorld, ManualClock, content_of, overwrite
 
 

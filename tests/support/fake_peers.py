@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.peers import PeerUnreachable
+from fencepost.broker.hosting.peers import PeerUnreachable
 
 
 @dataclass

@@ -10,27 +10,27 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Self, cast
 
-import broker.handlers.consumer_groups
-import broker.handlers.group_admin
-import broker.handlers.group_membership
-import broker.handlers.group_offsets
-import broker.handlers.streams_groups  # noqa: F401  # all for what they put into APIS
-from broker.config import Settings
-from broker.features import Features
-from broker.group.service import GroupService
-from broker.group_configs import GroupConfigs
-from broker.handlers.api import APIS, LargeReply, RequestContext, Services
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.share.service import ShareService
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.group_membership import (
+import fencepost.broker.handlers.consumer_groups
+import fencepost.broker.handlers.group_admin
+import fencepost.broker.handlers.group_membership
+import fencepost.broker.handlers.group_offsets
+import fencepost.broker.handlers.streams_groups  # noqa: F401  # all for what they put into APIS
+from fencepost.broker.config import Settings
+from fencepost.broker.group.service import GroupService
+from fencepost.broker.hosting.features import Features
+from fencepost.broker.hosting.group_configs import GroupConfigs
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.requests.api import APIS, LargeReply, RequestContext, Services
+from fencepost.broker.share.service import ShareService
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_membership import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from protocol.schema import decode, encode_chunks
+from fencepost.protocol.schema import decode, encode_chunks
 from tests.support.memory_topics import MemoryTopics
 
 START_MS = 1_700_000_000_000

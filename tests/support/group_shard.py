@@ -6,16 +6,16 @@ from collections.abc import Hashable
 from itertools import count
 from typing import Any, TypeVar
 
-from broker.coordinator import Decision, Parked, RecordOrigin
-from broker.group.classic.group import ClassicGroup, ClassicState
-from broker.group.classic.membership import Joiner
-from broker.group.coordinator import GroupCoordinatorShard
-from broker.group.effects import DeadlineKind, GroupConfig
-from broker.group.offsets.commits import Committer, OffsetToCommit
-from broker.metadata.image import MetadataImage
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.group_membership import (
+from fencepost.broker.coordination.runtime import Decision, Parked, RecordOrigin
+from fencepost.broker.group.classic.group import ClassicGroup, ClassicState
+from fencepost.broker.group.classic.membership import Joiner
+from fencepost.broker.group.effects import DeadlineKind, GroupConfig
+from fencepost.broker.group.offsets.commits import Committer, OffsetToCommit
+from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.metadata.image import MetadataImage
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -26,7 +26,7 @@ from protocol.messages.group_membership import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from protocol.schema import ZERO_UUID
+from fencepost.protocol.schema import ZERO_UUID
 
 Reply = TypeVar("Reply")
 

@@ -10,46 +10,46 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import broker.handlers.acls
-import broker.handlers.alter_configs
-import broker.handlers.api_versions
-import broker.handlers.client_quotas
-import broker.handlers.cluster
-import broker.handlers.configs
-import broker.handlers.delegation_tokens
-import broker.handlers.delete_records
-import broker.handlers.features
-import broker.handlers.fetch
-import broker.handlers.leader_epochs
-import broker.handlers.list_offsets
-import broker.handlers.log_dirs
-import broker.handlers.metadata
-import broker.handlers.produce
-import broker.handlers.producers
-import broker.handlers.quorum
-import broker.handlers.reassignments
-import broker.handlers.sasl
-import broker.handlers.scram_credentials
-import broker.handlers.topics  # noqa: F401  # all for what they put into APIS
-from broker import eager
-from broker.broker_configs import BrokerConfigs
-from broker.config import Settings
-from broker.features import Features
-from broker.group_configs import GroupConfigs
-from broker.handlers.api import APIS, RequestContext, Services
-from broker.handlers.fetch_sessions import FetchSessionCache
-from broker.local_disk import LocalDisk
-from broker.log.log_directory import LogDirectory
-from broker.log.partition_log import PartitionLog
-from broker.long_polls import LongPoll
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.quotas.client_quotas import ClientQuotas
-from broker.scram_credentials import ScramCredentials
-from broker.topic_partition import TopicPartition
-from broker.topics import Topics
-from protocol.errors import ErrorCode
-from protocol.record_batch import Record, build_batch
-from protocol.schema import decode, encode_chunks
+import fencepost.broker.handlers.acls
+import fencepost.broker.handlers.alter_configs
+import fencepost.broker.handlers.api_versions
+import fencepost.broker.handlers.client_quotas
+import fencepost.broker.handlers.cluster
+import fencepost.broker.handlers.configs
+import fencepost.broker.handlers.delegation_tokens
+import fencepost.broker.handlers.delete_records
+import fencepost.broker.handlers.features
+import fencepost.broker.handlers.fetch
+import fencepost.broker.handlers.leader_epochs
+import fencepost.broker.handlers.list_offsets
+import fencepost.broker.handlers.log_dirs
+import fencepost.broker.handlers.metadata
+import fencepost.broker.handlers.produce
+import fencepost.broker.handlers.producers
+import fencepost.broker.handlers.quorum
+import fencepost.broker.handlers.reassignments
+import fencepost.broker.handlers.sasl
+import fencepost.broker.handlers.scram_credentials
+import fencepost.broker.handlers.topics  # noqa: F401  # all for what they put into APIS
+from fencepost.broker.config import Settings
+from fencepost.broker.hosting.broker_configs import BrokerConfigs
+from fencepost.broker.hosting.features import Features
+from fencepost.broker.hosting.group_configs import GroupConfigs
+from fencepost.broker.hosting.scram_credentials import ScramCredentials
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.quotas.client_quotas import ClientQuotas
+from fencepost.broker.requests.api import APIS, RequestContext, Services
+from fencepost.broker.requests.fetch_sessions import FetchSessionCache
+from fencepost.broker.requests.long_polls import LongPoll
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import Record, build_batch
+from fencepost.protocol.schema import decode, encode_chunks
 
 NODE_ID = 7
 HOST = "broker.example"

@@ -11,33 +11,33 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from broker.handlers import APIS
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.framing import request_frame
-from protocol.headers import read_response_header, response_header_version
-from protocol.messages import RESPONSES
-from protocol.messages.coordinators import FindCoordinatorRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.group_membership import (
+from fencepost.broker.handlers import APIS
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.framing import request_frame
+from fencepost.protocol.headers import read_response_header, response_header_version
+from fencepost.protocol.messages import RESPONSES
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
-from protocol.record_batch import Record, build_batch, iterate_batches
-from protocol.schema import decode
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from fencepost.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
+from fencepost.protocol.record_batch import Record, build_batch, iterate_batches
+from fencepost.protocol.schema import decode
 from tests.support.allowed_replies import allowed_errors, error_codes
 from tests.support.hostile_requests import VICTIM_TOPIC, HostileRequests, RequestFrame
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, NamedTuple
 
-from protocol.declaration import ArrayOf, Field, StructOf, StructSchema, WireType, struct_schema_of
-from protocol.headers import request_header_version
-from protocol.primitives import RECORDS, STRING, FixedWidth
-from protocol.record_batch import Record, build_batch
-from protocol.schema import encode, schema_of
+from fencepost.protocol.declaration import ArrayOf, Field, StructOf, StructSchema, WireType, struct_schema_of
+from fencepost.protocol.headers import request_header_version
+from fencepost.protocol.primitives import RECORDS, STRING, FixedWidth
+from fencepost.protocol.record_batch import Record, build_batch
+from fencepost.protocol.schema import encode, schema_of
 
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 16, "uint32": 32}
 TIMES = ("timeout_ms", "max_wait_ms", "lifetime_ms", "period_ms")

@@ -1,17 +1,17 @@
-"""A client whose requests may be known by their bytes (`broker.handlers.request_templates`), without sockets."""
+"""A client whose requests may be known by their bytes (`broker.request_cache.request_templates`), without sockets."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, cast
 
-from broker.dispatch import Dispatcher
-from broker.file_slice import sendable
-from broker.handlers.api import CloseConnection, Services
-from broker.handlers.request_templates import RequestTemplates
-from broker.long_polls import PendingReply, Reply
-from broker.quotas.client_quotas import ClientQuotas
-from protocol.framing import LENGTH_BYTES
+from fencepost.broker.network.dispatch import Dispatcher
+from fencepost.broker.quotas.client_quotas import ClientQuotas
+from fencepost.broker.request_cache.request_templates import RequestTemplates
+from fencepost.broker.requests.api import CloseConnection, Services
+from fencepost.broker.requests.long_polls import PendingReply, Reply
+from fencepost.broker.storage.file_slice import sendable
+from fencepost.protocol.framing import LENGTH_BYTES
 
 
 class CountingDispatcher(Dispatcher):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from broker.local_disk import LocalDisk
-from broker.log.log_config import LogConfig
-from broker.log.log_directory import LogDirectory
-from broker.log.partition_log import AppendResult, PartitionLog
-from broker.log.verification import VerificationGuard
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.record_batch import Record, build_batch
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.partition_log import AppendResult, PartitionLog
+from fencepost.broker.log.verification import VerificationGuard
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import Record, build_batch
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.log.partition_log import PartitionLog
-from protocol.errors import ErrorCode
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.protocol.errors import ErrorCode
 from tests.support.log_world import NOW_MS
 
 

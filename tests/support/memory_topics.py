@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from unittest.mock import patch
 
-from broker.disk import StorageError
-from broker.log.partition_log import PartitionLog
-from broker.log.results import AppendResult, Isolation, LogRead, MarkerObserver
-from broker.metadata.image import MetadataImage, TopicMetadata
-from broker.placement import NodeAddress, Placement, SingleNodePlacement
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.record import PlainRecord
-from protocol.record_batch import (
+from fencepost.broker.hosting.placement import NodeAddress, Placement, SingleNodePlacement
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.results import AppendResult, Isolation, LogRead, MarkerObserver
+from fencepost.broker.metadata.image import MetadataImage, TopicMetadata
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record import PlainRecord
+from fencepost.protocol.record_batch import (
     EndTransactionMarker,
     build_end_transaction_marker,
     build_plain_batch,

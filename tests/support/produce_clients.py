@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.quotas.client_quotas import ClientQuotas
-from broker.topic_partition import TopicPartition
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.quotas.client_quotas import ClientQuotas
 from tests.support.handler_context import HandlerBroker, open_broker
 from tests.support.known_requests import FrameClient
 from tests.support.markers import end_in_log

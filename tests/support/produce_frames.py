@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from protocol.framing import request_frame
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.framing import request_frame
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 BY_NAME, BY_ID = 12, 13
 """The last version that names topics, and the first that tells their ids."""

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from broker.deadlines import DeadlinePace, Deadlines
-from broker.group.consumer.group import ConsumerGroup
-from broker.group.coordinator import GroupCoordinatorShard
-from broker.group.effects import GroupConfig
-from broker.group.offsets.decisions import OffsetDecisions
-from broker.group.share.groups import ShareGroups
-from broker.group.streams.group import GroupMemory
-from broker.group.streams.groups import StreamsGroups
-from broker.metadata.image import MetadataImage
-from broker.shard import Decision
-from broker.share.coordinator import ShareCoordinatorShard
-from broker.transaction.coordinator import TransactionShard
+from fencepost.broker.coordination.shard import Decision
+from fencepost.broker.group.consumer.group import ConsumerGroup
+from fencepost.broker.group.effects import GroupConfig
+from fencepost.broker.group.offsets.decisions import OffsetDecisions
+from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.group.share_groups.groups import ShareGroups
+from fencepost.broker.group.streams.group import GroupMemory
+from fencepost.broker.group.streams.groups import StreamsGroups
+from fencepost.broker.kernel.deadlines import DeadlinePace, Deadlines
+from fencepost.broker.metadata.image import MetadataImage
+from fencepost.broker.share.shard import ShareCoordinatorShard
+from fencepost.broker.transaction.shard import TransactionShard
 
 ALL_WATCHED_COUNT = 50
 """So many first calls of a method are watched in one test, later ones now and then: large shards take long to draw."""

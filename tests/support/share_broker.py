@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker.config import Alteration, Settings, alter_configs
-from broker.handlers.api import APIS, RequestContext
-from broker.node import Node
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.share_fetch import (
+from fencepost.broker.config import Alteration, Settings, alter_configs
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.node import Node
+from fencepost.broker.requests.api import APIS, RequestContext
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.share_fetch import (
     ShareAcknowledgementBatch,
     ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
@@ -27,9 +27,9 @@ from protocol.messages.share_fetch import (
     ShareFetchResponse,
     ShareFetchTopic,
 )
-from protocol.messages.share_groups import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from protocol.record_batch import Record, build_batch
-from protocol.schema import decode, encode_chunks
+from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from fencepost.protocol.record_batch import Record, build_batch
+from fencepost.protocol.schema import decode, encode_chunks
 
 NOW_MS = 1_700_000_000_000
 Batch = tuple[int, int, list[int]]

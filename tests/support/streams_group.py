@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.group.consumer.membership import Sender
-from broker.group.effects import GroupConfig, StreamsTimes
-from broker.group.streams.group import StreamsGroup
-from broker.group.streams.membership import StreamsHeartbeat
-from broker.metadata.image import TopicMetadata
-from protocol.errors import ErrorCode
-from protocol.messages.streams_groups import (
+from fencepost.broker.group.consumer.membership import Sender
+from fencepost.broker.group.effects import GroupConfig, StreamsTimes
+from fencepost.broker.group.streams.group import StreamsGroup
+from fencepost.broker.group.streams.membership import StreamsHeartbeat
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.streams_groups import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     StreamsGroupHeartbeatTopology,
 )
-from protocol.streams_topology import (
+from fencepost.protocol.streams_topology import (
     StreamsCopartitionGroup,
     StreamsEndpoint,
     StreamsKeyValue,

@@ -7,12 +7,12 @@ import pkgutil
 
 import pytest
 
-import broker.handlers
-from broker.handlers.api import APIS
-from broker.transaction.state_machine import TransactionState
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+import fencepost.broker.handlers
+from fencepost.broker.requests.api import APIS
+from fencepost.broker.transaction.state_machine import TransactionState
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
@@ -20,8 +20,8 @@ from protocol.messages.transactions import (
 )
 from tests.support.allowed_replies import ABSENT, SINCE_VERSION, allowed_errors, error_codes
 
-for module in pkgutil.iter_modules(broker.handlers.__path__):
-    importlib.import_module(f"broker.handlers.{module.name}")
+for module in pkgutil.iter_modules(fencepost.broker.handlers.__path__):
+    importlib.import_module(f"fencepost.broker.handlers.{module.name}")
 
 
 def test_every_served_api_and_version_has_its_codes() -> None:

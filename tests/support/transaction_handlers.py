@@ -11,17 +11,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-import broker.handlers.markers
-import broker.handlers.transaction_admin
-import broker.handlers.transactions  # noqa: F401  # all for what they put into APIS
-from broker.clock import Clock, SystemClock
-from broker.config import Settings
-from broker.handlers.api import APIS, LargeReply, RequestContext, Services
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.transaction.producer_ids import ProducerIds
-from broker.transaction.service import TransactionService
-from broker.transaction.verification import TransactionVerifier
-from protocol.schema import decode, encode
+import fencepost.broker.handlers.markers
+import fencepost.broker.handlers.transaction_admin
+import fencepost.broker.handlers.transactions  # noqa: F401  # all for what they put into APIS
+from fencepost.broker.config import Settings
+from fencepost.broker.kernel.clock import Clock, SystemClock
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.requests.api import APIS, LargeReply, RequestContext, Services
+from fencepost.broker.transaction.producer_ids import ProducerIds
+from fencepost.broker.transaction.service import TransactionService
+from fencepost.broker.transaction.verification import TransactionVerifier
+from fencepost.protocol.schema import decode, encode
 from tests.support.memory_topics import MemoryTopics
 
 

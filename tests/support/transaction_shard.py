@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from broker.shard import CoordinatorRecord, Decision, Parked, RecordOrigin
-from broker.topic_partition import TopicPartition
-from broker.transaction.coordinator import TransactionLimits, TransactionShard, metadata_record
-from broker.transaction.metadata import NO_PRODUCER_ID, Producer, TransactionMetadata
-from broker.transaction.state_machine import (
+from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, Parked, RecordOrigin
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.transaction.metadata import NO_PRODUCER_ID, Producer, TransactionMetadata
+from fencepost.broker.transaction.shard import TransactionLimits, TransactionShard, metadata_record
+from fencepost.broker.transaction.state_machine import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

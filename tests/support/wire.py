@@ -7,8 +7,8 @@ import struct
 from types import TracebackType
 from typing import Any, Self
 
-from protocol.headers import request_header_version
-from protocol.schema import decode, encode
+from fencepost.protocol.headers import request_header_version
+from fencepost.protocol.schema import decode, encode
 
 
 def frame(api_key: int, version: int, body: bytes, *, correlation_id: int = 1, client_id: bytes = b"raw") -> bytes:

@@ -10,9 +10,9 @@ from collections.abc import Hashable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Self
 
-from broker.group.consumer.protocol import subscribed_topics
-from broker.group.java_order import hash_map_order
-from protocol.errors import ErrorCode
+from fencepost.broker.group.consumer.protocol import subscribed_topics
+from fencepost.broker.group.java_order import hash_map_order
+from fencepost.protocol.errors import ErrorCode
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 PROTOCOL_BYTES = 100  # that a protocol of a member takes in memory beside its metadata

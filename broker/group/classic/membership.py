@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from broker.coordinator import Parked
-from broker.group.classic.group import (
+from fencepost.broker.coordination.shard import Parked
+from fencepost.broker.group.classic.group import (
     ClassicEvent,
     ClassicGroup,
     ClassicMember,
@@ -21,11 +21,11 @@ from broker.group.classic.group import (
     Protocols,
     sizes_of,
 )
-from broker.group.classic.rebalance import ClassicRebalance, generation_of, listed, refuse_join, refuse_sync
-from broker.group.classic.records import group_record
-from broker.group.effects import Effects, GroupConfig
-from protocol.errors import ErrorCode
-from protocol.messages.group_membership import (
+from fencepost.broker.group.classic.rebalance import ClassicRebalance, generation_of, listed, refuse_join, refuse_sync
+from fencepost.broker.group.classic.records import group_record
+from fencepost.broker.group.effects import Effects, GroupConfig
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupResponse,

@@ -14,11 +14,11 @@ from functools import partial
 
 import structlog
 
-from broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicMember, ClassicState
-from broker.group.classic.records import group_record
-from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
-from protocol.errors import ErrorCode
-from protocol.messages.group_membership import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from fencepost.broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicMember, ClassicState
+from fencepost.broker.group.classic.records import group_record
+from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_membership import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 
 log = structlog.get_logger(__name__)
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicMember, ClassicState, Outcome
-from broker.shard import CoordinatorRecord
-from protocol.primitives import DecodeError
-from protocol.stored.consumer_offsets import (
+from fencepost.broker.coordination.shard import CoordinatorRecord
+from fencepost.broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicMember, ClassicState, Outcome
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.stored.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
     encode_group_metadata_key,
     encode_group_metadata_value,
 )
-from protocol.stored.versioned import decode_known
+from fencepost.protocol.stored.versioned import decode_known
 
 GROUP_METADATA_VALUE_VERSION = 3
 

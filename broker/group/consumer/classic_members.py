@@ -12,19 +12,19 @@ from dataclasses import replace
 
 import structlog
 
-from broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protocols
-from broker.group.classic.membership import Joiner, protocols_of, rebalance_timeout_ms_of
-from broker.group.classic.rebalance import refuse_join, refuse_sync
-from broker.group.consumer.draft import Draft
-from broker.group.consumer.group import ClassicSpeaker, ConsumerGroup, ConsumerMember, MemberState
-from broker.group.consumer.membership import check_static
-from broker.group.consumer.migration import classic_assignment, partitions_by_id
-from broker.group.consumer.rebalance import ConsumerRebalance
-from broker.group.consumer.subscriptions import TopicCatalogue
-from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig
-from protocol.consumer_protocol import ConsumerProtocolSubscription, decode_subscription
-from protocol.errors import ErrorCode
-from protocol.messages.group_membership import (
+from fencepost.broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protocols
+from fencepost.broker.group.classic.membership import Joiner, protocols_of, rebalance_timeout_ms_of
+from fencepost.broker.group.classic.rebalance import refuse_join, refuse_sync
+from fencepost.broker.group.consumer.draft import Draft
+from fencepost.broker.group.consumer.group import ClassicSpeaker, ConsumerGroup, ConsumerMember, MemberState
+from fencepost.broker.group.consumer.membership import check_static
+from fencepost.broker.group.consumer.migration import classic_assignment, partitions_by_id
+from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
+from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
+from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig
+from fencepost.protocol.consumer_protocol import ConsumerProtocolSubscription, decode_subscription
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupResponse,
@@ -34,7 +34,7 @@ from protocol.messages.group_membership import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from protocol.primitives import DecodeError
+from fencepost.protocol.primitives import DecodeError
 
 log = structlog.get_logger(__name__)
 

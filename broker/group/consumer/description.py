@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from broker.group.consumer.group import NO_PARTITIONS, ConsumerGroup, ConsumerMember
-from broker.group.consumer.subscriptions import TopicCatalogue
-from protocol.messages.consumer_groups import (
+from fencepost.broker.group.consumer.group import NO_PARTITIONS, ConsumerGroup, ConsumerMember
+from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
+from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribedGroup,
     ConsumerGroupDescribeMember,

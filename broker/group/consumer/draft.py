@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.group.consumer.group import ConsumerGroup
-from broker.group.consumer.records import write
-from broker.group.draft import GroupDraft
-from broker.shard import CoordinatorRecord
-from protocol.stored.consumer_groups import ConsumerGroupKey
+from fencepost.broker.coordination.shard import CoordinatorRecord
+from fencepost.broker.group.consumer.group import ConsumerGroup
+from fencepost.broker.group.consumer.records import write
+from fencepost.broker.group.draft import GroupDraft
+from fencepost.protocol.stored.consumer_groups import ConsumerGroupKey
 
 
 class Draft(GroupDraft[ConsumerGroup, ConsumerGroupKey]):

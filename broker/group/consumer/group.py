@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from types import MappingProxyType
 
-from broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protocols
+from fencepost.broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protocols
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1

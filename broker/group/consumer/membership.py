@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import structlog
 
-from broker.group.consumer.draft import Draft
-from broker.group.consumer.group import (
+from fencepost.broker.group.consumer.draft import Draft
+from fencepost.broker.group.consumer.group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_FOR_A_WHILE_EPOCH,
@@ -24,20 +24,20 @@ from broker.group.consumer.group import (
     MemberState,
     OwnedPartitions,
 )
-from broker.group.consumer.rebalance import ConsumerRebalance
-from broker.group.consumer.reconciliation import ReportedPartitions
-from broker.group.consumer.records import current_value
-from broker.group.consumer.subscriptions import compile_regex
-from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_groups import (
+from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
+from fencepost.broker.group.consumer.reconciliation import ReportedPartitions
+from fencepost.broker.group.consumer.records import current_value
+from fencepost.broker.group.consumer.subscriptions import compile_regex
+from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseAssignment,
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
-from protocol.stored.consumer_groups import ConsumerGroupCurrentMemberAssignmentKey
+from fencepost.protocol.stored.consumer_groups import ConsumerGroupCurrentMemberAssignmentKey
 
 log = structlog.get_logger(__name__)
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicMember
-from broker.group.classic.records import group_record, group_tombstone
-from broker.group.consumer.draft import Draft
-from broker.group.consumer.group import NO_PARTITIONS, ClassicSpeaker, ConsumerGroup, ConsumerMember
-from broker.group.consumer.records import current_value, group_tombstones, member_value, target_value
-from broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash
-from broker.group.effects import Effects, GroupConfig
-from broker.group.java_order import timeline_hash_map_order
-from protocol.consumer_protocol import (
+from fencepost.broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicMember
+from fencepost.broker.group.classic.records import group_record, group_tombstone
+from fencepost.broker.group.consumer.draft import Draft
+from fencepost.broker.group.consumer.group import NO_PARTITIONS, ClassicSpeaker, ConsumerGroup, ConsumerMember
+from fencepost.broker.group.consumer.records import current_value, group_tombstones, member_value, target_value
+from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash
+from fencepost.broker.group.effects import Effects, GroupConfig
+from fencepost.broker.group.java_order import timeline_hash_map_order
+from fencepost.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolTopicPartitions,
     decode_assignment,
@@ -26,8 +26,8 @@ from protocol.consumer_protocol import (
     encode_assignment,
     version_of,
 )
-from protocol.primitives import DecodeError
-from protocol.stored.consumer_groups import (
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.stored.consumer_groups import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,

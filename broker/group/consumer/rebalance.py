@@ -13,9 +13,9 @@ from functools import partial
 
 import structlog
 
-from broker.group.consumer.assignors import ASSIGNORS, Subscriber
-from broker.group.consumer.draft import Draft
-from broker.group.consumer.group import (
+from fencepost.broker.group.consumer.assignors import ASSIGNORS, Subscriber
+from fencepost.broker.group.consumer.draft import Draft
+from fencepost.broker.group.consumer.group import (
     JOIN_EPOCH,
     NO_PARTITIONS,
     Assignment,
@@ -23,12 +23,12 @@ from broker.group.consumer.group import (
     MemberState,
     ResolvedRegex,
 )
-from broker.group.consumer.migration import can_become_classic
-from broker.group.consumer.reconciliation import ReportedPartitions, reconcile
-from broker.group.consumer.records import current_value, member_value, regex_value, target_value
-from broker.group.consumer.subscriptions import TopicCatalogue, matching_topics, metadata_hash, topic_ids
-from broker.group.effects import DeadlineKey, DeadlineKind, GroupConfig
-from protocol.stored.consumer_groups import (
+from fencepost.broker.group.consumer.migration import can_become_classic
+from fencepost.broker.group.consumer.reconciliation import ReportedPartitions, reconcile
+from fencepost.broker.group.consumer.records import current_value, member_value, regex_value, target_value
+from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, matching_topics, metadata_hash, topic_ids
+from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, GroupConfig
+from fencepost.protocol.stored.consumer_groups import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import Enum
 
-from broker.group.consumer.group import Assignment, ConsumerMember, MemberState, OwnedPartitions
+from fencepost.broker.group.consumer.group import Assignment, ConsumerMember, MemberState, OwnedPartitions
 
 ReportedPartitions = Mapping[bytes, Collection[int]]
 """What a member says it owns."""

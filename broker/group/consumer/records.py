@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from broker.group.consumer.group import (
+from fencepost.broker.coordination.shard import CoordinatorRecord
+from fencepost.broker.group.consumer.group import (
     LEAVE_EPOCH,
     TARGET_DELETED_EPOCH,
     Assignment,
@@ -20,9 +21,8 @@ from broker.group.consumer.group import (
     OwnedPartitions,
     ResolvedRegex,
 )
-from broker.shard import CoordinatorRecord
-from protocol.primitives import DecodeError
-from protocol.stored.consumer_groups import (
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.stored.consumer_groups import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -44,7 +44,7 @@ from protocol.stored.consumer_groups import (
     encode_consumer_group_key,
     encode_consumer_group_value,
 )
-from protocol.stored.versioned import decode_known
+from fencepost.protocol.stored.versioned import decode_known
 
 
 class UnknownMemberStateError(Exception):

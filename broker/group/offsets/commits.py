@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicState
-from broker.group.consumer.group import ConsumerGroup, ConsumerMember
-from broker.group.streams.group import StreamsGroup, StreamsMember
-from broker.group.streams.tasks import TaskId
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
+from fencepost.broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicState
+from fencepost.broker.group.consumer.group import ConsumerGroup, ConsumerMember
+from fencepost.broker.group.streams.group import StreamsGroup, StreamsMember
+from fencepost.broker.group.streams.tasks import TaskId
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
 
 
 class OffsetToCommit(NamedTuple):

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from broker.group.offsets.records import OffsetAndMetadata
-from broker.topic_partition import TopicPartition
+from fencepost.broker.group.offsets.records import OffsetAndMetadata
+from fencepost.broker.kernel.topic_partition import TopicPartition
 
 _NONE: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({})
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.group.classic.group import ClassicEvent, ClassicGroup
-from broker.group.classic.membership import ClassicMembership
-from broker.group.effects import GroupConfig
-from broker.group.kinds import Group
-from broker.group.offsets.commits import (
+from fencepost.broker.coordination.shard import CoordinatorRecord, Decision
+from fencepost.broker.group.classic.group import ClassicEvent, ClassicGroup
+from fencepost.broker.group.classic.membership import ClassicMembership
+from fencepost.broker.group.effects import GroupConfig
+from fencepost.broker.group.kinds import Group
+from fencepost.broker.group.offsets.commits import (
     Committer,
     FetchedOffset,
     Fetcher,
@@ -21,15 +22,14 @@ from broker.group.offsets.commits import (
     check_fetch,
     check_transactional_commit,
 )
-from broker.group.offsets.committed import OffsetStore
-from broker.group.offsets.records import OffsetAndMetadata, offset_record, offset_tombstone
-from broker.group.share.group import ShareGroup
-from broker.shard import CoordinatorRecord, Decision
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
+from fencepost.broker.group.offsets.committed import OffsetStore
+from fencepost.broker.group.offsets.records import OffsetAndMetadata, offset_record, offset_tombstone
+from fencepost.broker.group.share_groups.group import ShareGroup
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.log.verification import VerificationGuard
+    from fencepost.broker.log.verification import VerificationGuard
 
 DECISION_RECORDS_BYTES = 16_384
 """Of one decision that has no natural bound: time that is over, expiry, deletion. It may be exceeded by what belongs

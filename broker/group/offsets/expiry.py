@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.group.classic.group import ClassicGroup, ClassicState
-from broker.group.consumer.group import ConsumerGroup
-from broker.group.offsets.committed import OffsetStore
-from broker.group.streams.group import StreamsGroup
-from broker.topic_partition import TopicPartition
+from fencepost.broker.group.classic.group import ClassicGroup, ClassicState
+from fencepost.broker.group.consumer.group import ConsumerGroup
+from fencepost.broker.group.offsets.committed import OffsetStore
+from fencepost.broker.group.streams.group import StreamsGroup
+from fencepost.broker.kernel.topic_partition import TopicPartition
 
 
 def expired_offsets(

@@ -8,12 +8,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from broker.coordinator import CoordinatorRecord
-from broker.shard import LONGEST_REMEMBERED_KEY
-from broker.topic_partition import TopicPartition
-from protocol.primitives import DecodeError
-from protocol.schema import ZERO_UUID
-from protocol.stored.consumer_offsets import (
+from fencepost.broker.coordination.shard import LONGEST_REMEMBERED_KEY, CoordinatorRecord
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.schema import ZERO_UUID
+from fencepost.protocol.stored.consumer_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
     decode_offset_commit_key,
@@ -21,7 +20,7 @@ from protocol.stored.consumer_offsets import (
     encode_offset_commit_value,
     pack_offset_commit_value,
 )
-from protocol.stored.versioned import decode_known
+from fencepost.protocol.stored.versioned import decode_known
 
 EXPIRING_OFFSET_VALUE_VERSION = 1
 MAX_REMEMBERED_KEYS = 16_384

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.group.java_order import PriorityQueue, hash_map_order
-from broker.group.streams.tasks import TaskAssignment, TaskId
+from fencepost.broker.group.java_order import PriorityQueue, hash_map_order
+from fencepost.broker.group.streams.tasks import TaskAssignment, TaskId
 
 STICKY_ASSIGNOR = "sticky"
 

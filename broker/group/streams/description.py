@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from broker.group.consumer.subscriptions import TopicCatalogue
-from broker.group.streams.group import StreamsGroup, StreamsMember
-from broker.group.streams.records import key_values
-from broker.group.streams.tasks import NO_TASKS, OwnedTasks, TaskAssignment, task_ids
-from broker.group.streams.topology import ConfiguredTopology, InternalTopic, Topology
-from protocol.messages.streams_groups import (
+from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
+from fencepost.broker.group.streams.group import StreamsGroup, StreamsMember
+from fencepost.broker.group.streams.records import key_values
+from fencepost.broker.group.streams.tasks import NO_TASKS, OwnedTasks, TaskAssignment, task_ids
+from fencepost.broker.group.streams.topology import ConfiguredTopology, InternalTopic, Topology
+from fencepost.protocol.messages.streams_groups import (
     StreamsEndpointToPartitions,
     StreamsGroupDescribeAssignment,
     StreamsGroupDescribedGroup,
@@ -21,7 +21,7 @@ from protocol.messages.streams_groups import (
     StreamsGroupDescribeTopology,
     StreamsTopicPartitions,
 )
-from protocol.streams_topology import StreamsEndpoint, StreamsTopicInfo
+from fencepost.protocol.streams_topology import StreamsEndpoint, StreamsTopicInfo
 
 
 def described_streams_group(group: StreamsGroup, configured: ConfiguredTopology | None) -> StreamsGroupDescribedGroup:

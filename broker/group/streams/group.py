@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.group.consumer.group import FIRST_GROUP_EPOCH, JOIN_EPOCH, MemberState
-from broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
+from fencepost.broker.group.consumer.group import FIRST_GROUP_EPOCH, JOIN_EPOCH, MemberState
+from fencepost.broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
 
 if TYPE_CHECKING:
-    from broker.group.streams.topology import ConfiguredTopology, Topology
+    from fencepost.broker.group.streams.topology import ConfiguredTopology, Topology
 
 STREAMS_PROTOCOL_TYPE = "streams"
 FIRST_ASSIGNMENT_EPOCH = 1

@@ -9,22 +9,22 @@ from collections.abc import Callable, Collection, MutableMapping
 
 import structlog
 
-from broker.group.classic.group import ClassicGroup, ClassicState
-from broker.group.classic.records import group_tombstone
-from broker.group.consumer.group import JOIN_EPOCH
-from broker.group.consumer.membership import Refusal, Sender
-from broker.group.consumer.subscriptions import TopicCatalogue
-from broker.group.effects import DeadlineKey, Effects, GroupConfig, GroupDeadlines
-from broker.group.kinds import Group
-from broker.group.streams.description import described_streams_group
-from broker.group.streams.group import StreamsGroup
-from broker.group.streams.membership import StreamsHeartbeat, StreamsMembership, refuse
-from broker.group.streams.records import apply, check_value, group_tombstones
-from broker.group.streams.requests import check_request
-from broker.shard import CoordinatorRecord, Decision, RecordOrigin
-from protocol.errors import ErrorCode
-from protocol.messages.streams_groups import StreamsGroupDescribedGroup, StreamsGroupHeartbeatRequest
-from protocol.stored.streams_groups import (
+from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
+from fencepost.broker.group.classic.group import ClassicGroup, ClassicState
+from fencepost.broker.group.classic.records import group_tombstone
+from fencepost.broker.group.consumer.group import JOIN_EPOCH
+from fencepost.broker.group.consumer.membership import Refusal, Sender
+from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
+from fencepost.broker.group.effects import DeadlineKey, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.group.kinds import Group
+from fencepost.broker.group.streams.description import described_streams_group
+from fencepost.broker.group.streams.group import StreamsGroup
+from fencepost.broker.group.streams.membership import StreamsHeartbeat, StreamsMembership, refuse
+from fencepost.broker.group.streams.records import apply, check_value, group_tombstones
+from fencepost.broker.group.streams.requests import check_request
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.streams_groups import StreamsGroupDescribedGroup, StreamsGroupHeartbeatRequest
+from fencepost.protocol.stored.streams_groups import (
     StreamsGroupMetadataKey,
     decode_streams_group_key,
     decode_streams_group_value,

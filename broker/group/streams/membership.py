@@ -14,20 +14,20 @@ from typing import NamedTuple
 
 import structlog
 
-from broker.group.consumer.group import JOIN_EPOCH, MemberState
-from broker.group.consumer.membership import (
+from fencepost.broker.group.consumer.group import JOIN_EPOCH, MemberState
+from fencepost.broker.group.consumer.membership import (
     SETTLING_HEARTBEAT_INTERVAL_MS,
     SETTLING_PERIOD_MS,
     Refusal,
     Sender,
 )
-from broker.group.consumer.subscriptions import TopicCatalogue
-from broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
-from broker.group.streams.assignor import STICKY_ASSIGNOR, Assignee, SubtopologySize, assign
-from broker.group.streams.description import partitions_by_endpoint
-from broker.group.streams.group import StreamsGroup, StreamsMember
-from broker.group.streams.reconciliation import reconcile
-from broker.group.streams.records import (
+from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
+from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.group.streams.assignor import STICKY_ASSIGNOR, Assignee, SubtopologySize, assign
+from fencepost.broker.group.streams.description import partitions_by_endpoint
+from fencepost.broker.group.streams.group import StreamsGroup, StreamsMember
+from fencepost.broker.group.streams.reconciliation import reconcile
+from fencepost.broker.group.streams.records import (
     StreamsDraft,
     current_value,
     key_values,
@@ -35,7 +35,7 @@ from broker.group.streams.records import (
     target_value,
     topology_value,
 )
-from broker.group.streams.requests import (
+from fencepost.broker.group.streams.requests import (
     check_epoch,
     check_tasks,
     differs,
@@ -44,8 +44,8 @@ from broker.group.streams.requests import (
     unknown_member,
     updated_member,
 )
-from broker.group.streams.tasks import NO_TASKS, TaskAssignment, task_ids
-from broker.group.streams.topology import (
+from fencepost.broker.group.streams.tasks import NO_TASKS, TaskAssignment, task_ids
+from fencepost.broker.group.streams.topology import (
     ConfiguredTopology,
     InternalTopic,
     InvalidTopology,
@@ -54,13 +54,13 @@ from broker.group.streams.topology import (
     Topology,
     configure,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.streams_groups import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.streams_groups import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     StreamsGroupHeartbeatStatus,
 )
-from protocol.stored.streams_groups import (
+from fencepost.protocol.stored.streams_groups import (
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupMemberMetadataKey,
     StreamsGroupMetadataKey,

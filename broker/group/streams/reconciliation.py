@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from broker.group.consumer.group import MemberState
-from broker.group.consumer.reconciliation import TABLE, Standing, Step
-from broker.group.streams.group import StreamsMember
-from broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
+from fencepost.broker.group.consumer.group import MemberState
+from fencepost.broker.group.consumer.reconciliation import TABLE, Standing, Step
+from fencepost.broker.group.streams.group import StreamsMember
+from fencepost.broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
 
 Processes = Callable[[TaskRole, TaskId], Collection[str]]
 """The processes that have a task in a role now."""

@@ -9,14 +9,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from broker.group.consumer.group import LEAVE_EPOCH, TARGET_DELETED_EPOCH, MemberState
-from broker.group.consumer.records import check_epoch, check_partitions
-from broker.group.draft import GroupDraft
-from broker.group.streams.group import Endpoint, StreamsGroup, StreamsMember
-from broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TasksSince, task_ids, tasks_from
-from broker.group.streams.topology import Topology
-from broker.shard import CoordinatorRecord
-from protocol.stored.streams_groups import (
+from fencepost.broker.coordination.shard import CoordinatorRecord
+from fencepost.broker.group.consumer.group import LEAVE_EPOCH, TARGET_DELETED_EPOCH, MemberState
+from fencepost.broker.group.consumer.records import check_epoch, check_partitions
+from fencepost.broker.group.draft import GroupDraft
+from fencepost.broker.group.streams.group import Endpoint, StreamsGroup, StreamsMember
+from fencepost.broker.group.streams.tasks import (
+    NO_OWNED_TASKS,
+    OwnedTasks,
+    TaskAssignment,
+    TasksSince,
+    task_ids,
+    tasks_from,
+)
+from fencepost.broker.group.streams.topology import Topology
+from fencepost.protocol.stored.streams_groups import (
     StreamsCurrentTaskIds,
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
@@ -32,7 +39,7 @@ from protocol.stored.streams_groups import (
     encode_streams_group_key,
     encode_streams_group_value,
 )
-from protocol.streams_topology import StreamsEndpoint, StreamsKeyValue
+from fencepost.protocol.streams_topology import StreamsEndpoint, StreamsKeyValue
 
 
 class StreamsDraft(GroupDraft[StreamsGroup, StreamsGroupKey]):

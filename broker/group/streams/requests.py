@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from broker.group.consumer.group import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH
-from broker.group.consumer.membership import Refusal, Sender
-from broker.group.streams.group import Endpoint, StreamsGroup, StreamsMember
-from broker.group.streams.tasks import NO_TASKS, TaskAssignment, TaskRole, tasks_from
-from broker.group.streams.topology import ConfiguredTopology, Topology, source_names
-from protocol.errors import ErrorCode
-from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatTopology
+from fencepost.broker.group.consumer.group import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH
+from fencepost.broker.group.consumer.membership import Refusal, Sender
+from fencepost.broker.group.streams.group import Endpoint, StreamsGroup, StreamsMember
+from fencepost.broker.group.streams.tasks import NO_TASKS, TaskAssignment, TaskRole, tasks_from
+from fencepost.broker.group.streams.topology import ConfiguredTopology, Topology, source_names
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.streams_groups import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatTopology
 
 # In itself
 

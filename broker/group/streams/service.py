@@ -11,16 +11,16 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from broker.clock import Clock
-from broker.coordinator import CoordinatorRefusal, Decision, Reply
-from broker.disk import StorageError
-from broker.group.consumer.membership import Sender
-from broker.group.streams.groups import StreamsGroups
-from broker.group.streams.topology import InternalTopic, Status
-from broker.supervision import Place, Policy
-from broker.topics import Topics
-from protocol.errors import ErrorCode
-from protocol.messages.streams_groups import (
+from fencepost.broker.coordination.runtime import CoordinatorRefusal, Decision, Reply
+from fencepost.broker.group.consumer.membership import Sender
+from fencepost.broker.group.streams.groups import StreamsGroups
+from fencepost.broker.group.streams.topology import InternalTopic, Status
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.streams_groups import (
     StreamsGroupDescribedGroup,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,

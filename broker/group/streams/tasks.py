@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from protocol.streams_topology import StreamsTaskIds
+from fencepost.protocol.streams_topology import StreamsTaskIds
 
 Tasks = Mapping[str, frozenset[int]]
 """Numbers of tasks by the id of their subtopology."""

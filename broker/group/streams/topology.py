@@ -13,8 +13,8 @@ from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash
-from protocol.streams_topology import StreamsSubtopology, StreamsTopicInfo
+from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash
+from fencepost.protocol.streams_topology import StreamsSubtopology, StreamsTopicInfo
 
 MAX_NAMES_IN_A_MESSAGE = 3
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator
 from typing import Any
 
-from protocol.record_batch import HEADER_BYTES, read_header
+from fencepost.protocol.record_batch import HEADER_BYTES, read_header
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import (
     Client,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from protocol.messages.transactions import InitProducerIdRequest
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from scripts.diffing.exchange import Exchange
 from scripts.diffing.generated import (
     classic_groups,

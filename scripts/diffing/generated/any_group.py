@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
-from protocol.messages.group_admin import DescribeGroupsRequest, ListGroupsRequest
-from protocol.messages.group_membership import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.group_admin import DescribeGroupsRequest, ListGroupsRequest
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -19,16 +19,16 @@ from protocol.messages.group_membership import (
     MemberIdentity,
     SyncGroupRequest,
 )
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
-from protocol.messages.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
-from protocol.messages.transaction_admin import DescribeTransactionsRequest
-from protocol.messages.transactions import (
+from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from fencepost.protocol.messages.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
+from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest
+from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from protocol.errors import ErrorCode
-from protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
-from protocol.messages.group_membership import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -23,7 +23,7 @@ from protocol.messages.group_membership import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -31,8 +31,8 @@ from protocol.messages.group_offsets import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.share_groups import ShareGroupHeartbeatRequest
-from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
+from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from fencepost.protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
 from scripts.diffing.exchange import ATTEMPTS, GROUP, PAUSE_S, Exchange
 from scripts.diffing.generated.any_group import AnyGroup, Wanted
 from scripts.diffing.generated.hashes import BUCKETS_COUNT, bucket

@@ -12,15 +12,15 @@ from typing import Any, Final
 
 from crc32c import crc32c
 
-from protocol.messages.alter_configs import (
+from fencepost.protocol.messages.alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.record_batch import RecordBatch, iterate_batches, read_records
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.record_batch import RecordBatch, iterate_batches, read_records
 from scripts.diffing.exchange import FIRST_TIMESTAMP_MS, SET, Exchange
 from scripts.diffing.generated.steps import Steps
 from scripts.diffing.plain import A_DAY_MS, NOW

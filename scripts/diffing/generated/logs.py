@@ -11,30 +11,34 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from protocol.compression import Codec, decompress
-from protocol.messages.alter_configs import (
+from fencepost.protocol.compression import Codec, decompress
+from fencepost.protocol.messages.alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from protocol.messages.leader_epochs import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.producers import DescribeProducersRequest, TopicRequest
-from protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.transactions import InitProducerIdRequest
-from protocol.primitives import DecodeError
-from protocol.record_batch import (
+from fencepost.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from fencepost.protocol.messages.leader_epochs import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.protocol.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.producers import DescribeProducersRequest, TopicRequest
+from fencepost.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.record_batch import (
     HEADER_BYTES,
     Record,
     build_batch,
     iterate_batches,
     read_header,
 )
-from protocol.varints import read_varint, read_varlong
+from fencepost.protocol.varints import read_varint, read_varlong
 from scripts.diffing.exchange import FIRST_TIMESTAMP_MS, SET, Exchange
 from scripts.diffing.generated.converted_logs import ConvertedLog, checksum_of
 from scripts.diffing.generated.steps import Steps

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from protocol.messages.acls import (
+from fencepost.protocol.messages.acls import (
     AclCreation,
     CreateAclsRequest,
     DeleteAclsFilter,
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
-from protocol.messages.alter_configs import (
+from fencepost.protocol.messages.alter_configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -25,7 +25,7 @@ from protocol.messages.alter_configs import (
     IncrementalAlterConfigsResource,
     ListConfigResourcesRequest,
 )
-from protocol.messages.client_quotas import (
+from fencepost.protocol.messages.client_quotas import (
     AlterClientQuotasRequest,
     AlterEntryData,
     ComponentData,
@@ -33,16 +33,16 @@ from protocol.messages.client_quotas import (
     EntityData,
     OpData,
 )
-from protocol.messages.cluster import (
+from fencepost.protocol.messages.cluster import (
     Cursor,
     DescribeClusterRequest,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.reassignments import (
+from fencepost.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from fencepost.protocol.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
@@ -51,14 +51,14 @@ from protocol.messages.reassignments import (
     ReassignableTopic,
     TopicPartitions,
 )
-from protocol.messages.scram_credentials import (
+from fencepost.protocol.messages.scram_credentials import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
     UserName,
 )
-from protocol.messages.topics import (
+from fencepost.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,

@@ -11,64 +11,76 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
 
-from protocol.declaration import SCHEMA_ATTRIBUTE, ArrayOf, Field, StructOf, StructSchema, WireType, struct_schema_of
-from protocol.errors import ErrorCode
-from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
-from protocol.messages.alter_configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
-from protocol.messages.client_quotas import AlterClientQuotasRequest, ComponentData, DescribeClientQuotasRequest
-from protocol.messages.cluster import DescribeClusterRequest, DescribeTopicPartitionsRequest, TopicRequest
-from protocol.messages.configs import DescribeConfigsRequest
-from protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
-from protocol.messages.coordinators import FindCoordinatorRequest
-from protocol.messages.delegation_tokens import (
+from fencepost.protocol.declaration import (
+    SCHEMA_ATTRIBUTE,
+    ArrayOf,
+    Field,
+    StructOf,
+    StructSchema,
+    WireType,
+    struct_schema_of,
+)
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from fencepost.protocol.messages.alter_configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from fencepost.protocol.messages.client_quotas import (
+    AlterClientQuotasRequest,
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
+from fencepost.protocol.messages.cluster import DescribeClusterRequest, DescribeTopicPartitionsRequest, TopicRequest
+from fencepost.protocol.messages.configs import DescribeConfigsRequest
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
     DescribeDelegationTokenRequest,
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
-from protocol.messages.delete_records import DeleteRecordsRequest
-from protocol.messages.features import UpdateFeaturesRequest
-from protocol.messages.fetch import FetchRequest, ReplicaState
-from protocol.messages.group_admin import DescribeGroupsRequest
-from protocol.messages.group_membership import HeartbeatRequest, LeaveGroupRequest, SyncGroupRequest
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.delete_records import DeleteRecordsRequest
+from fencepost.protocol.messages.features import UpdateFeaturesRequest
+from fencepost.protocol.messages.fetch import FetchRequest, ReplicaState
+from fencepost.protocol.messages.group_admin import DescribeGroupsRequest
+from fencepost.protocol.messages.group_membership import HeartbeatRequest, LeaveGroupRequest, SyncGroupRequest
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
-from protocol.messages.leader_epochs import OffsetForLeaderEpochRequest
-from protocol.messages.list_offsets import ListOffsetsRequest
-from protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
-from protocol.messages.markers import WriteTxnMarkersRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.producers import DescribeProducersRequest
-from protocol.messages.quorum import DescribeQuorumRequest
-from protocol.messages.reassignments import (
+from fencepost.protocol.messages.leader_epochs import OffsetForLeaderEpochRequest
+from fencepost.protocol.messages.list_offsets import ListOffsetsRequest
+from fencepost.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
+from fencepost.protocol.messages.markers import WriteTxnMarkersRequest
+from fencepost.protocol.messages.metadata import MetadataRequest
+from fencepost.protocol.messages.produce import ProduceRequest
+from fencepost.protocol.messages.producers import DescribeProducersRequest
+from fencepost.protocol.messages.quorum import DescribeQuorumRequest
+from fencepost.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
-from protocol.messages.scram_credentials import (
+from fencepost.protocol.messages.scram_credentials import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from protocol.messages.share_groups import ShareGroupDescribeRequest
-from protocol.messages.streams_groups import StreamsGroupDescribeRequest
-from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
-from protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
-from protocol.messages.transactions import (
+from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest
+from fencepost.protocol.messages.streams_groups import StreamsGroupDescribeRequest
+from fencepost.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
+from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
 )
-from protocol.primitives import RECORDS, STRING, ZERO_UUID, FixedWidth
-from protocol.schema import schema_of
+from fencepost.protocol.primitives import RECORDS, STRING, ZERO_UUID, FixedWidth
+from fencepost.protocol.schema import schema_of
 from scripts.diffing.exchange import ATTEMPTS, GROUP, PAUSE_S, Exchange, batch
 from scripts.diffing.generated.steps import Steps
 from scripts.diffing.sequences.transactions import FAR, Transactional

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from protocol.errors import ErrorCode
+from fencepost.protocol.errors import ErrorCode
 from scripts.diffing.connection import Connection
 from scripts.diffing.exchange import Exchange
 

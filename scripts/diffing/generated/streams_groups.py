@@ -10,17 +10,22 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from protocol.errors import ErrorCode
-from protocol.messages.alter_configs import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
-from protocol.messages.group_admin import DeleteGroupsRequest
-from protocol.messages.group_membership import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.group_admin import DeleteGroupsRequest
+from fencepost.protocol.messages.group_membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -28,14 +33,14 @@ from protocol.messages.group_offsets import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.share_groups import ShareGroupHeartbeatRequest
-from protocol.messages.streams_groups import (
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from fencepost.protocol.messages.streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatTopology,
 )
-from protocol.streams_topology import (
+from fencepost.protocol.streams_topology import (
     StreamsCopartitionGroup,
     StreamsEndpoint,
     StreamsKeyValue,

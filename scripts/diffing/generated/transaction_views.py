@@ -6,17 +6,21 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.leader_epochs import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.producers import DescribeProducersRequest, TopicRequest
-from protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
+from fencepost.protocol.messages.leader_epochs import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.protocol.messages.producers import DescribeProducersRequest, TopicRequest
+from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
 from scripts.diffing.exchange import FIRST_TIMESTAMP_MS, Exchange
 from scripts.diffing.generated.steps import Steps
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protocol.messages.group_admin import DescribeGroupsRequest
-from protocol.messages.group_membership import JoinGroupRequest, SyncGroupRequest
+from fencepost.protocol.messages.group_admin import DescribeGroupsRequest
+from fencepost.protocol.messages.group_membership import JoinGroupRequest, SyncGroupRequest
 from scripts.diffing.exchange import ATTEMPTS, PAUSE_S, Exchange, Pending
 
 JOINING: Final = "PreparingRebalance"

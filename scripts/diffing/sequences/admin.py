@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from protocol.messages.group_membership import JoinGroupRequest
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from fencepost.protocol.messages.group_membership import JoinGroupRequest
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

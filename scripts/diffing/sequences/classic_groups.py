@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from protocol.messages.group_admin import DescribeGroupsRequest
-from protocol.messages.group_membership import (
+from fencepost.protocol.messages.group_admin import DescribeGroupsRequest
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -15,12 +15,12 @@ from protocol.messages.group_membership import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.schema import schema_of
+from fencepost.protocol.schema import schema_of
 from scripts.diffing.exchange import GROUP, Exchange
 
 SESSION_TIMEOUT_MS = 30_000

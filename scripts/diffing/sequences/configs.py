@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from protocol.messages.alter_configs import (
+from fencepost.protocol.messages.alter_configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -13,7 +13,7 @@ from protocol.messages.alter_configs import (
     IncrementalAlterConfigsResource,
     ListConfigResourcesRequest,
 )
-from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from fencepost.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from scripts.diffing.exchange import ATTEMPTS, PAUSE_S, Exchange
 
 UNKNOWN, TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 0, 2, 4, 8, 16, 32

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.messages.consumer_groups import (
+from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
-from protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
-from protocol.messages.group_membership import HeartbeatRequest, JoinGroupRequest
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
+from fencepost.protocol.messages.group_membership import HeartbeatRequest, JoinGroupRequest
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

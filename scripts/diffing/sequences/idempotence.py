@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.messages.producers import DescribeProducersRequest, TopicRequest
-from protocol.messages.transactions import InitProducerIdRequest
+from fencepost.protocol.messages.producers import DescribeProducersRequest, TopicRequest
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from scripts.diffing.exchange import Exchange, batch
 from scripts.diffing.sequences.produce import Producing, changed
 

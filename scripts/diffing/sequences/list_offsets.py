@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 
-from protocol.compression import Codec
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.transactions import InitProducerIdRequest
+from fencepost.protocol.compression import Codec
+from fencepost.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from scripts.diffing.exchange import FIRST_TIMESTAMP_MS, TRANSACTION, Exchange, batch
 from scripts.diffing.sequences.produce import changed
 from scripts.diffing.sequences.transactions import Transactional

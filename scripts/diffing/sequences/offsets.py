@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.errors import ErrorCode
-from protocol.messages.coordinators import FindCoordinatorRequest
-from protocol.messages.group_admin import DeleteGroupsRequest
-from protocol.messages.group_offsets import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.messages.group_admin import DeleteGroupsRequest
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -19,7 +19,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.transactions import (
+from fencepost.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

@@ -5,34 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocol.messages.acls import (
+from fencepost.protocol.messages.acls import (
     AclCreation,
     CreateAclsRequest,
     DeleteAclsFilter,
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
-from protocol.messages.delegation_tokens import (
+from fencepost.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
     DescribeDelegationTokenRequest,
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.messages.log_dirs import (
+from fencepost.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from fencepost.protocol.messages.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
-from protocol.messages.quorum import (
+from fencepost.protocol.messages.quorum import (
     DescribeQuorumPartition,
     DescribeQuorumRequest,
     DescribeQuorumTopic,
     UnregisterBrokerRequest,
 )
-from protocol.messages.reassignments import (
+from fencepost.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
@@ -41,15 +41,15 @@ from protocol.messages.reassignments import (
     ReassignableTopic,
     TopicPartitions,
 )
-from protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from protocol.messages.scram_credentials import (
+from fencepost.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from fencepost.protocol.messages.scram_credentials import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
     UserName,
 )
-from protocol.schema import schema_of
+from fencepost.protocol.schema import schema_of
 from scripts.diffing.exchange import Exchange, batch
 
 PREFERRED, UNCLEAN = 0, 1

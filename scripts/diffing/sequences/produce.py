@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from crc32c import crc32c
 
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.schema import encode
+from fencepost.protocol.compression import Codec
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.schema import encode
 from scripts.diffing.exchange import FIRST_TIMESTAMP_MS, Exchange, batch, raw_frame
 
 NO_SUCH_ID = bytes(15) + b"\x63"
@@ -75,7 +75,7 @@ def damaged_batches() -> Iterator[tuple[str, bytes]]:
 
 
 def batch_of(*offsets: int, codec: Codec = Codec.NONE) -> bytes:
-    from protocol.record_batch import Record, build_batch
+    from fencepost.protocol.record_batch import Record, build_batch
 
     records = [Record(index, FIRST_TIMESTAMP_MS, b"k", b"v") for index in offsets]
     return bytes(build_batch(records, codec=codec))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.schema import encode, schema_of
+from fencepost.protocol.messages.api_versions import ApiVersionsRequest
+from fencepost.protocol.messages.metadata import MetadataRequest
+from fencepost.protocol.schema import encode, schema_of
 from scripts.diffing.exchange import Exchange, raw_frame
 
 API_VERSIONS, METADATA, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE = 18, 3, 7, 17

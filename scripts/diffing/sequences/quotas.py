@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.messages.client_quotas import (
+from fencepost.protocol.messages.client_quotas import (
     AlterClientQuotasRequest,
     AlterEntryData,
     ComponentData,
@@ -10,7 +10,7 @@ from protocol.messages.client_quotas import (
     EntityData,
     OpData,
 )
-from protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
+from fencepost.protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
 from scripts.diffing.exchange import Exchange
 
 EXACT, DEFAULT, ANY = 0, 1, 2

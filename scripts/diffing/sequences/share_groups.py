@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
-from protocol.messages.share_fetch import (
+from fencepost.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
+from fencepost.protocol.messages.share_fetch import (
     ShareAcknowledgementBatch,
     ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
@@ -15,8 +15,8 @@ from protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchTopic,
 )
-from protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
-from protocol.messages.share_offsets import (
+from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from fencepost.protocol.messages.share_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,

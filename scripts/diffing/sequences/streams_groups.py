@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from protocol.messages.alter_configs import (
+from fencepost.protocol.messages.alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from protocol.messages.group_membership import HeartbeatRequest, JoinGroupRequest
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from fencepost.protocol.messages.group_membership import HeartbeatRequest, JoinGroupRequest
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -20,14 +20,14 @@ from protocol.messages.group_offsets import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.share_groups import ShareGroupHeartbeatRequest
-from protocol.messages.streams_groups import (
+from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from fencepost.protocol.messages.streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatTopology,
     StreamsTaskOffset,
 )
-from protocol.streams_topology import (
+from fencepost.protocol.streams_topology import (
     StreamsCopartitionGroup,
     StreamsEndpoint,
     StreamsKeyValue,

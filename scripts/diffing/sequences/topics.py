@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from protocol.messages.cluster import (
+from fencepost.protocol.messages.cluster import (
     Cursor,
     DescribeClusterRequest,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.topics import (
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.cli.output import format_time, print_rows, progress
+from fencepost.broker.cli.output import format_time, print_rows, progress
 
 COLUMNS = ["topic", "high_watermark", "partitions"]
 ROWS: list[dict[str, Any]] = [

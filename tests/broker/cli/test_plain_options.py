@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cli.commands import fencepost
-from broker.cli.serve_command import serve
-from broker.logging import LEVELS
-from broker.main import LOG_FORMATS, LOG_LEVELS, ServeOptions, plain_serve_options
+from fencepost.broker.cli.commands import fencepost
+from fencepost.broker.cli.serve_command import serve
+from fencepost.broker.kernel.logging import LEVELS
+from fencepost.broker.main import LOG_FORMATS, LOG_LEVELS, ServeOptions, plain_serve_options
 
 OPTIONS = ["--listener", "--data-dir", "--config", "--set", "--log-format", "--log-level", "--help", "-h", "--", "--l"]
 VALUES = ["127.0.0.1:0", "data", "", "a=b", "-", "-x", "--set", "json", "human", "debug", "WARNING", "two words", "ü"]
@@ -98,12 +98,12 @@ def test_the_choices_are_those_of_the_command() -> None:
 )
 def test_a_start_that_is_interrupted_ends_as_every_command_does(error: str, said: str) -> None:
     program = f"""
-import errno, sys, broker.main
-import broker.cli.serve
+import errno, sys, fencepost.broker.main
+import fencepost.broker.cli.serve
 def serve(*options): raise {error}
-broker.cli.serve.serve = serve
+fencepost.broker.cli.serve.serve = serve
 sys.argv = ["fencepost", "serve"]
-broker.main.main()
+fencepost.broker.main.main()
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
     assert (ended.returncode, ended.stderr) == (1, said)

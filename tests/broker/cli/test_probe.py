@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker.cli.probe import NoBrokerError, ask, ask_any, parse_address
+from fencepost.broker.cli.probe import NoBrokerError, ask, ask_any, parse_address
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cli.records import Content, from_json, from_line, to_bytes, to_json, to_terminal
+from fencepost.broker.cli.records import Content, from_json, from_line, to_bytes, to_json, to_terminal
 
 
 class Consumed(NamedTuple):

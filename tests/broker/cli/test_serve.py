@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.commands import COMMANDS, fencepost
+from fencepost.broker.cli.commands import COMMANDS, fencepost
 
 ROOT = Path(__file__).resolve().parents[3]
-SERVE = [sys.executable, "-m", "broker", "serve"]
+SERVE = [sys.executable, "-m", "fencepost", "serve"]
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -160,7 +160,7 @@ def test_the_ready_line_names_every_listener_and_what_clients_are_told(tmp_path:
 
 def test_a_mistyped_command_is_answered_with_the_nearest_one() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "broker", "serv"], cwd=ROOT, capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, "-m", "fencepost", "serv"], cwd=ROOT, capture_output=True, text=True, timeout=20, check=False
     )
     assert ended.returncode == 2
     assert "there is no command 'serv'; did you mean 'serve'?" in ended.stderr

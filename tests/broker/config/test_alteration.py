@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config import TOPIC_SETTINGS, Alteration, AlterationRefusal, Setting, alter_configs, check_alterations
-from protocol.errors import ErrorCode
+from fencepost.broker.config import (
+    TOPIC_SETTINGS,
+    Alteration,
+    AlterationRefusal,
+    Setting,
+    alter_configs,
+    check_alterations,
+)
+from fencepost.protocol.errors import ErrorCode
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config import (
+from fencepost.broker.config import (
     DYNAMIC_NAMES,
     SETTINGS,
     ConfigSource,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config import Settings
-from broker.config.group_settings import check_group_configs, duration_ms, group_value
+from fencepost.broker.config import Settings
+from fencepost.broker.config.group_settings import check_group_configs, duration_ms, group_value
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import ConfigurationError, Entry, Settings, load_settings
-from broker.config.loading import parse_properties
+from fencepost.broker.config import ConfigurationError, Entry, Settings, load_settings
+from fencepost.broker.config.loading import parse_properties
 
 BLANKS = "  "
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config import ConfigSource, Settings, check_topic_configs, describe_topic_configs, readable_configs
+from fencepost.broker.config import (
+    ConfigSource,
+    Settings,
+    check_topic_configs,
+    describe_topic_configs,
+    readable_configs,
+)
 
 
 @pytest.mark.parametrize(

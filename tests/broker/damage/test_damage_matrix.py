@@ -19,8 +19,8 @@ from typing import NamedTuple
 import pytest
 from crc32c import crc32c
 
-from broker.topic_partition import TopicPartition
-from protocol.record_batch import iterate_batches
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.record_batch import iterate_batches
 from tests.support.damaged_directory import INVOICES, MORE_ORDERS, ORDERS, PARTITIONS, Template, build, judge
 
 HEADER_FIELDS = {

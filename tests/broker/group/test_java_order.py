@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.group.java_order import PriorityQueue, hash_map_order, string_hash, timeline_hash_map_order
+from fencepost.broker.group.java_order import PriorityQueue, hash_map_order, string_hash, timeline_hash_map_order
 
 NUMBERS = [
     "one",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.deadlines import REFUSED_PAUSE_MS
-from broker.shard import Decision
+from fencepost.broker.coordination.shard import Decision
+from fencepost.broker.kernel.deadlines import REFUSED_PAUSE_MS
 from tests.support.group_shard import ShardHarness
 
 MOST_BYTES = 20_000

@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 import pytest
 from structlog.testing import capture_logs
 
-from broker.coordinator import Decision
-from broker.deadlines import REFUSED_PAUSE_MS
-from broker.group.classic.group import ClassicGroup
-from broker.group.consumer.membership import Sender
-from broker.group.coordinator import GroupCoordinatorShard
-from broker.group.effects import DeadlineKey, DeadlineKind
-from broker.group.offsets.commits import Committer
-from protocol.errors import ErrorCode
-from protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from fencepost.broker.coordination.runtime import Decision
+from fencepost.broker.group.classic.group import ClassicGroup
+from fencepost.broker.group.consumer.membership import Sender
+from fencepost.broker.group.effects import DeadlineKey, DeadlineKind
+from fencepost.broker.group.offsets.commits import Committer
+from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.kernel.deadlines import REFUSED_PAUSE_MS
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest
 from tests.support.consumer_group import ClassicModelMember, GroupWorld
 from tests.support.group_shard import ShardHarness
 from tests.support.pure_decisions import picture

@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.group.classic.group import ClassicGroup, ClassicState
-from broker.group.effects import DeadlineKey, DeadlineKind, GroupConfig
-from broker.group.offsets.commits import Committer
-from broker.group.offsets.records import OffsetAndMetadata, decode_offset
-from broker.topic_partition import TopicPartition
-from protocol.messages.group_membership import JoinGroupResponse
-from protocol.stored.consumer_offsets import decode_offset_commit_key
+from fencepost.broker.group.classic.group import ClassicGroup, ClassicState
+from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, GroupConfig
+from fencepost.broker.group.offsets.commits import Committer
+from fencepost.broker.group.offsets.records import OffsetAndMetadata, decode_offset
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.messages.group_membership import JoinGroupResponse
+from fencepost.protocol.stored.consumer_offsets import decode_offset_commit_key
 from tests.support.group_shard import RECORD, ShardHarness, Waiting
 
 GROUPS = ("g0", "g1")

@@ -11,15 +11,15 @@ from uuid import uuid4
 
 import pytest
 
-from broker import coordinator
-from broker.coordinator import partition_for_key
-from broker.group.consumer.membership import Refusal
-from broker.group.offsets.commits import Committer, OffsetToCommit
-from broker.group.service import GroupService
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.group_admin import DescribedGroup
-from protocol.messages.group_membership import (
+from fencepost.broker.coordination import runtime as coordinator
+from fencepost.broker.coordination.runtime import partition_for_key
+from fencepost.broker.group.consumer.membership import Refusal
+from fencepost.broker.group.offsets.commits import Committer, OffsetToCommit
+from fencepost.broker.group.service import GroupService
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_admin import DescribedGroup
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -91,7 +91,7 @@ def end_transaction(broker: GroupBroker, *, is_committed: bool) -> None:
 async def test_before_the_topic_exists_requests_are_sent_elsewhere_and_there_are_no_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("broker.coordinator.LOAD_PATIENCE_S", 0.0)
+    monkeypatch.setattr("fencepost.broker.coordination.runtime.LOAD_PATIENCE_S", 0.0)
     broker = GroupBroker()
     await broker.start(create=False)
     assert await commit(broker, 5) is ErrorCode.NOT_COORDINATOR
@@ -107,7 +107,7 @@ async def test_before_the_topic_exists_requests_are_sent_elsewhere_and_there_are
 
 
 async def test_heartbeats_are_fine_while_their_group_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.coordinator.LOAD_PATIENCE_S", 0.0)
+    monkeypatch.setattr("fencepost.broker.coordination.runtime.LOAD_PATIENCE_S", 0.0)
     broker = GroupBroker()
     await broker.start(create=False)
     await broker.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)

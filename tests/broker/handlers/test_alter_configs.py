@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.alter_configs import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.alter_configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -18,8 +18,8 @@ from protocol.messages.alter_configs import (
     IncrementalAlterConfigsResource,
     ListConfigResourcesRequest,
 )
-from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.handler_context import NODE_ID, HandlerBroker, batch, open_broker
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
@@ -231,13 +231,13 @@ async def test_a_broker_config_is_the_default_of_all_topics_at_once(broker: Hand
 
 
 async def test_levels_of_loggers_are_set_one_by_one_only(broker: HandlerBroker) -> None:
-    changes = [("broker.topics", SET, "TRACE"), ("root", SET, "WARN")]
+    changes = [("broker.hosting.topics", SET, "TRACE"), ("root", SET, "WARN")]
     assert await alter(broker, LOGGER, HERE, *changes, validate_only=True) == (ErrorCode.NONE, None)
     assert (await value_of(broker, LOGGER, HERE, "root"))[0] == "INFO"
     assert await alter(broker, LOGGER, HERE, *changes) == (ErrorCode.NONE, None)
-    assert (await value_of(broker, LOGGER, HERE, "broker.topics"))[0] == "TRACE"
-    assert await alter(broker, LOGGER, HERE, ("broker.topics", DELETE, None)) == (ErrorCode.NONE, None)
-    assert (await value_of(broker, LOGGER, HERE, "broker.topics"))[0] == "WARN"
+    assert (await value_of(broker, LOGGER, HERE, "broker.hosting.topics"))[0] == "TRACE"
+    assert await alter(broker, LOGGER, HERE, ("broker.hosting.topics", DELETE, None)) == (ErrorCode.NONE, None)
+    assert (await value_of(broker, LOGGER, HERE, "broker.hosting.topics"))[0] == "WARN"
     assert (await alter(broker, LOGGER, HERE, ("root", APPEND, "INFO")))[0] is ErrorCode.INVALID_REQUEST
     replaced = AlterConfigsRequest([AlterConfigsResource(LOGGER, HERE, [AlterableConfig("root", "INFO")])])
     (result,) = (await broker.call(replaced)).responses

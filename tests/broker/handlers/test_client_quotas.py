@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from broker.disk import StorageError
-from broker.handlers.api import APIS
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.quotas.client_quotas import RequestMeter
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.client_quotas import (
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.quotas.client_quotas import RequestMeter
+from fencepost.broker.requests.api import APIS
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.client_quotas import (
     AlterClientQuotasRequest,
     AlterEntryData,
     ComponentData,
@@ -23,9 +23,9 @@ from protocol.messages.client_quotas import (
     EntityData,
     OpData,
 )
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.topics import (
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
     CreatePartitionsTopic,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import (
     Cursor,
     DescribeClusterRequest,
     DescribeTopicPartitionsRequest,

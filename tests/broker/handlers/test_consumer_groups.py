@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.group_admin import GROUP_OPERATIONS
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_groups import (
+from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
-from protocol.messages.group_admin import DescribeGroupsRequest, ListGroupsRequest
+from fencepost.protocol.messages.group_admin import DescribeGroupsRequest, ListGroupsRequest
 from tests.support.group_broker import GroupBroker
 
 NOT_ASKED_FOR = -(2**31)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.delegation_tokens import CreateDelegationTokenRequest
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.delegation_tokens import CreateDelegationTokenRequest
 from tests.support.handler_context import HandlerBroker, open_broker
 
 ANONYMOUS = ("User", "ANONYMOUS")

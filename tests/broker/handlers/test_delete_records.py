@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk import StorageError
-from broker.local_disk import LocalDisk
-from broker.log.partition_log import Isolation
-from protocol.errors import ErrorCode
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.broker.log.partition_log import Isolation
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, finished, open_broker
 
 EARLIEST = -2

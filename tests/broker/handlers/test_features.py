@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import Settings
-from broker.disk import StorageError
-from broker.features import Features, FeatureUpdate
-from broker.metadata.in_memory import InMemoryMetadataStore
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+from fencepost.broker.config import Settings
+from fencepost.broker.hosting.features import Features, FeatureUpdate
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.api_versions import ApiVersionsRequest
+from fencepost.protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from tests.broker.handlers.test_recorded_answers import recorded
 from tests.support.handler_context import NODE_ID, HandlerBroker, open_broker
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from broker.disk import StorageError
-from broker.handlers.fetch import fetch_failed
-from broker.local_disk import LocalFile
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from protocol.record_batch import iterate_batches, read_records
-from protocol.schema import encode_chunks
+from fencepost.broker.handlers.fetch import fetch_failed
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalFile
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from fencepost.protocol.record_batch import iterate_batches, read_records
+from fencepost.protocol.schema import encode_chunks
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, finished, open_broker
 from tests.support.markers import end_in_log
 

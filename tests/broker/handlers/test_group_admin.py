@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from broker.group import service
-from broker.group.offsets.commits import Committer, OffsetToCommit
-from broker.handlers import consumer_groups, group_admin
-from broker.handlers.group_admin import GROUP_OPERATIONS
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
-from protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from fencepost.broker.group import service
+from fencepost.broker.group.offsets.commits import Committer, OffsetToCommit
+from fencepost.broker.handlers import consumer_groups, group_admin
+from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
+from fencepost.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from tests.support.group_broker import GroupBroker
 from tests.support.longest_step import steps_until_done
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.group.classic.group import ClassicGroup
-from protocol.errors import ErrorCode
-from protocol.messages.group_admin import DescribedGroup
-from protocol.messages.group_membership import (
+from fencepost.broker.group.classic.group import ClassicGroup
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_admin import DescribedGroup
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,

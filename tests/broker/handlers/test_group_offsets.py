@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.coordinator import partition_for_key
-from broker.handlers import group_offsets
-from broker.handlers.api import RequestContext
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from fencepost.broker.coordination.runtime import partition_for_key
+from fencepost.broker.handlers import group_offsets
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from fencepost.broker.requests.api import RequestContext
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -25,7 +25,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.transactions import (
+from fencepost.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk import StorageError
-from broker.local_disk import LocalDisk
-from protocol.errors import ErrorCode
-from protocol.messages.log_dirs import (
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.topic_partition import TopicPartition
-from broker.transaction import markers
-from protocol.errors import ErrorCode
-from protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.transaction import markers
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from tests.support.transaction_handlers import TransactionHandlers, transaction_handlers
 
 OUT_0 = TopicPartition("out", 0)

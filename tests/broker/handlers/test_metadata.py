@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.handlers.metadata import metadata_failed
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from fencepost.broker.handlers.metadata import metadata_failed
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from tests.support.handler_context import CLUSTER_ID, HOST, NODE_ID, PORT, HandlerBroker, open_broker
 
 NOT_ASKED_FOR = -(2**31)
@@ -161,7 +166,7 @@ async def test_missing_topic_is_not_created_against_the_brokers_will(tmp_path: P
 async def test_one_request_creates_a_bounded_number_of_topics_and_the_next_ones_the_rest(
     broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.handlers.metadata.MOST_CREATED_PER_REQUEST", 3)
+    monkeypatch.setattr("fencepost.broker.handlers.metadata.MOST_CREATED_PER_REQUEST", 3)
     names = [f"flood-{number}" for number in range(5)]
     created_counts = []
     for _ in range(2):

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from broker.disk import StorageError
-from broker.handlers.api import CloseConnection
-from broker.handlers.produce import handle_produce, produce_failed
-from broker.local_disk import LocalDisk, LocalFile
-from broker.log.partition_log import Isolation
-from broker.topic_partition import TopicPartition
-from protocol.api_keys import ApiKey
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from fencepost.broker.handlers.produce import handle_produce, produce_failed
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.partition_log import Isolation
+from fencepost.broker.requests.api import CloseConnection
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk, LocalFile
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.compression import Codec
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

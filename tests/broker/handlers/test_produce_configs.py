@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.partition_log import Isolation
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.alter_configs import (
+from fencepost.broker.log.partition_log import Isolation
+from fencepost.protocol.compression import Codec
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from protocol.messages.produce import (
+from fencepost.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from protocol.record_batch import Record, RecordBatch, build_batch, codec_of, iterate_batches, read_records
+from fencepost.protocol.record_batch import Record, RecordBatch, build_batch, codec_of, iterate_batches, read_records
 from tests.support.handler_context import NOW_MS, HandlerBroker, open_broker
 
 LOG_APPEND_TIME_BIT = 8

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from broker.log import large_batches
-from protocol.compression import Codec, compress
-from protocol.errors import ErrorCode
-from protocol.record_batch import HEADER_BYTES, read_header, sealed_header
-from protocol.record_validation import RECORDS_AT_ONCE
-from tests.broker.handlers.test_produce_topic_templates import answers
+from fencepost.broker.log import large_batches
+from fencepost.protocol.compression import Codec, compress
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import HEADER_BYTES, read_header, sealed_header
+from fencepost.protocol.record_validation import RECORDS_AT_ONCE
+from tests.broker.request_cache.test_produce_topic_templates import answers
 from tests.support.handler_context import batch
 from tests.support.longest_step import steps_until_done
 from tests.support.produce_clients import PRODUCER_ID, Served, served

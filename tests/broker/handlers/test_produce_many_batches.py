@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.handlers import produce, production
-from broker.log.partition_log import AppendResult, PartitionLog
-from protocol.errors import ErrorCode
+from fencepost.broker.handlers import produce
+from fencepost.broker.log.partition_log import AppendResult, PartitionLog
+from fencepost.broker.requests import production
+from fencepost.protocol.errors import ErrorCode
 from tests.broker.handlers.test_produce_large_batches import first_offsets
 from tests.support.handler_context import batch
 from tests.support.longest_step import steps_until_done

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.producers import DescribeProducersRequest, PartitionResponse, TopicRequest
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.producers import DescribeProducersRequest, PartitionResponse, TopicRequest
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, open_broker
 
 

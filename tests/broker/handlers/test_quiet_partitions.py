@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.fetch_sessions import FetchedPartition, FetchSessionCache
-from broker.log.partition_log import LogRead, PartitionLog
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.partition_log import LogRead, PartitionLog
+from fencepost.broker.requests.fetch_sessions import FetchedPartition, FetchSessionCache
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, finished, open_broker
 from tests.support.markers import end_in_log
 

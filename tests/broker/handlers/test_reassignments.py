@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk import StorageError
-from protocol.errors import ErrorCode
-from protocol.messages.reassignments import (
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
     ReassignablePartition,

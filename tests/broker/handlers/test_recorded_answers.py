@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from protocol.headers import read_request_header, request_header_version, response_header_version
-from protocol.messages import REQUESTS, RESPONSES
-from protocol.schema import decode
+from fencepost.protocol.headers import read_request_header, request_header_version, response_header_version
+from fencepost.protocol.messages import REQUESTS, RESPONSES
+from fencepost.protocol.schema import decode
 from tests.support.handler_context import HandlerBroker, open_broker
 
 FRAMES = Path(__file__).resolve().parents[2] / "frames"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk import StorageError
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.scram_credentials import Mechanism, ScramCredentials, credential_of
-from protocol.errors import ErrorCode
-from protocol.messages.scram_credentials import (
+from fencepost.broker.hosting.scram_credentials import Mechanism, ScramCredentials, credential_of
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.scram_credentials import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
     ScramCredentialDeletion,

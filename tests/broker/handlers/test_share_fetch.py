@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.verification import VerificationGuard
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.share_fetch import (
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.verification import VerificationGuard
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.share_fetch import (
     ShareAcknowledgeRequest,
     ShareFetchAcknowledgementBatch,
     ShareFetchForgottenTopic,
@@ -20,7 +20,7 @@ from protocol.messages.share_fetch import (
     ShareFetchResponse,
     ShareFetchTopic,
 )
-from protocol.record_batch import Record, build_batch
+from fencepost.protocol.record_batch import Record, build_batch
 from tests.support.markers import end_in_log
 from tests.support.share_broker import ShareBroker, lent, only_partition, running_share_broker
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.alter_configs import ListConfigResourcesRequest
-from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.messages.group_admin import DeleteGroupsRequest, ListGroupsRequest
-from protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
-from protocol.messages.share_offsets import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.alter_configs import ListConfigResourcesRequest
+from fencepost.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from fencepost.protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
+from fencepost.protocol.messages.group_admin import DeleteGroupsRequest, ListGroupsRequest
+from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from fencepost.protocol.messages.share_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,

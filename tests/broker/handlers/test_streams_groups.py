@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from broker.disk import StorageError
-from broker.features import FeatureUpdate
-from broker.group.streams.topology import Status
-from broker.handlers.group_admin import GROUP_OPERATIONS
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
-from protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from protocol.messages.streams_groups import (
+from fencepost.broker.group.streams.topology import Status
+from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
+from fencepost.broker.hosting.features import FeatureUpdate
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
+from fencepost.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from fencepost.protocol.messages.streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
 )
-from protocol.streams_topology import StreamsTaskIds
+from fencepost.protocol.streams_topology import StreamsTaskIds
 from tests.support.group_broker import GroupBroker
 from tests.support.streams_group import CHANGELOG, REPARTITION, counting
 

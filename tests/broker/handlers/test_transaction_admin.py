@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker.handlers import api, transaction_admin
-from broker.topic_partition import TopicPartition
-from broker.transaction.metadata import Producer
-from broker.transaction.state_machine import TransactionVersion
-from protocol.errors import ErrorCode
-from protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
+from fencepost.broker.handlers import transaction_admin
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.requests import api
+from fencepost.broker.transaction.metadata import Producer
+from fencepost.broker.transaction.state_machine import TransactionVersion
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
 from tests.support.longest_step import steps_until_done
 from tests.support.transaction_handlers import TransactionHandlers, transaction_handlers
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from broker.config import Settings
-from broker.handlers.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext
-from broker.handlers.api_versions import advertised_versions
-from broker.handlers.transactions import handle_add_partitions_to_txn
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC
-from broker.transaction.metadata import TransactionMetadata
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from fencepost.broker.config import Settings
+from fencepost.broker.handlers.api_versions import advertised_versions
+from fencepost.broker.handlers.transactions import handle_add_partitions_to_txn
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC
+from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext
+from fencepost.broker.transaction.metadata import TransactionMetadata
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 import pytest
 
-from broker.metadata.image import TopicMetadata
-from broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld
 
 

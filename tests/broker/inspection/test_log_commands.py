@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from broker.cli.commands import fencepost
-from broker.local_disk import LocalDisk
+from fencepost.broker.cli.commands import fencepost
+from fencepost.broker.storage.local_disk import LocalDisk
 from tests.support.data_directory import batches_of, flip, log_paths, served, tree
 from tests.support.log_world import LogWorld, content_of
 
@@ -131,7 +131,7 @@ async def test_a_directory_in_use_is_left_alone(world: LogWorld) -> None:
 
 
 async def test_no_broker_may_start_meanwhile(world: LogWorld) -> None:
-    from broker.inspection.directory_lock import exclusive_use
+    from fencepost.broker.inspection.directory_lock import exclusive_use
 
     path = await healthy(world)
     disk = LocalDisk()
@@ -143,10 +143,11 @@ async def test_no_broker_may_start_meanwhile(world: LogWorld) -> None:
 
 def test_neither_the_server_nor_uvloop_is_imported(tmp_path: Path) -> None:
     code = (
-        "import sys; from click.testing import CliRunner; from broker.cli.commands import fencepost; "
+        "import sys; from click.testing import CliRunner; from fencepost.broker.cli.commands import fencepost; "
         f"CliRunner().invoke(fencepost, ['log', 'verify', '--data-dir', {str(tmp_path)!r}]); "
-        "print(sorted(name for name in sys.modules if name in ('uvloop', 'broker.server', 'broker.node')));"
-        "assert 'broker.inspection.verification' in sys.modules"
+        "heavy = ('uvloop', 'fencepost.broker.network.server', 'fencepost.broker.node'); "
+        "print(sorted(name for name in sys.modules if name in heavy));"
+        "assert 'fencepost.broker.inspection.verification' in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -154,9 +155,10 @@ def test_neither_the_server_nor_uvloop_is_imported(tmp_path: Path) -> None:
 
 def test_help_imports_nothing_of_the_broker() -> None:
     code = (
-        "import sys; from click.testing import CliRunner; from broker.cli.commands import fencepost; "
+        "import sys; from click.testing import CliRunner; from fencepost.broker.cli.commands import fencepost; "
         "assert CliRunner().invoke(fencepost, ['log', 'repair', '--help']).exit_code == 0; "
-        "print([name for name in sys.modules if name.startswith(('broker.log', 'broker.inspection', 'broker.config'))])"
+        "heavy = tuple(f'fencepost.broker.{room}' for room in ('log', 'inspection', 'config')); "
+        "print([name for name in sys.modules if name.startswith(heavy)])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

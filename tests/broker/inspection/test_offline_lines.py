@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import broker
+import fencepost.broker
 
 OFFLINE_EVENTS = {
     "coordinator_partition_offline",
@@ -20,7 +20,7 @@ WAYS = {"ways_out", "ways_out_while_served", "ways_back"}
 
 def offline_lines() -> Iterator[tuple[str, str, set[str]]]:
     """File and event of each such line, and the functions that are called for it."""
-    root = Path(broker.__file__).parent
+    root = Path(fencepost.broker.__file__).parent
     for path in sorted(root.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not node.args:
@@ -42,9 +42,9 @@ def test_every_offline_line_names_verify_and_repair() -> None:
 
 
 def test_the_commands_that_they_name_are_those_there_are() -> None:
-    from broker.cli.commands import fencepost
-    from broker.cli.log import log
-    from broker.log.ways_out import ways_back, ways_out, ways_out_while_served
+    from fencepost.broker.cli.commands import fencepost
+    from fencepost.broker.cli.log import log
+    from fencepost.broker.log.ways_out import ways_back, ways_out, ways_out_while_served
 
     for text in (ways_out("/data/a-0"), ways_back("/data/a-0"), ways_out_while_served("/data/a-0")):
         assert "`fencepost log verify --data-dir /data a-0`" in text

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.disk import Disk, StorageError
-from broker.inspection.overlay_disk import OverlayDisk
-from broker.local_disk import LocalDisk
+from fencepost.broker.inspection.overlay_disk import OverlayDisk
+from fencepost.broker.storage.disk import Disk, StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
 from tests.support.data_directory import tree
 
 DIRECTORIES = ("a", "b")

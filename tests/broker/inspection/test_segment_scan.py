@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.inspection.segment_scan import Damaged, Mended, Whole, scan_segment
-from broker.local_disk import LocalDisk
-from protocol.record_batch import BatchHeader, Record, build_batch, read_header
+from fencepost.broker.inspection.segment_scan import Damaged, Mended, Whole, scan_segment
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.record_batch import BatchHeader, Record, build_batch, read_header
 
 BASE_OFFSET = 100
 SIZES = (1, 3, 2, 1, 5)

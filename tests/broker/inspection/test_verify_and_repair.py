@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.disk import LogFile, StorageError
-from broker.inspection.findings import Severity
-from broker.inspection.problems import Kind
-from broker.local_disk import LocalDisk
-from broker.log.checkpoints import encode_offsets, encode_partition_metadata
-from broker.log.log_config import LogConfig
+from fencepost.broker.inspection.findings import Severity
+from fencepost.broker.inspection.problems import Kind
+from fencepost.broker.log.checkpoints import encode_offsets, encode_partition_metadata
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.storage.disk import LogFile, StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
 from tests.support.data_directory import (
     batches_of,
     copied,

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from broker.disk import StorageError
-from broker.log.log_config import LogConfig
-from broker.log.partition_log import AppendResult, Isolation, PartitionLog
-from broker.log.time_search import searched_at_once
-from broker.log.verification import VerificationGuard
-from protocol.errors import ErrorCode
-from protocol.record_batch import CURRENT_MAGIC, HEADER_BYTES, Record, build_batch, read_header
-from protocol.sequence import MAXIMUM_SEQUENCE
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.partition_log import AppendResult, Isolation, PartitionLog
+from fencepost.broker.log.time_search import searched_at_once
+from fencepost.broker.log.verification import VerificationGuard
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import CURRENT_MAGIC, HEADER_BYTES, Record, build_batch, read_header
+from fencepost.protocol.sequence import MAXIMUM_SEQUENCE
 from tests.support.batch_runs import BEFORE, BEHIND, equal_batch, run_of, with_byte, with_header
 from tests.support.log_world import NOW_MS, LogWorld
 

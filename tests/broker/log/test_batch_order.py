@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.log.batch_order import BatchOrder
-from broker.log.checkpoints import EpochStart
-from broker.log.leader_epochs import LeaderEpochs
-from protocol.record_batch import BatchHeader, Record, build_batch, read_header
+from fencepost.broker.log.batch_order import BatchOrder
+from fencepost.broker.log.checkpoints import EpochStart
+from fencepost.broker.log.leader_epochs import LeaderEpochs
+from fencepost.protocol.record_batch import BatchHeader, Record, build_batch, read_header
 
 END = 1_000
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from broker.disk import StorageError
-from broker.local_disk import LocalDisk, LocalFile
-from broker.log.cleaner import CleaningAbandonedError, LogCleaning, dirty_range
-from broker.log.log_config import LogConfig
-from broker.log.partition_log import Isolation, PartitionLog
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.record_batch import (
+from fencepost.broker.log.cleaner import CleaningAbandonedError, LogCleaning, dirty_range
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk, LocalFile
+from fencepost.protocol.compression import Codec
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import (
     Record,
     RecordBatch,
     build_batch,

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from broker.log.partition_log import PartitionLog
-from broker.log.producer_replay import replay
-from broker.log.producer_state import ProducerState
-from broker.log.results import ActiveProducer
-from protocol.errors import ErrorCode
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.producer_replay import replay
+from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.results import ActiveProducer
+from fencepost.protocol.errors import ErrorCode
 from tests.broker.log.test_cleaner import COMPACTED, batches, clean, committed, newest
 from tests.support.log_world import LogWorld
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import structlog
 
-from broker.log.batch_order import BatchOrder
-from broker.log.batch_scan import DamagedLogError, scan_batches
-from broker.log.log_config import LogConfig
-from broker.log.partition_log import Isolation, PartitionLog
-from broker.log.recovery import LogLoader
-from broker.log.time_search import searched_at_once
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.record_batch import iterate_batches
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.batch_order import BatchOrder
+from fencepost.broker.log.batch_scan import DamagedLogError, scan_batches
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.broker.log.recovery import LogLoader
+from fencepost.broker.log.time_search import searched_at_once
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import iterate_batches
 from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, content_of, replace
 
 BATCHES = 10

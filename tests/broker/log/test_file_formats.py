@@ -8,9 +8,9 @@ import pytest
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from broker.log.log_config import LogConfig
-from broker.log.partition_log import Isolation
-from protocol.errors import ErrorCode
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.partition_log import Isolation
+from fencepost.protocol.errors import ErrorCode
 from tests.support.log_world import NOW_MS, LogWorld, content_of
 
 PLAIN, GZIP = 0, 1

@@ -7,12 +7,12 @@ import os
 import pytest
 import structlog
 
-from broker.inspection.problems import Kind
-from broker.log.log_config import LogConfig
-from broker.log.partition_log import PartitionLog
-from broker.log.segment_checksums import CHECKSUMS_FILE
-from broker.topic_partition import TopicPartition
-from protocol.record_batch import Record, build_batch
+from fencepost.broker.inspection.problems import Kind
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE
+from fencepost.protocol.record_batch import Record, build_batch
 from tests.support.data_directory import problems_of, records_of, repair
 from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, content_of, overwrite
 

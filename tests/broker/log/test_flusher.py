@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import cast
 
-from broker.disk import Disk, LogFile, StorageError
-from broker.log.flusher import LOGS_PER_SYNC, Flusher, SyncWork
-from broker.topic_partition import TopicPartition
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.flusher import LOGS_PER_SYNC, Flusher, SyncWork
+from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 
 
 class NamedFile:

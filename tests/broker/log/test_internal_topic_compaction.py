@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from broker.group.coordinator import GroupCoordinatorShard
-from broker.group.effects import GroupConfig
-from broker.group.offsets.records import OffsetAndMetadata, offset_record, offset_tombstone
-from broker.metadata.image import MetadataImage
-from broker.shard import CoordinatorRecord, RecordOrigin, Shard
-from broker.topic_partition import TopicPartition
-from broker.transaction.coordinator import TransactionLimits, TransactionShard, metadata_record
-from broker.transaction.state_machine import TransactionState
-from protocol.record_batch import read_end_transaction_marker, read_records
-from protocol.stored.transaction_state import encode_transaction_log_key
+from fencepost.broker.coordination.shard import CoordinatorRecord, RecordOrigin, Shard
+from fencepost.broker.group.effects import GroupConfig
+from fencepost.broker.group.offsets.records import OffsetAndMetadata, offset_record, offset_tombstone
+from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.metadata.image import MetadataImage
+from fencepost.broker.transaction.shard import TransactionLimits, TransactionShard, metadata_record
+from fencepost.broker.transaction.state_machine import TransactionState
+from fencepost.protocol.record_batch import read_end_transaction_marker, read_records
+from fencepost.protocol.stored.transaction_state import encode_transaction_log_key
 from tests.broker.log.test_cleaner import COMPACTED, batches, clean
 from tests.support.log_world import NOW_MS, LogWorld
 from tests.support.transaction_shard import transaction_in

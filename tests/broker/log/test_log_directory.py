@@ -11,15 +11,15 @@ from collections.abc import Awaitable, Sequence
 import pytest
 import structlog
 
-from broker.descriptors import Descriptors
-from broker.disk import LogFile, NoRoomError, StorageError
-from broker.local_disk import LocalDisk
-from broker.log.log_config import LogConfig
-from broker.log.log_directory import LogDirectory
-from broker.log.partition_log import PartitionLog
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.record_batch import Record, build_batch
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.storage.descriptors import Descriptors
+from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import Record, build_batch
 from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, replace
 
 
@@ -62,8 +62,8 @@ async def test_what_many_logs_wrote_goes_to_the_disk_in_one_pass_before_each_fil
     crash: bool, many: bool, world: LogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threshold = 2 if many else 3
-    monkeypatch.setattr("broker.log.log_directory.WRITTEN_BACK_TOGETHER_COUNT", threshold)
-    monkeypatch.setattr("broker.log.log_opening.WRITTEN_BACK_TOGETHER_COUNT", threshold)
+    monkeypatch.setattr("fencepost.broker.log.log_directory.WRITTEN_BACK_TOGETHER_COUNT", threshold)
+    monkeypatch.setattr("fencepost.broker.log.log_opening.WRITTEN_BACK_TOGETHER_COUNT", threshold)
     batch = memoryview(build_batch([Record(0, NOW_MS, None, b"a")]))
     partitions = [TopicPartition("orders", index) for index in range(2)]
     for partition in partitions:
@@ -204,8 +204,8 @@ async def test_recovery_points_are_written_now_and_then(world: LogWorld) -> None
 async def test_many_logs_are_swept_in_shares_and_each_once_in_a_round(
     world: LogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.log.log_directory.FEWEST_SWEPT_LOGS", 2)
-    monkeypatch.setattr("broker.log.log_directory.SWEPT_LOGS_PER_TURN", 2)
+    monkeypatch.setattr("fencepost.broker.log.log_directory.FEWEST_SWEPT_LOGS", 2)
+    monkeypatch.setattr("fencepost.broker.log.log_directory.SWEPT_LOGS_PER_TURN", 2)
     swept: list[TopicPartition] = []
     monkeypatch.setattr(PartitionLog, "sweep", lambda log, *_: swept.append(log.topic_partition))
     partitions = [TopicPartition("many", index) for index in range(11)]
@@ -224,7 +224,7 @@ async def test_many_logs_are_swept_in_shares_and_each_once_in_a_round(
 async def test_flushes_that_are_due_do_not_wait_for_the_turn_of_their_log(
     world: LogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.log.log_directory.FEWEST_SWEPT_LOGS", 1)
+    monkeypatch.setattr("fencepost.broker.log.log_directory.FEWEST_SWEPT_LOGS", 1)
     log = world.create(LogConfig(flush_interval_messages=1000, flush_ms=5000))
     for index in range(5):
         world.logs.create(TopicPartition("many", index), TOPIC_ID, world.config)
@@ -235,7 +235,7 @@ async def test_flushes_that_are_due_do_not_wait_for_the_turn_of_their_log(
 
 
 async def test_flushes_of_many_logs_are_looked_for_in_turns(world: LogWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.log.log_directory.FLUSHED_LOGS_PER_TURN", 2)
+    monkeypatch.setattr("fencepost.broker.log.log_directory.FLUSHED_LOGS_PER_TURN", 2)
     asked: list[int] = []
     monkeypatch.setattr(PartitionLog, "flush_by_time", lambda log, now_ms: asked.append(log.topic_partition.partition))
     config = LogConfig(flush_interval_messages=1000, flush_ms=5000)

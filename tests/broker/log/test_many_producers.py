@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.log import durable_log, log_opening, swept_log
-from broker.log.log_config import LogConfig
-from broker.log.log_directory import LogDirectory
-from broker.log.partition_log import PartitionLog
-from broker.log.producer_snapshot import ProducerSnapshot, decode_snapshot
-from broker.log.producer_state import ProducerState
-from broker.log.swept_log import PRODUCER_SWEEP_INTERVAL_MS
-from protocol.record_batch import BatchHeader
+from fencepost.broker.log import durable_log, log_opening, swept_log
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.producer_snapshot import ProducerSnapshot, decode_snapshot
+from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.swept_log import PRODUCER_SWEEP_INTERVAL_MS
+from fencepost.protocol.record_batch import BatchHeader
 from tests.support.log_world import NOW_MS, ORDERS, LogWorld, content_of
 from tests.support.longest_step import Steps, steps_until_done
 

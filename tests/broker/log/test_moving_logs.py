@@ -7,12 +7,12 @@ import shutil
 
 import pytest
 
-from broker.disk import StorageError
-from broker.local_disk import LocalDisk
-from broker.log.log_directory import LogDirectory
-from broker.log.results import Isolation
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.results import Isolation
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.errors import ErrorCode
 from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld, overwrite
 
 

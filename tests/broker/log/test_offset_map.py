@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.log.compaction import PARTS_COUNT, OffsetMap
-from broker.log.steps import done
-from protocol.record_batch import Record
+from fencepost.broker.log.compaction import PARTS_COUNT, OffsetMap
+from fencepost.broker.log.steps import done
+from fencepost.protocol.record_batch import Record
 
 COUNT = 20_000
 

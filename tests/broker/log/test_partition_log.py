@@ -13,17 +13,23 @@ from functools import partial
 import pytest
 import structlog
 
-from broker.disk import LogFile, NoRoomError, StorageError
-from broker.file_slice import FileSlice
-from broker.local_disk import LocalDisk, LocalFile
-from broker.log.log_config import LogConfig
-from broker.log.partition_log import AbortedTransaction, AppendResult, Isolation, PartitionLog, TimestampedOffset
-from broker.log.time_search import searched_at_once
-from broker.log.verification import IN_THIS_STEP, VerificationGuard
-from broker.shard import CoordinatorRecord
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.record_batch import (
+from fencepost.broker.coordination.shard import CoordinatorRecord
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.partition_log import (
+    AbortedTransaction,
+    AppendResult,
+    Isolation,
+    PartitionLog,
+    TimestampedOffset,
+)
+from fencepost.broker.log.time_search import searched_at_once
+from fencepost.broker.log.verification import IN_THIS_STEP, VerificationGuard
+from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError
+from fencepost.broker.storage.file_slice import FileSlice
+from fencepost.broker.storage.local_disk import LocalDisk, LocalFile
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import (
     Record,
     RecordBatch,
     build_batch,

@@ -9,7 +9,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.producer_snapshot import (
+from fencepost.broker.log.producer_snapshot import (
     CorruptSnapshot,
     ProducerBatch,
     ProducerSnapshot,

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import pytest
 
-from broker.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
-from broker.log.producer_state import (
+from fencepost.broker.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
+from fencepost.broker.log.producer_state import (
     NO_OFFSET,
     Duplicate,
     ProducerState,
 )
-from broker.log.results import ActiveProducer, AppendOrigin
-from broker.log.transaction_index import TransactionIndexEntry
-from broker.log.verification import IN_THIS_STEP, VerificationGuard
-from protocol.errors import ErrorCode
-from protocol.record_batch import TRANSACTIONAL_BIT, BatchHeader
+from fencepost.broker.log.results import ActiveProducer, AppendOrigin
+from fencepost.broker.log.transaction_index import TransactionIndexEntry
+from fencepost.broker.log.verification import IN_THIS_STEP, VerificationGuard
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import TRANSACTIONAL_BIT, BatchHeader
 
 PRODUCER_ID = 7
 NOW_MS = 1_000_000

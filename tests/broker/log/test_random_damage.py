@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import structlog
 
-from broker.disk import StorageError
-from broker.log.cleaner import CleaningAbandonedError, LogCleaning, dirty_range
-from broker.log.log_config import LogConfig
-from broker.log.partition_log import Isolation, PartitionLog
-from broker.log.time_search import searched_at_once
-from protocol.errors import ErrorCode
-from protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, iterate_batches
+from fencepost.broker.log.cleaner import CleaningAbandonedError, LogCleaning, dirty_range
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.broker.log.time_search import searched_at_once
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, iterate_batches
 from tests.support.log_world import NOW_MS, ORDERS, LogWorld, content_of, replace
 
 DAMAGES = 15

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import structlog
 
-from broker.log.checkpoints import encode_offsets
-from broker.log.log_config import LogConfig
-from broker.log.partition_log import Isolation, PartitionLog
-from protocol.errors import ErrorCode
-from protocol.record_batch import iterate_batches
+from fencepost.broker.log.checkpoints import encode_offsets
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import iterate_batches
 from tests.support.log_world import ORDERS, LogWorld, content_of, overwrite, replace
 
 SMALL_SEGMENTS = LogConfig(segment_bytes=400)
@@ -56,8 +56,8 @@ async def test_a_clean_stop_reads_no_records_again(world: LogWorld, monkeypatch:
     world.create(SMALL_SEGMENTS)
     for _ in range(10):
         world.append(b"v" * 100)
-    monkeypatch.setattr("broker.log.recovery.checked_batches", None)
-    monkeypatch.setattr("broker.log.recovery.replay_batch", None)
+    monkeypatch.setattr("fencepost.broker.log.recovery.checked_batches", None)
+    monkeypatch.setattr("fencepost.broker.log.recovery.replay_batch", None)
     log = await world.restart()
     assert log.log_end_offset == 10
 

@@ -11,11 +11,11 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.disk import StorageError
-from broker.local_disk import LocalDisk
-from broker.log.batch_scan import DamagedLogError
-from broker.log.segment import Segment, SegmentLimits, SegmentRead
-from protocol.record_batch import Record, build_batch, iterate_batches
+from fencepost.broker.log.batch_scan import DamagedLogError
+from fencepost.broker.log.segment import Segment, SegmentLimits, SegmentRead
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.record_batch import Record, build_batch, iterate_batches
 from tests.support.counted_file import CountedFile
 
 FAR = 2**62
@@ -116,7 +116,7 @@ def test_a_lazy_read_finds_what_an_eager_one_does(
     sizes_bytes: list[int], offset: int, max_bytes: int, bound: int, minimum_one_batch: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as directory:
-        patched.setattr("broker.log.segment.SMALL_READ_BYTES", 1_500)
+        patched.setattr("fencepost.broker.log.segment.SMALL_READ_BYTES", 1_500)
         disk = LocalDisk()
         segment = Segment(disk, directory, 100, next_offset=100, index_interval_bytes=512)
         for size_bytes in sizes_bytes:
@@ -147,7 +147,7 @@ def test_the_batch_appended_last_is_read_as_one_that_was_there_when_the_segment_
     minimum_one_batch: bool,
 ) -> None:
     with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as directory:
-        patched.setattr("broker.log.segment.SMALL_READ_BYTES", 1_500)
+        patched.setattr("fencepost.broker.log.segment.SMALL_READ_BYTES", 1_500)
         disk = LocalDisk()
         segment = Segment(disk, directory, 100, next_offset=100, index_interval_bytes=512)
         for size_bytes in sizes_bytes:
@@ -318,7 +318,7 @@ def test_what_is_known_of_the_room_that_is_left_is_what_looking_would_find(
     batches: list[tuple[int, int, int]], limits: SegmentLimits, interval_bytes: int, asks_before: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as directory:
-        patched.setattr("broker.log.segment.MAX_RELATIVE_OFFSET", 8_000)
+        patched.setattr("fencepost.broker.log.segment.MAX_RELATIVE_OFFSET", 8_000)
         paths = [f"{directory}/{name}" for name in ("knowing", "looking")]
         for path in paths:
             LocalDisk().make_directory(path)

@@ -11,16 +11,16 @@ from collections.abc import Callable
 import pytest
 import structlog
 
-from broker.disk import StorageError
-from broker.local_disk import LocalDisk
-from broker.log.log_config import LogConfig
-from broker.log.partition_log import Isolation, PartitionLog
-from broker.log.producer_snapshot import ProducerSnapshot, encode_snapshot
-from broker.log.segment_checksums import CHECKSUMS_FILE, FileRecord, SegmentChecksums, content_record
-from broker.log.time_search import searched_at_once
-from broker.log.transaction_index import TransactionIndexEntry
-from protocol.errors import ErrorCode
-from protocol.record_batch import iterate_batches
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.broker.log.producer_snapshot import ProducerSnapshot, encode_snapshot
+from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE, FileRecord, SegmentChecksums, content_record
+from fencepost.broker.log.time_search import searched_at_once
+from fencepost.broker.log.transaction_index import TransactionIndexEntry
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import iterate_batches
 from tests.support.log_world import NOW_MS, ORDERS, LogWorld, content_of, overwrite, replace
 
 BATCHES = 12

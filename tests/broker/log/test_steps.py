@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.log.steps import Steps, done, done_in_slices
+from fencepost.broker.log.steps import Steps, done, done_in_slices
 
 
 def count_to(last: int, seen: list[int]) -> Steps[str]:

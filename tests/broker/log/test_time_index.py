@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.log.time_index import TimeIndex
+from fencepost.broker.log.time_index import TimeIndex
 
 
 def index_of(*entries: tuple[int, int]) -> TimeIndex:

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from broker.disk import StorageError
-from broker.log import time_search
-from broker.log.batch_scan import DamagedLogError
-from broker.log.partition_log import PartitionLog
-from broker.log.results import Isolation, TimestampedOffset
-from broker.log.time_search import Need, Search, Searches, searched_at_once
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.primitives import DecodeError
-from protocol.record import LEAST_DELTA_MS, find_record
-from protocol.record_batch import Record, RecordBatch, build_batch, read_header, read_records
+from fencepost.broker.log import time_search
+from fencepost.broker.log.batch_scan import DamagedLogError
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.results import Isolation, TimestampedOffset
+from fencepost.broker.log.time_search import Need, Search, Searches, searched_at_once
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.compression import Codec
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.record import LEAST_DELTA_MS, find_record
+from fencepost.protocol.record_batch import Record, RecordBatch, build_batch, read_header, read_records
 from tests.broker.handlers.test_list_offsets import list_offsets
 from tests.broker.handlers.test_produce_large_batches import first_offsets
 from tests.support.handler_context import NOW_MS, batch

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.offset_index import CorruptIndexError
-from broker.log.results import AbortedTransaction
-from broker.log.transaction_index import ENTRY, TransactionIndex, TransactionIndexEntry
+from fencepost.broker.log.offset_index import CorruptIndexError
+from fencepost.broker.log.results import AbortedTransaction
+from fencepost.broker.log.transaction_index import ENTRY, TransactionIndex, TransactionIndexEntry
 
 ENTRY_BYTES = bytes.fromhex("0000 0000000000000007 000000000000000f 0000000000000014 0000000000000015")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.log.unopened_logs import UnopenedLogs
-from broker.topic_partition import TopicPartition
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.unopened_logs import UnopenedLogs
 
 A, B, C = (TopicPartition("t", partition) for partition in range(3))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.log.verification import VerificationGuard, VerificationTable
+from fencepost.broker.log.verification import VerificationGuard, VerificationTable
 
 
 @pytest.fixture

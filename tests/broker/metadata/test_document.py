@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker.disk import StorageError
-from broker.metadata.document import VersionedDocument
-from broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.metadata.document import VersionedDocument
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.storage.disk import StorageError
 
 
 def document(store: InMemoryMetadataStore) -> VersionedDocument[dict[str, int]]:

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from broker import supervision
-from broker.broker_configs import BrokerConfigs
-from broker.config import Settings
-from broker.disk import StorageError
-from broker.group_configs import GroupConfigs
-from broker.metadata import sqlite
-from broker.metadata.copy import read_copy, write_copy
-from broker.metadata.image import TopicMetadata
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.metadata.sqlite import COPYING, FILE_NAME, SqliteMetadataStore
-from broker.metadata.store import MetadataStore
-from broker.quotas.client_quotas import ClientQuotas
+from fencepost.broker.config import Settings
+from fencepost.broker.hosting.broker_configs import BrokerConfigs
+from fencepost.broker.hosting.group_configs import GroupConfigs
+from fencepost.broker.kernel import supervision
+from fencepost.broker.metadata import sqlite
+from fencepost.broker.metadata.copy import read_copy, write_copy
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.metadata.sqlite import COPYING, FILE_NAME, SqliteMetadataStore
+from fencepost.broker.metadata.store import MetadataStore
+from fencepost.broker.quotas.client_quotas import ClientQuotas
+from fencepost.broker.storage.disk import StorageError
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.support.log_world import ManualClock
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker.config import Settings
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas, Quotas, RequestMeter
-from broker.quotas.entities import Limit, QuotaKey, entity_of, limit_for
-from protocol.messages.produce import ProduceResponse
+from fencepost.broker.config import Settings
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas, Quotas, RequestMeter
+from fencepost.broker.quotas.entities import Limit, QuotaKey, entity_of, limit_for
+from fencepost.protocol.messages.produce import ProduceResponse
 from tests.support.handler_context import ManualClock
 
 PRODUCED, CONSUMED, BUSY = QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE
@@ -183,7 +183,7 @@ async def test_time_on_the_processor_is_paid_back_in_small_pauses(
 ) -> None:
     await world.set(1.0, BUSY, client_id="app")
     now_ns = 0
-    monkeypatch.setattr("broker.quotas.client_quotas.time", SimpleNamespace(perf_counter_ns=lambda: now_ns))
+    monkeypatch.setattr("fencepost.broker.quotas.client_quotas.time", SimpleNamespace(perf_counter_ns=lambda: now_ns))
     meter, muted = world.request()
     now_ns += 50_000_000  # 5 % of a second: within what ten windows have room for
     meter.finish(None)
@@ -201,7 +201,7 @@ async def test_the_time_that_a_reply_takes_counts_towards_the_next_request(
 ) -> None:
     await world.set(1.0, BUSY, client_id="app")
     now_ns = 0
-    monkeypatch.setattr("broker.quotas.client_quotas.time", SimpleNamespace(perf_counter_ns=lambda: now_ns))
+    monkeypatch.setattr("fencepost.broker.quotas.client_quotas.time", SimpleNamespace(perf_counter_ns=lambda: now_ns))
     meter, muted = world.request()
     meter.finish(None)
     now_ns += 2_000_000_000

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker.config import DynamicLayers, Settings
-from broker.descriptors import ENOUGH_DESCRIPTORS, Descriptors
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas
-from broker.quotas.connections import Admission, ConnectionQuotas
-from broker.quotas.entities import QuotaKey, entity_of
+from fencepost.broker.config import DynamicLayers, Settings
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas
+from fencepost.broker.quotas.connections import Admission, ConnectionQuotas
+from fencepost.broker.quotas.entities import QuotaKey, entity_of
+from fencepost.broker.storage.descriptors import ENOUGH_DESCRIPTORS, Descriptors
 from tests.support.handler_context import ManualClock
 
 INSIDE, OUTSIDE = "INSIDE", "OUTSIDE"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.quotas.rates import SampledRate, TokenBucket
+from fencepost.broker.quotas.rates import SampledRate, TokenBucket
 
 NOW_MS = 1_700_000_000_000
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.share.acknowledgements import read_acknowledgements
-from broker.share.partition import Acknowledgement
-from protocol.messages.share_fetch import ShareAcknowledgementBatch
+from fencepost.broker.share.acknowledgements import read_acknowledgements
+from fencepost.broker.share.partition import Acknowledgement
+from fencepost.protocol.messages.share_fetch import ShareAcknowledgementBatch
 
 
 def read(*batches: tuple[int, int, list[int]], renews: bool = False, version: int = 2) -> list[Acknowledgement] | None:

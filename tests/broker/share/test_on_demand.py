@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from broker.share.on_demand import ShareServiceOnDemand
-from broker.topic_partition import SHARE_GROUP_STATE_TOPIC
+from fencepost.broker.kernel.topic_partition import SHARE_GROUP_STATE_TOPIC
+from fencepost.broker.share.on_demand import ShareServiceOnDemand
 from tests.support.group_broker import GroupBroker
 
 
@@ -45,7 +45,7 @@ async def test_what_could_not_be_imported_may_be_asked_for_again(monkeypatch: py
     async with GroupBroker() as broker:
         shares = on_demand(broker)
         with monkeypatch.context() as patched:
-            patched.setitem(sys.modules, "broker.share.service", None)
+            patched.setitem(sys.modules, "fencepost.broker.share.service", None)
             with pytest.raises(ImportError):
                 shares.get()
         await shares.close()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.share.in_flight import RecordState
-from broker.share.partition import (
+from fencepost.broker.share.in_flight import RecordState
+from fencepost.broker.share.partition import (
     Acknowledgement,
     AcknowledgeType,
     AcquireMode,
@@ -20,8 +20,8 @@ from broker.share.partition import (
     SharePartition,
     Transition,
 )
-from protocol.errors import ErrorCode
-from protocol.stored.share_group_state import StateBatch
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.stored.share_group_state import StateBatch
 
 ACCEPT, RELEASE, REJECT, RENEW, GAP = (
     AcknowledgeType.ACCEPT,

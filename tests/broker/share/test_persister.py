@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import Settings
-from broker.local_disk import LocalDisk
-from broker.log.log_directory import LogDirectory
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.share.coordinator import SharePartitionKey, ShareState
-from broker.share.persister import PRUNE_INTERVAL_MS, SharePersister
-from broker.share.sessions import TopicIdPartition
-from broker.topic_partition import SHARE_GROUP_STATE_TOPIC, TopicPartition
-from broker.topics import Topics
-from protocol.errors import ErrorCode
-from protocol.stored.share_group_state import StateBatch
+from fencepost.broker.config import Settings
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.topic_partition import SHARE_GROUP_STATE_TOPIC, TopicPartition
+from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.share.persister import PRUNE_INTERVAL_MS, SharePersister
+from fencepost.broker.share.sessions import TopicIdPartition
+from fencepost.broker.share.shard import SharePartitionKey, ShareState
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.stored.share_group_state import StateBatch
 from tests.support.share_broker import ManualClock
 
 TOPIC_ID = b"t" * 16

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.log.results import AbortedTransaction
-from broker.share.partition import Acquired, OffsetRange
-from broker.share.reading import read_batches, records_of
-from protocol.record_batch import Record, build_batch, build_end_transaction_marker, pack_prefix
+from fencepost.broker.log.results import AbortedTransaction
+from fencepost.broker.share.partition import Acquired, OffsetRange
+from fencepost.broker.share.reading import read_batches, records_of
+from fencepost.protocol.record_batch import Record, build_batch, build_end_transaction_marker, pack_prefix
 
 PRODUCER_ID = 7
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.share.sessions import ShareSession, ShareSessions, TopicIdPartition
-from protocol.errors import ErrorCode
+from fencepost.broker.share.sessions import ShareSession, ShareSessions, TopicIdPartition
+from fencepost.protocol.errors import ErrorCode
 
 
 def partitions(count: int, start: int = 0) -> list[TopicIdPartition]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.share.sessions import ShareSession, ShareSessions, TopicIdPartition
-from protocol.errors import ErrorCode
+from fencepost.broker.share.sessions import ShareSession, ShareSessions, TopicIdPartition
+from fencepost.protocol.errors import ErrorCode
 
 FIRST, SECOND, THIRD = (TopicIdPartition(b"t" * 16, number) for number in range(3))
 CONNECTION = "connection"

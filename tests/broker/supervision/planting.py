@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import pytest
 from structlog.testing import capture_logs
 
-import broker
-from broker.supervision import PLACES, Place
-from broker.topic_partition import TopicPartition
+import fencepost.broker
+from fencepost.broker.kernel.supervision import PLACES, Place
+from fencepost.broker.kernel.topic_partition import TopicPartition
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 
@@ -47,8 +47,8 @@ def plants(*places: Place) -> Callable[[Test], Test]:
 
 def all_places() -> dict[str, Place]:
     """Those of every module of the broker."""
-    for module in pkgutil.walk_packages(broker.__path__, "broker."):
-        if not module.name.endswith("main__") and module.name != "broker.main":
+    for module in pkgutil.walk_packages(fencepost.broker.__path__, "fencepost.broker."):
+        if not module.name.endswith("main__") and module.name != "fencepost.broker.main":
             importlib.import_module(module.name)
     return PLACES
 

@@ -8,13 +8,20 @@ from types import MethodType
 
 import pytest
 
-from broker import coordinator, coordinator_reloads
-from broker.coordinator import CoordinatorPartition, CoordinatorRefusal, CoordinatorRuntime, Decision, PartitionState
-from broker.coordinator_replay import Replay
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
+from fencepost.broker.coordination import reloads as coordinator_reloads
+from fencepost.broker.coordination import runtime as coordinator
+from fencepost.broker.coordination.replay import Replay
+from fencepost.broker.coordination.runtime import (
+    CoordinatorPartition,
+    CoordinatorRefusal,
+    CoordinatorRuntime,
+    Decision,
+    PartitionState,
+)
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from tests.broker.coordination.test_runtime import ManualClock, WordShard, park, say, words
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
-from tests.broker.test_coordinator import ManualClock, WordShard, park, say, words
 from tests.support.memory_topics import MemoryLog
 
 WORDS = TopicPartition("words", 0)

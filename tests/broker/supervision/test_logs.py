@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from broker.disk import StorageError
-from broker.log import cleaner, durable_log, flusher, log_directory, waiters
-from broker.log.cleaner import LogCleaning
-from broker.log.log_config import LogConfig
-from broker.log.offset_checkpoint import OffsetCheckpoint
-from broker.log.partition_files import PartitionFiles
-from broker.log.partition_log import PartitionLog
-from broker.log.results import Isolation
-from broker.shard import CoordinatorRecord
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.record_batch import Record, build_batch
+from fencepost.broker.coordination.shard import CoordinatorRecord
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log import cleaner, durable_log, flusher, log_directory, waiters
+from fencepost.broker.log.cleaner import LogCleaning
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.offset_checkpoint import OffsetCheckpoint
+from fencepost.broker.log.partition_files import PartitionFiles
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.results import Isolation
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import Record, build_batch
 from tests.broker.supervision.planting import Unforeseen, logged, plants, raising, unforeseen, until
 from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld
 

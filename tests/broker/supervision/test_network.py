@@ -9,18 +9,20 @@ from typing import Any
 
 import pytest
 
-from broker import connection, direct_send, long_polls, server, turnstile
-from broker.connection import Connection
-from broker.direct_send import DirectSend
-from broker.handlers.fetch import _WaitingFetch
-from broker.long_polls import LongPolls, wake_at_last
-from broker.node import Node
-from broker.quotas.connections import Admission, ConnectionQuotas
-from broker.receive_buffer import Receiver
-from broker.turnstile import Turnstile
+from fencepost.broker.handlers.fetch import _WaitingFetch
+from fencepost.broker.kernel import per_turn_limiter as turnstile
+from fencepost.broker.kernel.per_turn_limiter import Turnstile
+from fencepost.broker.network import connection, direct_send, server
+from fencepost.broker.network.connection import Connection
+from fencepost.broker.network.direct_send import DirectSend
+from fencepost.broker.network.receive_buffer import Receiver
+from fencepost.broker.node import Node
+from fencepost.broker.quotas.connections import Admission, ConnectionQuotas
+from fencepost.broker.requests import long_polls
+from fencepost.broker.requests.long_polls import LongPolls, wake_at_last
+from tests.broker.network.test_connection import Client, Waiting, settle
+from tests.broker.requests.test_long_polls import Client as Poller
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
-from tests.broker.test_connection import Client, Waiting, settle
-from tests.broker.test_long_polls import Client as Poller
 from tests.broker.test_node import running
 
 CLIENT = "192.0.2.1:50000"

@@ -9,9 +9,9 @@ from contextvars import copy_context
 import pytest
 from structlog.testing import capture_logs
 
-from broker import supervision
-from broker.supervision import CURRENT, PLACES, Place, Policy, Supervisor
-from broker.topic_partition import TopicPartition
+from fencepost.broker.kernel import supervision
+from fencepost.broker.kernel.supervision import CURRENT, PLACES, Place, Policy, Supervisor
+from fencepost.broker.kernel.topic_partition import TopicPartition
 
 
 class Unforeseen(Exception):  # noqa: N818  # what nobody has a clause for

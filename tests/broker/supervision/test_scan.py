@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-import broker
+import fencepost.broker
 from tests.broker.supervision.planting import PLANTED, all_places
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -37,10 +37,10 @@ STARTERS = {
 """What starts work that runs by itself; so does `eager.start`."""
 
 ADVICE = """{where} starts work that runs by itself, and nothing says what follows when it raises something unforeseen.
-Start it through a place (broker/supervision.py): WORK = Place("what it is", Policy.RETRY), then WORK.start(coroutine),
-WORK.start_retrying(function) or loop.call_later(delay, WORK.callback(function)); or decorate a function that catches
-BaseException itself with @WORK.handles. Then plant an exception there in tests/broker/supervision. Where somebody else
-sees to what it raises, add it to ALLOWED with the reason."""
+Start it through a place (broker/kernel/supervision.py): WORK = Place("what it is", Policy.RETRY), then
+WORK.start(coroutine), WORK.start_retrying(function) or loop.call_later(delay, WORK.callback(function)); or decorate a
+function that catches BaseException itself with @WORK.handles. Then plant an exception there, in
+tests/broker/supervision. Where somebody else sees to what it raises, add it to ALLOWED with the reason."""
 
 
 _REPLY = "what it ends in is a reply, or the end of the connection: Connection._finished sees to both"
@@ -48,30 +48,30 @@ _AWAITED = "the function that starts it awaits it, and gets its exception"
 _FORGETS = "takes one entry out of a dictionary, which cannot fail"
 
 ALLOWED: dict[str, str] = {
-    "broker.cli.serve._serve": "a signal handler that sets an event or ends the process",
-    "broker.dispatch.Dispatcher._dispatch_decoded": _REPLY,
-    "broker.dispatch._cancel_on_disconnect": _FORGETS,
-    "broker.eager.start": "what it returns is the caller's to watch: calls of it are starts themselves",
-    "broker.handlers.offset_commit_templates.OffsetCommitTemplates.dispatch": _REPLY,
-    "broker.handlers.produce_templates.ProduceTemplates._append": _REPLY,
-    "broker.handlers.produce_templates.ProduceTemplates._verify": _REPLY,
-    "broker.handlers.produce_templates.ProduceTemplates.dispatch_run": _REPLY,
-    "broker.handlers.produce_topic_templates.ProduceTopicTemplates.dispatch": _REPLY,
-    "broker.handlers.produce_verification.begin_turn": "resolves a future and takes an entry out of a dictionary",
-    "broker.handlers.production.Production._verify_in_order": "the request that it is a part of awaits it",
-    "broker.handlers.transaction_templates._RepeatedRequests.dispatch": _REPLY,
-    "broker.handlers.production.Production.start": "the request that it is a part of awaits it",
-    "broker.log.flusher.Flusher._start": "the flusher watches its sync itself: _ended",
-    "broker.log.large_batches.on_a_thread": _AWAITED,
-    "broker.log.large_batches.on_a_thread.run": "sets the result of a future, unless that is done already",
-    "broker.metadata.sqlite.SqliteMetadataStore._copy": _AWAITED,
-    "broker.metadata.sqlite.SqliteMetadataStore._run": _AWAITED,
-    "broker.metadata.sqlite.SqliteMetadataStore.close": _AWAITED,
-    "broker.node._close_on_thread": _AWAITED,
-    "broker.share.led_partitions.LedSharePartitions.get": _FORGETS,
-    "broker.transaction.completion.Completion._deliver_all": _AWAITED,
-    "broker.transaction.completion.Completion._deliver_in_slices": _AWAITED,
-    "broker.transaction.completion.Completion.begin": "watched by COMPLETION_TASK in the same function",
+    "fencepost.broker.cli.serve._serve": "a signal handler that sets an event or ends the process",
+    "fencepost.broker.network.dispatch.Dispatcher._dispatch_decoded": _REPLY,
+    "fencepost.broker.network.dispatch._cancel_on_disconnect": _FORGETS,
+    "fencepost.broker.kernel.eager.start": "the caller watches what it returns: calls of it are starts themselves",
+    "fencepost.broker.request_cache.offset_commit_templates.OffsetCommitTemplates.dispatch": _REPLY,
+    "fencepost.broker.request_cache.produce_templates.ProduceTemplates._append": _REPLY,
+    "fencepost.broker.request_cache.produce_templates.ProduceTemplates._verify": _REPLY,
+    "fencepost.broker.request_cache.produce_templates.ProduceTemplates.dispatch_run": _REPLY,
+    "fencepost.broker.request_cache.produce_topic_templates.ProduceTopicTemplates.dispatch": _REPLY,
+    "fencepost.broker.requests.produce_verification.begin_turn": "resolves a future and takes out a dictionary's entry",
+    "fencepost.broker.requests.production.Production._verify_in_order": "the request that it is a part of awaits it",
+    "fencepost.broker.request_cache.transaction_templates._RepeatedRequests.dispatch": _REPLY,
+    "fencepost.broker.requests.production.Production.start": "the request that it is a part of awaits it",
+    "fencepost.broker.log.flusher.Flusher._start": "the flusher watches its sync itself: _ended",
+    "fencepost.broker.log.large_batches.on_a_thread": _AWAITED,
+    "fencepost.broker.log.large_batches.on_a_thread.run": "sets the result of a future, unless that is done already",
+    "fencepost.broker.metadata.sqlite.SqliteMetadataStore._copy": _AWAITED,
+    "fencepost.broker.metadata.sqlite.SqliteMetadataStore._run": _AWAITED,
+    "fencepost.broker.metadata.sqlite.SqliteMetadataStore.close": _AWAITED,
+    "fencepost.broker.node._close_on_thread": _AWAITED,
+    "fencepost.broker.share.led_partitions.LedSharePartitions.get": _FORGETS,
+    "fencepost.broker.transaction.completion.Completion._deliver_all": _AWAITED,
+    "fencepost.broker.transaction.completion.Completion._deliver_in_slices": _AWAITED,
+    "fencepost.broker.transaction.completion.Completion.begin": "watched by COMPLETION_TASK in the same function",
 }
 """Starts that go through no place, as `module.function`, with the reason. A test holds the broker to this list."""
 
@@ -164,10 +164,10 @@ def starts_in(module: str, source: str) -> list[Start]:
 
 
 def all_starts() -> Iterator[Start]:
-    root = Path(inspect.getfile(broker)).parent
+    root = Path(inspect.getfile(fencepost.broker)).parent
     for path in sorted(root.rglob("*.py")):
-        module = ".".join(("broker", *path.relative_to(root).with_suffix("").parts))
-        if module != "broker.supervision":
+        module = ".".join(("fencepost", "broker", *path.relative_to(root).with_suffix("").parts))
+        if module != "fencepost.broker.kernel.supervision":
             yield from starts_in(module, path.read_text(encoding="utf-8"))
 
 
@@ -186,7 +186,11 @@ def test_an_exception_is_planted_at_every_place() -> None:
     for path in sorted(TESTS.rglob("test_*.py")):
         if "supervision.planting" in path.read_text(encoding="utf-8"):
             importlib.import_module(".".join(("tests", "broker", *path.relative_to(TESTS).with_suffix("").parts)))
-    places = {name for name, place in all_places().items() if place.__class__.__module__ == "broker.supervision"}
+    places = {
+        name
+        for name, place in all_places().items()
+        if place.__class__.__module__ == "fencepost.broker.kernel.supervision"
+    }
     missing = sorted(places - set(PLANTED))
     assert not missing, f"plant an exception at each of these, with @plants (tests/broker/supervision): {missing}"
 

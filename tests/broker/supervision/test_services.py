@@ -11,24 +11,29 @@ from typing import Any
 
 import pytest
 
-from broker import coordinated_topic, later_logs, node, supervision, sync_threads, topics
-from broker.cli import serve
-from broker.disk import StorageError
-from broker.group import service as group_service
-from broker.group.streams import service as streams_service
-from broker.group.streams.topology import InternalTopic
-from broker.log import log_opening
-from broker.log.log_directory import LogDirectory
-from broker.log.log_opening import LogOpening
-from broker.quotas import connections as connection_quotas
-from broker.quotas.addresses import address_of
-from broker.share import led_partitions, persister
-from broker.share import service as share_service
-from broker.share.led_partitions import LedSharePartitions
-from broker.share.partition import SharePartition
-from broker.sync_threads import SyncJob, SyncPart, SyncThreads
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from protocol.errors import ErrorCode
+from fencepost.broker import node
+from fencepost.broker.cli import serve
+from fencepost.broker.coordination import internal_topic as coordinated_topic
+from fencepost.broker.group import service as group_service
+from fencepost.broker.group.streams import service as streams_service
+from fencepost.broker.group.streams.topology import InternalTopic
+from fencepost.broker.hosting import background_opening as later_logs
+from fencepost.broker.hosting import topics
+from fencepost.broker.kernel import supervision
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from fencepost.broker.log import log_opening
+from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.log_opening import LogOpening
+from fencepost.broker.quotas import connections as connection_quotas
+from fencepost.broker.quotas.addresses import address_of
+from fencepost.broker.share import led_partitions, persister
+from fencepost.broker.share import service as share_service
+from fencepost.broker.share.led_partitions import LedSharePartitions
+from fencepost.broker.share.partition import SharePartition
+from fencepost.broker.storage import sync_threads
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.sync_threads import SyncJob, SyncPart, SyncThreads
+from fencepost.protocol.errors import ErrorCode
 from tests.broker.quotas.test_connections import World as Quotas
 from tests.broker.supervision.planting import Unforeseen, logged, plants, raising, unforeseen, until
 from tests.broker.test_node import running
@@ -91,9 +96,9 @@ async def test_a_node_that_cannot_go_on_serves_nobody_any_more(tmp_path: Path) -
 
 PROGRAM = """
 import asyncio, os, signal
-from broker.cli import serve
-from broker.node import Node
-from broker.supervision import Place, Policy
+from fencepost.broker.cli import serve
+from fencepost.broker.node import Node
+from fencepost.broker.kernel.supervision import Place, Policy
 
 class Unforeseen(Exception): ...
 

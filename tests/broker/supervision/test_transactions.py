@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker import coordinator_reloads, peers, supervision
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.shard import Decision
-from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
-from broker.transaction import (
+from fencepost.broker.coordination import reloads as coordinator_reloads
+from fencepost.broker.coordination.shard import Decision
+from fencepost.broker.hosting import peers
+from fencepost.broker.kernel import supervision
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.transaction import (
     completion,
     markers,
     producer_ids,
@@ -21,14 +23,14 @@ from broker.transaction import (
     remote_verification,
     service,
 )
-from broker.transaction.completion import Completion
-from broker.transaction.producer_ids import ProducerIds
-from broker.transaction.reelection import Reelection
-from broker.transaction.state_machine import COMPLETE_COMMIT
-from protocol.errors import ErrorCode
-from protocol.messages.markers import WriteTxnMarkersResponse
+from fencepost.broker.transaction.completion import Completion
+from fencepost.broker.transaction.producer_ids import ProducerIds
+from fencepost.broker.transaction.reelection import Reelection
+from fencepost.broker.transaction.state_machine import COMPLETE_COMMIT
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.markers import WriteTxnMarkersResponse
+from tests.broker.hosting.test_peers import ask, other_node
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
-from tests.broker.test_peers import ask, other_node
 from tests.broker.transaction.test_remote_markers import NEAR, Sending
 from tests.broker.transaction.test_remote_verification import OUT_0 as ASKED
 from tests.broker.transaction.test_remote_verification import Asking, id_of

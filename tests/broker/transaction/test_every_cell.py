@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.shard import Decision
-from broker.transaction.coordinator import ProducerReply, TransactionLimits
-from broker.transaction.metadata import Producer, TransactionMetadata
-from broker.transaction.state_machine import (
+from fencepost.broker.coordination.shard import Decision
+from fencepost.broker.transaction.metadata import Producer, TransactionMetadata
+from fencepost.broker.transaction.shard import ProducerReply, TransactionLimits
+from fencepost.broker.transaction.state_machine import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
@@ -25,8 +25,8 @@ from broker.transaction.state_machine import (
     TransactionState,
     TransactionVersion,
 )
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
 from tests.support.allowed_replies import ABSENT, decided_in
 from tests.support.transaction_shard import (
     NOW_MS,

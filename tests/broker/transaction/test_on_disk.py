@@ -8,20 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from broker.clock import SystemClock
-from broker.config import Settings
-from broker.local_disk import LocalDisk
-from broker.log.log_directory import LogDirectory
-from broker.log.partition_log import Isolation, PartitionLog
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.topic_partition import TopicPartition
-from broker.topics import Topics
-from broker.transaction.metadata import Producer, TransactionMetadata
-from broker.transaction.producer_ids import ProducerIds
-from broker.transaction.service import TransactionService
-from broker.transaction.state_machine import TransactionVersion
-from protocol.errors import ErrorCode
-from protocol.record_batch import Record, build_batch, iterate_batches, read_end_transaction_marker, read_records
+from fencepost.broker.config import Settings
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import SystemClock
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.broker.transaction.metadata import Producer, TransactionMetadata
+from fencepost.broker.transaction.producer_ids import ProducerIds
+from fencepost.broker.transaction.service import TransactionService
+from fencepost.broker.transaction.state_machine import TransactionVersion
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import (
+    Record,
+    build_batch,
+    iterate_batches,
+    read_end_transaction_marker,
+    read_records,
+)
 from tests.broker.transaction.test_service import eventually, producer_of
 
 ID = "tx-1"

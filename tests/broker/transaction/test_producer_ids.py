@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from broker.disk import StorageError
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.transaction.producer_ids import BLOCK_KEY, BLOCK_SIZE, SKIPPED_IDS, ProducerIds, beyond_old_blocks
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.transaction.producer_ids import BLOCK_KEY, BLOCK_SIZE, SKIPPED_IDS, ProducerIds, beyond_old_blocks
 
 
 class Store(InMemoryMetadataStore):

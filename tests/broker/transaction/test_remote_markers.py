@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from broker.clock import SystemClock
-from broker.placement import NodeAddress, PlacementTable
-from broker.topic_partition import TopicPartition
-from broker.transaction.markers import TransactionMarker
-from broker.transaction.remote_markers import RemoteMarkerChannel
-from protocol.errors import ErrorCode
-from protocol.messages.markers import (
+from fencepost.broker.hosting.placement import NodeAddress, PlacementTable
+from fencepost.broker.kernel.clock import SystemClock
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.transaction.markers import TransactionMarker
+from fencepost.broker.transaction.remote_markers import RemoteMarkerChannel
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,

@@ -8,17 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from broker.clock import SystemClock
-from broker.config import Settings
-from broker.coordinator import partition_for_key
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.placement import NodeAddress, PlacementTable
-from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
-from broker.transaction.producer_ids import ProducerIds
-from broker.transaction.remote_verification import RemoteTransactionVerifier
-from broker.transaction.service import TransactionService
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from fencepost.broker.config import Settings
+from fencepost.broker.coordination.runtime import partition_for_key
+from fencepost.broker.hosting.placement import NodeAddress, PlacementTable
+from fencepost.broker.kernel.clock import SystemClock
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.transaction.producer_ids import ProducerIds
+from fencepost.broker.transaction.remote_verification import RemoteTransactionVerifier
+from fencepost.broker.transaction.service import TransactionService
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.topic_partition import TopicPartition
-from broker.transaction.coordinator import ProducerReply
-from broker.transaction.metadata import EXHAUSTED_EPOCH, LAST_EPOCH, Producer, TransactionMetadata
-from broker.transaction.state_machine import ALLOWED_PREVIOUS, EMPTY, TransactionState, TransactionVersion
-from protocol.errors import ErrorCode
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.transaction.metadata import EXHAUSTED_EPOCH, LAST_EPOCH, Producer, TransactionMetadata
+from fencepost.broker.transaction.shard import ProducerReply
+from fencepost.broker.transaction.state_machine import ALLOWED_PREVIOUS, EMPTY, TransactionState, TransactionVersion
+from fencepost.protocol.errors import ErrorCode
 from tests.support.transaction_shard import NOTHING_OPEN, NOW_MS, TRANSACTIONAL_ID, ShardDriver, transaction_in
 
 ALLOWED_ERRORS = {

@@ -8,16 +8,16 @@ from typing import Any, cast
 
 import pytest
 
-from broker.clock import SystemClock
-from broker.config import Settings
-from broker.coordinator import partition_for_key
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
-from broker.transaction.metadata import Producer, TransactionMetadata
-from broker.transaction.producer_ids import ProducerIds
-from broker.transaction.service import TransactionService
-from broker.transaction.state_machine import TransactionVersion
-from protocol.errors import ErrorCode
+from fencepost.broker.config import Settings
+from fencepost.broker.coordination.runtime import partition_for_key
+from fencepost.broker.kernel.clock import SystemClock
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.transaction.metadata import Producer, TransactionMetadata
+from fencepost.broker.transaction.producer_ids import ProducerIds
+from fencepost.broker.transaction.service import TransactionService
+from fencepost.broker.transaction.state_machine import TransactionVersion
+from fencepost.protocol.errors import ErrorCode
 from tests.support.fake_peers import turns
 from tests.support.memory_topics import INTERNAL_PARTITION_COUNT, MemoryLog, MemoryTopics, in_page_cache
 

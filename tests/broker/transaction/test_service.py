@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from broker.config import Settings
-from broker.coordinator import CoordinatorRecord, partition_for_key
-from broker.disk import StorageError
-from broker.eager import Begun, Finished
-from broker.metadata.in_memory import InMemoryMetadataStore
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from broker.transaction import completion, reelection
-from broker.transaction.completion import MARKERS_PER_SLICE
-from broker.transaction.coordinator import ProducerReply
-from broker.transaction.markers import LocalMarkerChannel, MarkerChannel, TransactionMarker
-from broker.transaction.metadata import Producer, TransactionMetadata
-from broker.transaction.producer_ids import ProducerIds
-from broker.transaction.service import COMPLETIONS_PER_TURN, TransactionService
-from broker.transaction.state_machine import (
+from fencepost.broker.config import Settings
+from fencepost.broker.coordination.runtime import CoordinatorRecord, partition_for_key
+from fencepost.broker.kernel.eager import Begun, Finished
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.transaction import completion, reelection
+from fencepost.broker.transaction.completion import MARKERS_PER_SLICE
+from fencepost.broker.transaction.markers import LocalMarkerChannel, MarkerChannel, TransactionMarker
+from fencepost.broker.transaction.metadata import Producer, TransactionMetadata
+from fencepost.broker.transaction.producer_ids import ProducerIds
+from fencepost.broker.transaction.service import COMPLETIONS_PER_TURN, TransactionService
+from fencepost.broker.transaction.shard import ProducerReply
+from fencepost.broker.transaction.state_machine import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     ONGOING,
@@ -33,10 +33,10 @@ from broker.transaction.state_machine import (
     TransactionState,
     TransactionVersion,
 )
-from broker.transaction.verification import TransactionVerifier
-from protocol.errors import ErrorCode
-from protocol.record_batch import EndTransactionMarker
-from protocol.stored.transaction_state import (
+from fencepost.broker.transaction.verification import TransactionVerifier
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import EndTransactionMarker
+from fencepost.protocol.stored.transaction_state import (
     TransactionLogValue,
     encode_transaction_log_key,
     encode_transaction_log_value,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.transaction.state_machine import (
+from fencepost.broker.transaction.state_machine import (
     ALLOWED_PREVIOUS,
     ANSWERED_CONCURRENT_BEFORE_FENCING,
     TABLES,
@@ -16,7 +16,7 @@ from broker.transaction.state_machine import (
     TransactionVersion,
     lookup,
 )
-from protocol.errors import ErrorCode
+from fencepost.protocol.errors import ErrorCode
 
 RETRIES = {Event.RETRY_COMMIT, Event.RETRY_ABORT}
 CELLS = [

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from broker.log.producer_state import ProducerState
-from broker.log.results import AppendOrigin
-from broker.shard import Decision
-from broker.transaction.coordinator import ProducerReply, TransactionShard
-from broker.transaction.metadata import Producer
-from broker.transaction.state_machine import (
+from fencepost.broker.coordination.shard import Decision
+from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.results import AppendOrigin
+from fencepost.broker.transaction.metadata import Producer
+from fencepost.broker.transaction.shard import ProducerReply, TransactionShard
+from fencepost.broker.transaction.state_machine import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     ONGOING,
     TransactionState,
     TransactionVersion,
 )
-from protocol.errors import ErrorCode
-from protocol.record_batch import TRANSACTIONAL_BIT, BatchHeader
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import TRANSACTIONAL_BIT, BatchHeader
 from tests.support.transaction_shard import (
     NOW_MS,
     OUT_0,

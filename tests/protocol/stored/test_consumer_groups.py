@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from protocol.schema import decode
-from protocol.stored.consumer_groups import (
+from fencepost.protocol.schema import decode
+from fencepost.protocol.stored.consumer_groups import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.schema import ZERO_UUID, DecodeError
-from protocol.stored.consumer_offsets import (
+from fencepost.protocol.schema import ZERO_UUID, DecodeError
+from fencepost.protocol.stored.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,

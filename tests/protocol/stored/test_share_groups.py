@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from protocol.primitives import DecodeError
-from protocol.stored.share_group_state import (
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.stored.share_group_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,
     ShareUpdateKey,
@@ -19,7 +19,7 @@ from protocol.stored.share_group_state import (
     encode_share_state_key,
     encode_share_state_value,
 )
-from protocol.stored.share_groups import (
+from fencepost.protocol.stored.share_groups import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataKey,

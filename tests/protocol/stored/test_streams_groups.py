@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from protocol.primitives import DecodeError
-from protocol.stored.streams_groups import (
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.stored.streams_groups import (
     StreamsCurrentTaskIds,
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
@@ -26,7 +26,7 @@ from protocol.stored.streams_groups import (
     encode_streams_group_key,
     encode_streams_group_value,
 )
-from protocol.streams_topology import (
+from fencepost.protocol.streams_topology import (
     StreamsCopartitionGroup,
     StreamsEndpoint,
     StreamsKeyValue,

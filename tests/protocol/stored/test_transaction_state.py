@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.schema import DecodeError
-from protocol.stored.transaction_state import (
+from fencepost.protocol.schema import DecodeError
+from fencepost.protocol.stored.transaction_state import (
     PACKED_NULL_PARTITIONS,
     PartitionsSchema,
     TransactionLogValue,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.topic_partition import TopicPartition
-from protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.producers import DescribeProducersRequest, TopicRequest
-from protocol.messages.topics import (
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from fencepost.protocol.messages.metadata import MetadataRequest
+from fencepost.protocol.messages.producers import DescribeProducersRequest, TopicRequest
+from fencepost.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
-from protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
+from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
 from tests.scenarios.runner.arguments import ArgumentError, Arguments, by_topic
 from tests.scenarios.runner.party import Call, Party
 from tests.scenarios.runner.requests import PartitionOutcome, coordinator_partition, name_of, named_broker, together

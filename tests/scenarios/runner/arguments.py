@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from broker.topic_partition import TopicPartition
+from fencepost.broker.kernel.topic_partition import TopicPartition
 
 _WORD = re.compile(r'(?:[^\s"]*"[^"]*"|\S+)')
 _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)$")

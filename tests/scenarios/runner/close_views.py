@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
-from broker.topic_partition import TopicPartition
-from broker.transaction.state_machine import TransactionState
-from protocol.errors import ErrorCode
-from protocol.record_batch import iterate_batches, read_records
-from protocol.stored.transaction_state import decode_transaction_log_key, decode_transaction_log_value
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from fencepost.broker.transaction.state_machine import TransactionState
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import iterate_batches, read_records
+from fencepost.protocol.stored.transaction_state import decode_transaction_log_key, decode_transaction_log_value
 from tests.scenarios.runner.views import fetch_once, files, stored_batches, tell_batch
 from tests.simulation.client import SimulatedClient
 from tests.simulation.disk import SimulatedDisk

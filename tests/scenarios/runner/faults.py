@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from broker.disk import StorageError
+from fencepost.broker.storage.disk import StorageError
 from tests.simulation.disk import Operation, die
 
 

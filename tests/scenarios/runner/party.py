@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
 from tests.scenarios.runner.arguments import ArgumentError, Arguments, Identity
 from tests.scenarios.runner.stage import UNDER_WAY_S, Stage
 from tests.simulation.client import Disconnected, SimulatedClient

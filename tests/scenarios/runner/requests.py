@@ -9,11 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from broker.coordinator import partition_for_key
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.coordinators import FindCoordinatorRequest
-from protocol.messages.group_offsets import (
+from fencepost.broker.coordination.runtime import partition_for_key
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -21,8 +21,8 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.transactions import (
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -33,8 +33,8 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.record import Record
-from protocol.record_batch import build_batch
+from fencepost.protocol.record import Record
+from fencepost.protocol.record_batch import build_batch
 from tests.scenarios.runner.arguments import ArgumentError, Arguments, Identity, KeyValue, by_topic
 from tests.scenarios.runner.party import NOBODY, Call, Party
 from tests.scenarios.runner.stage import Stage

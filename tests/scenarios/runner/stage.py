@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker.disk import StorageError
-from broker.placement import PlacementView
-from broker.server import StartError
-from broker.topic_partition import TopicPartition
+from fencepost.broker.hosting.placement import PlacementView
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.network.server import StartError
+from fencepost.broker.storage.disk import StorageError
 from tests.scenarios.runner.faults import Fate, Faults, Survival
 from tests.scenarios.runner.sweep_point import Plant
 from tests.simulation.broker import SimulatedBroker

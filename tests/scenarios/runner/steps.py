@@ -6,11 +6,11 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from broker.disk import StorageError
-from broker.server import StartError
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from protocol.record_batch import build_batch, read_records
-from protocol.stored.transaction_state import decode_transaction_log_value, encode_transaction_log_value
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.network.server import StartError
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.record_batch import build_batch, read_records
+from fencepost.protocol.stored.transaction_state import decode_transaction_log_value, encode_transaction_log_value
 from tests.scenarios.runner import admin_requests, close_views, requests, views
 from tests.scenarios.runner.arguments import ArgumentError, Arguments, Identity, parse_partition
 from tests.scenarios.runner.faults import Effect, Fault, Survival

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from broker.log.transaction_index import ENTRY, TransactionIndexEntry
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from broker.transaction.state_machine import TransactionState
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from protocol.record import Record
-from protocol.record_batch import (
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.log.transaction_index import ENTRY, TransactionIndexEntry
+from fencepost.broker.transaction.state_machine import TransactionState
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from fencepost.protocol.record import Record
+from fencepost.protocol.record_batch import (
     RecordBatch,
     check_crc,
     iterate_batches,
     read_end_transaction_marker,
     read_records,
 )
-from protocol.stored.consumer_offsets import decode_offset_commit_key, decode_offset_commit_value
-from protocol.stored.transaction_state import decode_transaction_log_key, decode_transaction_log_value
+from fencepost.protocol.stored.consumer_offsets import decode_offset_commit_key, decode_offset_commit_value
+from fencepost.protocol.stored.transaction_state import decode_transaction_log_key, decode_transaction_log_value
 from tests.scenarios.runner.arguments import KeyValue
 from tests.simulation.broker import DATA_DIRECTORY
 from tests.simulation.client import SimulatedClient

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from broker.placement import NodeAddress
+from fencepost.broker.hosting.placement import NodeAddress
 from scripts.history.writer import HistoryWriter
 from tests.simulation.clients.cluster import Cluster
 from tests.simulation.loop import Process

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocol.messages.producers import DescribeProducersRequest, TopicRequest
-from protocol.messages.topics import (
+from fencepost.protocol.messages.producers import DescribeProducersRequest, TopicRequest
+from fencepost.protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
-from protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
+from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.actor import Life
 from tests.simulation.clients.applications import Play

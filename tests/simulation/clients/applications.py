@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker.topic_partition import TopicPartition
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from scripts.history.writer import IsolationLevel, ReadRecord
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.actor import Life

@@ -7,12 +7,12 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.placement import NodeAddress
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.coordinators import FindCoordinatorRequest
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.broker.hosting.placement import NodeAddress
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.simulation.client import Disconnected, SimulatedClient
 
 if TYPE_CHECKING:

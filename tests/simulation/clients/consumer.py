@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.record_batch import iterate_batches, read_end_transaction_marker, read_records
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.record_batch import iterate_batches, read_end_transaction_marker, read_records
 from scripts.history.writer import ClientHistory, ReadRecord
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.cluster import EARLIEST, Cluster

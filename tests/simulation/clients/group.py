@@ -10,9 +10,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.group_membership import (
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -21,7 +21,7 @@ from protocol.messages.group_membership import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
 
 E = ErrorCode
 

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker.topic_partition import TopicPartition
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -23,7 +23,7 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Record
+from fencepost.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Record
 from scripts.history.writer import Call, ClientHistory, SendCall
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.cluster import GROUP, TRANSACTION, Cluster

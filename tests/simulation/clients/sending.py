@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from broker.placement import NodeAddress
-from broker.topic_partition import TopicPartition
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Record, build_batch
-from protocol.sequence import advance_sequence
+from fencepost.broker.hosting.placement import NodeAddress
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Record, build_batch
+from fencepost.protocol.sequence import advance_sequence
 from scripts.history.writer import SendCall
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.cluster import Cluster

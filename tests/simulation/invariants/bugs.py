@@ -9,26 +9,26 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
-from broker import eager
-from broker.coordinator import CoordinatorRuntime
-from broker.group.offsets.committed import OffsetStore
-from broker.handlers import produce_verification
-from broker.handlers.production import Production
-from broker.log import partition_files, producer_replay, producer_snapshot
-from broker.log.compaction import CleanedTransactions, RetentionRules
-from broker.log.durable_log import DurableLog
-from broker.log.flusher import Flusher
-from broker.log.partition_log import PartitionLog
-from broker.log.producer_state import ProducerEntry, ProducerState
-from broker.log.segment import Segment
-from broker.log.transaction_index import TransactionIndex
-from broker.topic_partition import TopicPartition
-from broker.transaction import coordinator
-from broker.transaction.completion import Completion
-from broker.transaction.coordinator import TransactionShard
-from broker.transaction.metadata import TransactionMetadata
-from broker.transaction.producer_ids import ProducerIdBlock, ProducerIds
-from broker.transaction.state_machine import (
+from fencepost.broker.coordination.runtime import CoordinatorRuntime
+from fencepost.broker.group.offsets.committed import OffsetStore
+from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log import partition_files, producer_replay, producer_snapshot
+from fencepost.broker.log.compaction import CleanedTransactions, RetentionRules
+from fencepost.broker.log.durable_log import DurableLog
+from fencepost.broker.log.flusher import Flusher
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.producer_state import ProducerEntry, ProducerState
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.transaction_index import TransactionIndex
+from fencepost.broker.requests import produce_verification
+from fencepost.broker.requests.production import Production
+from fencepost.broker.transaction import shard as coordinator
+from fencepost.broker.transaction.completion import Completion
+from fencepost.broker.transaction.metadata import TransactionMetadata
+from fencepost.broker.transaction.producer_ids import ProducerIdBlock, ProducerIds
+from fencepost.broker.transaction.shard import TransactionShard
+from fencepost.broker.transaction.state_machine import (
     COMPLETE_ABORT,
     Cell,
     Event,
@@ -37,7 +37,7 @@ from broker.transaction.state_machine import (
     TransactionVersion,
     lookup,
 )
-from protocol.errors import ErrorCode
+from fencepost.protocol.errors import ErrorCode
 
 Bug = Callable[[], AbstractContextManager[Any]]
 OUT_1 = TopicPartition("out", 1)
@@ -162,7 +162,7 @@ def replay_forgets_coordinator_epochs() -> AbstractContextManager[Any]:
     replayed = producer_replay.replay_batch
     return _together(
         patch.object(producer_replay, "replay_batch", replay_batch),
-        patch("broker.log.recovery.replay_batch", replay_batch),
+        patch("fencepost.broker.log.recovery.replay_batch", replay_batch),
     )
 
 
@@ -176,7 +176,7 @@ def the_cleaner_drops_markers_at_once() -> AbstractContextManager[Any]:
 
 def the_cleaner_keeps_the_oldest_record_of_a_key() -> AbstractContextManager[Any]:
     return patch(
-        "broker.log.compaction.OffsetMap.has_newer",
+        "fencepost.broker.log.compaction.OffsetMap.has_newer",
         lambda self, key, offset: offset > self._offsets.part_of(key)[key] - 1,
     )
 

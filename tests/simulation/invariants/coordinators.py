@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from broker.coordinator import PartitionState
-from broker.shard import RecordOrigin
-from broker.topic_partition import TRANSACTION_STATE_TOPIC
-from broker.transaction.coordinator import TransactionLimits, TransactionShard
-from broker.transaction.metadata import TransactionMetadata
+from fencepost.broker.coordination.runtime import PartitionState
+from fencepost.broker.coordination.shard import RecordOrigin
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC
+from fencepost.broker.transaction.metadata import TransactionMetadata
+from fencepost.broker.transaction.shard import TransactionLimits, TransactionShard
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory

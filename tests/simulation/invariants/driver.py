@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.coordinators import FindCoordinatorRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.group_offsets import (
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -18,9 +18,9 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.transactions import (
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -30,7 +30,7 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.record_batch import Record, build_batch
+from fencepost.protocol.record_batch import Record, build_batch
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.client import Disconnected, SimulatedClient
 from tests.simulation.invariants.invariant import Invariants, Violation

@@ -11,9 +11,14 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.log.partition_files import METADATA_FILE
-from broker.log.partition_log import PartitionLog
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.kernel.topic_partition import (
+    CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
+from fencepost.broker.log.partition_files import METADATA_FILE
+from fencepost.broker.log.partition_log import PartitionLog
 from tests.simulation.broker import DATA_DIRECTORY
 from tests.simulation.disk import Operation
 from tests.simulation.invariants.history import PartitionHistory

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from broker.coordinator import PartitionState
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
+from fencepost.broker.coordination.runtime import PartitionState
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.invariants.invariant import Invariant, Violation
 from tests.simulation.invariants.offsets_log import OffsetKey

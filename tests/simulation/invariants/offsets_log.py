@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.topic_partition import TopicPartition
-from protocol.stored.consumer_offsets import (
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.stored.consumer_offsets import (
     OffsetCommitValue,
     decode_offset_commit_key,
     decode_offset_commit_value,

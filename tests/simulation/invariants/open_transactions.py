@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from broker.topic_partition import TRANSACTION_STATE_TOPIC
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory, PartitionTransaction
 from tests.simulation.invariants.invariant import Invariant, Violation

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from broker.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.markers import WriteTxnMarkersRequest
-from protocol.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
-from protocol.stored.consumer_offsets import decode_offset_commit_key, decode_offset_commit_value
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.markers import WriteTxnMarkersRequest
+from fencepost.protocol.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
+from fencepost.protocol.stored.consumer_offsets import decode_offset_commit_key, decode_offset_commit_value
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory, PartitionTransaction
 from tests.simulation.invariants.invariant import Invariant, Violation

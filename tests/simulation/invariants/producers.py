@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from broker.topic_partition import TRANSACTION_STATE_TOPIC
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from broker.log.results import Isolation
-from broker.topic_partition import INTERNAL_TOPICS, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest
+from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.log.results import Isolation
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.fetch import FetchRequest
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.produce import ProduceRequest
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.produce import ProduceRequest
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory
 from tests.simulation.invariants.invariant import Invariant, Violation

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from crc32c import crc32c
 
-from broker.log.partition_log import PartitionLog
-from broker.log.results import Isolation
-from protocol.errors import ErrorCode
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.results import Isolation
+from fencepost.protocol.errors import ErrorCode
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.invariants.history import PartitionHistory, PartitionTransaction
 from tests.simulation.invariants.invariant import Invariant, Violation

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from broker.handlers.transactions import FIRST_BATCH_VERSION
-from broker.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
-from broker.transaction.state_machine import TransactionState
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from fencepost.broker.handlers.transactions import FIRST_BATCH_VERSION
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.transaction.state_machine import TransactionState
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

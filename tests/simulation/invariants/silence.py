@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 
-from broker.coordinator import PartitionState
+from fencepost.broker.coordination.runtime import PartitionState
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.invariant import Invariant, Violation

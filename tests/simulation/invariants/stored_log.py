@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from protocol.compression import Codec, decompress
+from fencepost.protocol.compression import Codec, decompress
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CONTROL_KEY = struct.Struct(">hh")

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Iterable, Mapping
 
-from broker.config import INTERNAL_SEGMENT_BYTES
+from fencepost.broker.config import INTERNAL_SEGMENT_BYTES
 from tests.simulation.invariants import bugs
 from tests.simulation.invariants.driver import OUT_0, OUT_1, Scene, Stage, play
 from tests.simulation.invariants.registry import INVARIANTS

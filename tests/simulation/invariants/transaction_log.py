@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.topic_partition import TopicPartition
-from protocol.stored.transaction_state import (
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.stored.transaction_state import (
     TransactionLogValue,
     decode_transaction_log_key,
     decode_transaction_log_value,

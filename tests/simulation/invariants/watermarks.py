@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from broker.log.partition_log import PartitionLog
+from fencepost.broker.log.partition_log import PartitionLog
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory
 from tests.simulation.invariants.invariant import Invariant, Violation

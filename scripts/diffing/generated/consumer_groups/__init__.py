@@ -11,8 +11,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from protocol.messages.share_groups import ShareGroupHeartbeatRequest
-from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
+from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from fencepost.protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
 from scripts.diffing.exchange import Exchange
 from scripts.diffing.generated.any_group import AnyGroup
 from scripts.diffing.generated.consumer_groups.classic_members import ClassicMembers

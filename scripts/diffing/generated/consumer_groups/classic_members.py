@@ -6,15 +6,15 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
-from protocol.consumer_protocol import (
+from fencepost.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartitions,
     decode_assignment,
     encode_assignment,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.group_membership import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -25,7 +25,7 @@ from protocol.messages.group_membership import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from protocol.schema import encode
+from fencepost.protocol.schema import encode
 from scripts.diffing.exchange import ATTEMPTS, PAUSE_S
 from scripts.diffing.generated.consumer_groups.members import FENCED, NEVER, Partitions
 from scripts.diffing.generated.consumer_groups.surroundings import TIMEOUT_MS, Surroundings

@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_groups import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -6,15 +6,15 @@ import time
 from random import Random
 from typing import Any, Final
 
-from protocol.messages.alter_configs import (
+from fencepost.protocol.messages.alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
-from protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
-from protocol.messages.topics import (
+from fencepost.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
+from fencepost.protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     DeleteTopicsRequest,

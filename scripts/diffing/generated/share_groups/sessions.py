@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from protocol.errors import ErrorCode
-from protocol.messages.share_fetch import (
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.share_fetch import (
     ShareAcknowledgementBatch,
     ShareAcknowledgePartition,
     ShareAcknowledgeRequest,

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
-from protocol.messages.group_admin import DescribeGroupsRequest
-from protocol.messages.group_membership import HeartbeatRequest, LeaveGroupRequest, MemberIdentity, SyncGroupRequest
-from protocol.messages.group_offsets import (
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.group_admin import DescribeGroupsRequest
+from fencepost.protocol.messages.group_membership import (
+    HeartbeatRequest,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+)
+from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -18,7 +23,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
-from protocol.messages.streams_groups import StreamsGroupDescribeRequest
+from fencepost.protocol.messages.streams_groups import StreamsGroupDescribeRequest
 from scripts.diffing.generated.share_groups.groups import MEMBERLESS, ShareGroups
 from scripts.diffing.generated.steps import Steps
 

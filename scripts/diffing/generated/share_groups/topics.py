@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Final, NamedTuple
 
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.transaction_admin import DescribeTransactionsRequest
-from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
+from fencepost.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from fencepost.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
+from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest
+from fencepost.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from scripts.diffing.exchange import ATTEMPTS, PAUSE_S, TRANSACTION, batch
 from scripts.diffing.generated.steps import Steps
 from scripts.diffing.generated.transactions import BUSY, SETTLED

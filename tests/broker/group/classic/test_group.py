@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.group.classic.group import (
+from fencepost.broker.group.classic.group import (
     TABLE,
     ClassicEvent,
     ClassicGroup,
@@ -13,7 +13,7 @@ from broker.group.classic.group import (
     Outcome,
     Protocols,
 )
-from protocol.errors import ErrorCode
+from fencepost.protocol.errors import ErrorCode
 
 # Source: Kafka's ClassicGroupState.validPreviousStates. Here only an empty group can be deleted or expire.
 LEGAL_MOVES = {

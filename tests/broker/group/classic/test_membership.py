@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker.group.classic.group import ClassicState
-from broker.group.effects import GroupConfig
-from broker.group.offsets.commits import Committer
-from protocol.errors import ErrorCode
-from protocol.messages.group_membership import JoinGroupResponse, SyncGroupResponse
+from fencepost.broker.group.classic.group import ClassicState
+from fencepost.broker.group.effects import GroupConfig
+from fencepost.broker.group.offsets.commits import Committer
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_membership import JoinGroupResponse, SyncGroupResponse
 from tests.support.group_shard import ShardHarness, Waiting
 
 EMPTY, STABLE, DEAD = ClassicState.EMPTY, ClassicState.STABLE, ClassicState.DEAD

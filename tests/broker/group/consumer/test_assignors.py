@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.group.consumer.assignors import ASSIGNORS, Subscriber, assign_ranges, assign_uniformly
-from broker.group.consumer.group import Assignment
+from fencepost.broker.group.consumer.assignors import ASSIGNORS, Subscriber, assign_ranges, assign_uniformly
+from fencepost.broker.group.consumer.group import Assignment
 
 TOPICS = [bytes([number]) * 16 for number in range(4)]
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from broker.group.consumer.group import ConsumerGroupState, MemberState
-from broker.group.consumer.reconciliation import TABLE, Standing
-from broker.group.effects import ConsumerTimes, GroupConfig
-from protocol.consumer_protocol import ConsumerProtocolSubscription
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequestTopicPartitions
-from protocol.schema import encode
+from fencepost.broker.group.consumer.group import ConsumerGroupState, MemberState
+from fencepost.broker.group.consumer.reconciliation import TABLE, Standing
+from fencepost.broker.group.effects import ConsumerTimes, GroupConfig
+from fencepost.protocol.consumer_protocol import ConsumerProtocolSubscription
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequestTopicPartitions
+from fencepost.protocol.schema import encode
 from tests.support.consumer_group import GroupWorld, topic_id
 
 ORDERS_OF_FOUR = {("orders", partition) for partition in range(4)}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.group.effects import ConsumerTimes, GroupConfig
-from broker.group.offsets.commits import Committer, Fetcher
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
+from fencepost.broker.group.effects import ConsumerTimes, GroupConfig
+from fencepost.broker.group.offsets.commits import Committer, Fetcher
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
 from tests.support.consumer_group import GroupWorld, ModelMember, topic_id
 
 HOUR_MS = 3_600_000

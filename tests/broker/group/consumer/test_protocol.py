@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from broker.group.consumer.protocol import subscribed_topics
+from fencepost.broker.group.consumer.protocol import subscribed_topics
 
 
 def subscription(*topics: str, version: int = 3) -> bytes:

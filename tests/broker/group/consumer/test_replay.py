@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.group.consumer.group import ConsumerGroup
-from broker.group.coordinator import GroupCoordinatorShard
-from broker.group.effects import ConsumerTimes, GroupConfig
+from fencepost.broker.group.consumer.group import ConsumerGroup
+from fencepost.broker.group.effects import ConsumerTimes, GroupConfig
+from fencepost.broker.group.shard import GroupCoordinatorShard
 from tests.support.consumer_group import ClassicModelMember, GroupWorld, ModelMember
 from tests.support.group_shard import RECORD
 

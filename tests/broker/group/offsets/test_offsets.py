@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator import Decision, RecordOrigin
-from broker.group.classic.group import ClassicState
-from broker.group.effects import GroupConfig
-from broker.group.offsets.commits import Committer
-from broker.group.offsets.decisions import DECISION_RECORDS_BYTES, MAX_OFFSETS_LOOKED_AT, OffsetSearch
-from broker.group.offsets.records import OffsetAndMetadata
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.group_admin import DescribedGroup
-from protocol.schema import ZERO_UUID
+from fencepost.broker.coordination.runtime import Decision, RecordOrigin
+from fencepost.broker.group.classic.group import ClassicState
+from fencepost.broker.group.effects import GroupConfig
+from fencepost.broker.group.offsets.commits import Committer
+from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES, MAX_OFFSETS_LOOKED_AT, OffsetSearch
+from fencepost.broker.group.offsets.records import OffsetAndMetadata
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_admin import DescribedGroup
+from fencepost.protocol.schema import ZERO_UUID
 from tests.support.group_shard import ShardHarness
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)

@@ -6,13 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import shard
-from broker.group.offsets import records
-from broker.group.offsets.records import OffsetAndMetadata, decode_key, decode_offset, offset_record, offset_tombstone
-from broker.topic_partition import TopicPartition
-from protocol.primitives import DecodeError
-from protocol.stored import transaction_state
-from protocol.stored.consumer_offsets import OffsetCommitKey, decode_offset_commit_key
+from fencepost.broker.coordination import shard
+from fencepost.broker.group.offsets import records
+from fencepost.broker.group.offsets.records import (
+    OffsetAndMetadata,
+    decode_key,
+    decode_offset,
+    offset_record,
+    offset_tombstone,
+)
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.stored import transaction_state
+from fencepost.protocol.stored.consumer_offsets import OffsetCommitKey, decode_offset_commit_key
 
 ORDERS = TopicPartition("orders", 3)
 int64s = st.integers(-(2**63), 2**63 - 1)

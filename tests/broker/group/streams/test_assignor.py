@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.group.streams.assignor import Assignee, SubtopologySize, assign
-from broker.group.streams.tasks import NO_TASKS, TaskAssignment
+from fencepost.broker.group.streams.assignor import Assignee, SubtopologySize, assign
+from fencepost.broker.group.streams.tasks import NO_TASKS, TaskAssignment
 
 STATELESS, STATEFUL = SubtopologySize(4, is_stateful=False), SubtopologySize(4, is_stateful=True)
 

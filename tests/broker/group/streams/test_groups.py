@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from broker.group.classic.group import ClassicGroup
-from broker.group.effects import GroupConfig, StreamsTimes
-from broker.group.offsets.commits import Committer, Fetcher
-from broker.group.streams.group import StreamsGroup
-from broker.group.streams.topology import Status
-from broker.topic_partition import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
-from protocol.messages.group_membership import JoinGroupResponse
-from protocol.messages.share_groups import ShareGroupHeartbeatRequest
-from protocol.messages.streams_groups import StreamsTaskOffset
-from protocol.streams_topology import StreamsTaskIds
+from fencepost.broker.group.classic.group import ClassicGroup
+from fencepost.broker.group.effects import GroupConfig, StreamsTimes
+from fencepost.broker.group.offsets.commits import Committer, Fetcher
+from fencepost.broker.group.streams.group import StreamsGroup
+from fencepost.broker.group.streams.topology import Status
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.group_membership import JoinGroupResponse
+from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from fencepost.protocol.messages.streams_groups import StreamsTaskOffset
+from fencepost.protocol.streams_topology import StreamsTaskIds
 from tests.support.streams_group import CHANGELOG, EAGER, REPARTITION, SENDER, StreamsWorld, config, counting
 
 WORDS = TopicPartition("words", 0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.group.consumer.group import MemberState
-from broker.group.streams.group import StreamsMember
-from broker.group.streams.reconciliation import reconcile
-from broker.group.streams.tasks import NO_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
+from fencepost.broker.group.consumer.group import MemberState
+from fencepost.broker.group.streams.group import StreamsMember
+from fencepost.broker.group.streams.reconciliation import reconcile
+from fencepost.broker.group.streams.tasks import NO_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
 
 Held = dict[tuple[TaskRole, TaskId], tuple[str, ...]]
 ONE, TWO = frozenset({0}), frozenset({0, 1})

@@ -9,11 +9,11 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.group.consumer.group import MemberState
-from broker.group.effects import StreamsTimes
-from broker.group.streams.group import StreamsGroup
-from protocol.errors import ErrorCode
-from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
+from fencepost.broker.group.consumer.group import MemberState
+from fencepost.broker.group.effects import StreamsTimes
+from fencepost.broker.group.streams.group import StreamsGroup
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
 from tests.protocol.message_strategies import SHORT, Case, messages
 from tests.support.streams_group import CHANGELOG, REPARTITION, SENDER, ModelMember, StreamsWorld, config
 

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from broker.group.streams.topology import ConfiguredTopology, InvalidTopology, Problem, Status, Topology, configure
-from protocol.streams_topology import StreamsCopartitionGroup, StreamsSubtopology, StreamsTopicInfo
+from fencepost.broker.group.streams.topology import (
+    ConfiguredTopology,
+    InvalidTopology,
+    Problem,
+    Status,
+    Topology,
+    configure,
+)
+from fencepost.protocol.streams_topology import StreamsCopartitionGroup, StreamsSubtopology, StreamsTopicInfo
 from tests.support.consumer_group import image
 from tests.support.streams_group import counting
 

@@ -1,5 +1,0 @@
-"""`python -m broker` is the `fencepost` command."""
-
-from broker.main import main
-
-main()

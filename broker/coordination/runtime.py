@@ -1,0 +1,706 @@
+"""The runtime that both coordinators run on: decide, append, apply, and reply when durable.
+
+A coordinator is a set of shards, one per partition of its internal topic. A shard is pure: `decide` functions read it
+and return records; only `apply` changes it, and a decision's `settle` what is in no record, both after the append.
+Loading is `apply` over the log, so the live path and the recovery path are one path. Between the decision and the
+append there is no await; the reply leaves when the log is durable up to the last record that the shard's state was
+computed from.
+Source: Kafka's CoordinatorRuntime, CoordinatorShard and CoordinatorResult.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import structlog
+
+from fencepost.broker.coordination.reloads import Reloads
+from fencepost.broker.coordination.replay import Replay
+from fencepost.broker.coordination.shard import (
+    CoordinatorRecord,
+    Decision,
+    Parked,
+    RecordOrigin,
+    Reply,
+    Shard,
+    partition_for_key,
+)
+from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.deadlines import TOO_LARGE
+from fencepost.broker.kernel.per_turn_limiter import Turnstile
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.log.ways_out import ways_back
+from fencepost.broker.storage.disk import NoRoomError, StorageError
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.record_batch import NO_PRODUCER
+
+if TYPE_CHECKING:
+    from fencepost.broker.log.partition_log import PartitionLog
+
+__all__ = [
+    "CoordinatorPartition",
+    "CoordinatorRecord",
+    "CoordinatorRefusal",
+    "CoordinatorRuntime",
+    "Decision",
+    "Parked",
+    "PartitionState",
+    "RecordOrigin",
+    "Reply",
+    "Shard",
+    "partition_for_key",
+]
+
+log = structlog.get_logger(__name__)
+
+S = TypeVar("S", bound=Shard)
+Answer = TypeVar("Answer")
+Progress = TypeVar("Progress")
+LOAD_PATIENCE_S = 1.0
+REFUSED_DEADLINE_PAUSE_S = 1.0
+FIRST_REFUSED_WORK_PAUSE_S = 1.0
+LONGEST_REFUSED_WORK_PAUSE_S = 60.0
+
+LOAD = Place("loading of a coordinator's partition", Policy.FAIL_PARTITION)
+DECISION = Place("decision of a coordinator", Policy.FAIL_PARTITION)
+APPLICATION = Place("application of a coordinator's records", Policy.FAIL_PARTITION)
+MARKER = Place("application of a marker by a coordinator", Policy.FAIL_PARTITION)
+ANSWER = Place("answer to the waiting requests of a coordinator", Policy.FAIL_PARTITION)
+DEADLINE_TIMER = Place("timer of a coordinator's deadlines", Policy.FAIL_PARTITION)
+DEADLINE = Place("deadlines of a coordinator", Policy.RETRY)
+DOUBT = Place("reload of a coordinator's partition after a failed decision", Policy.FAIL_PARTITION)
+
+
+class PartitionState(Enum):
+    """Loading answers COORDINATOR_LOAD_IN_PROGRESS, after some patience; offline, after a failed write,
+    NOT_COORDINATOR. After an unexpected failure a partition is loaded again from its log: see
+    `CoordinatorRuntime.fail`."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    OFFLINE = "offline"
+
+
+_ACTIVE = PartitionState.ACTIVE
+_NOTHING_TO_WAIT_FOR = eager.Finished(None)
+
+
+@dataclass(slots=True)
+class CoordinatorPartition(Generic[S]):
+    """One partition of the internal topic with the shard that its records make up."""
+
+    index: int
+    log: PartitionLog
+    shard: S
+    coordinator_epoch: int
+    state: PartitionState = PartitionState.LOADING
+    timer: asyncio.TimerHandle | None = None
+    timer_deadline_ms: int | None = None
+    is_due: bool = False  # a deadline was reached, and its turn to be decided has not come
+    parked: dict[Hashable, asyncio.Future[Any]] = field(default_factory=dict)
+    load: asyncio.Task[None] | None = None
+    doubt: asyncio.TimerHandle | None = None  # a decision failed, after which the shard is loaded again
+
+    @property
+    def is_loading(self) -> bool:
+        return self.state is PartitionState.LOADING
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether all that the shard was computed from is durable."""
+        partition_log = self.log
+        return partition_log.high_watermark >= partition_log.log_end_offset
+
+
+class CoordinatorRefusal(Exception):  # noqa: N818  # an expected answer of a coordinator, not an error
+    """A request met a partition that is loading, offline or not owned; carries the error code to answer with.
+
+    is_too_large: the log would take smaller batches.
+    """
+
+    def __init__(self, error: ErrorCode, *, is_too_large: bool = False) -> None:
+        super().__init__(error.name)
+        self.error = error
+        self.is_too_large = is_too_large
+
+
+class CoordinatorRuntime(Generic[S]):
+    """Runs the shards of one coordinator over the partitions of its internal topic.
+
+    name:       for log events, `transaction` or `group`.
+    make_shard: builds the empty shard of a partition.
+    clock:      wall time; waiting is done on the running event loop.
+    applied:    called in the same step, after a decision's records were applied and after a partition has been loaded;
+                not yet durable then.
+    only_latest_count: whether the last record of a key says all there is to know about it, which makes loading faster.
+    decides_purely: whether a request's decision changes nothing of a shard, not even where it fails half-way.
+    load_again: gives a partition up and loads it again, given its log; set by the `CoordinatedTopic` that loads it.
+    """
+
+    load_again: Callable[[PartitionLog], None] | None = None
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        make_shard: Callable[[int], S],
+        clock: Clock,
+        applied: Callable[[CoordinatorPartition[S]], None] | None = None,
+        only_latest_count: bool = False,
+        decides_purely: bool = False,
+    ) -> None:
+        self.name = name
+        self._make_shard = make_shard
+        self._clock = clock
+        self._applied = applied
+        self._only_latest_count = only_latest_count
+        self._decides_purely = decides_purely
+        self._reloads = Reloads()
+        self._pauses_s: dict[int, float] = {}  # before loads that follow a failure
+        self._partitions: dict[int, CoordinatorPartition[S]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._load_turn = asyncio.Lock()
+        # What times out in one instant may do so in every partition; requests are to be served in between.
+        self._deadline_turns = Turnstile(1)
+
+    def partitions(self) -> Iterable[CoordinatorPartition[S]]:
+        return self._partitions.values()
+
+    def partition(self, index: int) -> CoordinatorPartition[S]:
+        """The active partition. Raises CoordinatorRefusal: NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+        partition = self._partitions.get(index)
+        if partition is not None and partition.state is _ACTIVE:
+            return partition
+        if partition is not None and partition.is_loading:
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
+
+    async def execute(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
+        """Decide on a partition's shard, append and apply the records, and return the reply once it is durable.
+
+        A partition that is just being loaded is waited for, up to LOAD_PATIENCE_S: clients that are told
+        COORDINATOR_LOAD_IN_PROGRESS pause for longer than most loads take.
+        Raises CoordinatorRefusal when the partition cannot answer, also when its log could not be written.
+        """
+        begun = self.begin(index, decide)
+        return begun.result if isinstance(begun, eager.Finished) else await begun
+
+    def begin(self, index: int, decide: Callable[[S], Decision[Reply]]) -> eager.Begun[Reply]:
+        """As `execute`; decided, appended and applied when this returns, unless the partition is being loaded."""
+        partition = self._partitions.get(index)
+        if partition is None or partition.state is not _ACTIVE:
+            return self._execute_when_loaded(index, decide)
+        try:
+            decision = decide(partition.shard)
+        except BaseException as error:
+            self._decision_failed(partition, error)
+            raise
+        reply = decision.reply
+        if isinstance(reply, Parked):
+            return self._park(partition, decision, reply)
+        self._carry_out(partition, decision)
+        partition_log = partition.log
+        if decision.answers or partition_log.high_watermark < partition_log.log_end_offset:
+            return _after(self._delivery(partition, decision), reply)
+        return eager.Finished(reply)
+
+    async def work_off(
+        self, index: int, decide: Callable[[S, Progress | None], Decision[Progress]], *, is_patient: bool = True
+    ) -> None:
+        """Carry out decisions one after another that each do a part of some long work. The first is given None, each
+        other what the one before has replied; the work ends with a reply that is empty or None.
+
+        A decision that is refused is made again after a pause, which doubles up to a minute; so it is while the
+        partition is loaded. Raises CoordinatorRefusal when the partition is offline or given up, and without patience
+        at the first refusal.
+        """
+        progress: Progress | None = None
+        pause_s = FIRST_REFUSED_WORK_PAUSE_S
+        while True:
+            try:
+                progress = await self.execute(index, partial(_next_part, decide, progress))
+            except CoordinatorRefusal as refusal:
+                partition = self._partitions.get(index)
+                if not is_patient or partition is None or partition.state is PartitionState.OFFLINE:
+                    raise
+                log.debug("coordinator_work_refused", coordinator=self.name, partition=index, error=refusal.error.name)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_REFUSED_WORK_PAUSE_S)
+                continue
+            if not progress:
+                return
+            pause_s = FIRST_REFUSED_WORK_PAUSE_S
+
+    async def _execute_when_loaded(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
+        await self._loaded(index)
+        return await self.begin(index, decide)
+
+    def _park(
+        self, partition: CoordinatorPartition[S], decision: Decision[Reply], parked: Parked
+    ) -> Coroutine[Any, Any, Reply]:
+        waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        partition.parked[parked.token] = waiting
+        try:
+            self._carry_out(partition, decision)
+        except BaseException:
+            _unpark(partition, parked.token, waiting)
+            raise
+        return self._answer_to_parked(partition, decision, parked.token, waiting)
+
+    async def _answer_to_parked(
+        self,
+        partition: CoordinatorPartition[S],
+        decision: Decision[Reply],
+        token: Hashable,
+        waiting: asyncio.Future[Any],
+    ) -> Reply:
+        try:
+            await self._delivery(partition, decision)
+            return await waiting  # type: ignore[no-any-return]
+        finally:
+            _unpark(partition, token, waiting)
+
+    def durable_shard(self, index: int) -> S | None:
+        """For questions that change nothing: the shard of a partition, if all that it was computed from is durable.
+
+        None where that has to be waited for, or for the partition to be loaded, as `ask` does.
+        """
+        partition = self._partitions.get(index)
+        if partition is None or partition.state is not _ACTIVE:
+            return None
+        partition_log = partition.log
+        return partition.shard if partition_log.high_watermark >= partition_log.log_end_offset else None
+
+    async def ask(self, index: int, question: Callable[[S], Answer]) -> Answer:
+        """What a partition's shard answers to a question that changes nothing, once what it was answered from is
+        durable. Waits for a partition that is being loaded, and raises, as `execute`.
+        """
+        partition = self._partitions.get(index)
+        if partition is None or partition.state is not _ACTIVE:
+            partition = await self._loaded(index)
+        answer = question(partition.shard)
+        partition_log = partition.log
+        if partition_log.high_watermark < partition_log.log_end_offset:
+            await self._durable(partition)
+        return answer
+
+    async def _loaded(self, index: int) -> CoordinatorPartition[S]:
+        """The active partition, after some patience with one that is being loaded. Raises CoordinatorRefusal."""
+        partition = self._partitions.get(index)
+        if partition is not None and partition.is_loading and partition.load is not None:
+            await asyncio.wait((partition.load,), timeout=LOAD_PATIENCE_S)
+        return self.partition(index)
+
+    def submit(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
+        """Decide, append and apply in this very step, for callers to whom it does not matter when the records become
+        durable.
+
+        The reply must not leave the process. Raises CoordinatorRefusal.
+        """
+        partition = self.partition(index)
+        try:
+            decision = decide(partition.shard)
+        except BaseException as error:
+            self._decision_failed(partition, error)
+            raise
+        return self.submit_decision(partition, decision)
+
+    def submit_decision(self, partition: CoordinatorPartition[S], decision: Decision[Reply]) -> Reply:
+        """As `submit`, what was decided on the shard of a partition in this very step.
+
+        Raises CoordinatorRefusal, also for a partition that was given up, or has been loaded anew.
+        """
+        if partition.state is not _ACTIVE or self._partitions.get(partition.index) is not partition:
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
+        reply = decision.reply
+        if isinstance(reply, Parked) or decision.answers:
+            raise TypeError("replies to waiting requests leave only when they are durable")
+        self._carry_out(partition, decision, is_awaited=False)
+        return reply
+
+    def durable(self, index: int) -> eager.Begun[None]:
+        """Wait until all that was appended to a partition so far is durable. Raises CoordinatorRefusal."""
+        partition = self.partition(index)
+        partition_log = partition.log
+        if partition_log.high_watermark >= partition_log.log_end_offset:
+            return _NOTHING_TO_WAIT_FOR
+        return self._durable(partition)
+
+    def _carry_out(
+        self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool = True
+    ) -> None:
+        """Append the records of a decision, apply them, and go by the deadlines that it leads to.
+
+        What was appended and could not be applied is in the log: the shard is not served again, but loaded from there.
+        """
+        records = decision.records
+        if records:
+            partition_log = partition.log
+            offset = partition_log.log_end_offset  # of the first record
+            now_ms = self._clock.now_ms()
+            producer = decision.producer
+            try:
+                error_code = partition_log.append_records(
+                    records, now_ms=now_ms, producer=producer, guard=decision.guard, is_awaited=is_awaited
+                )
+            except NoRoomError:
+                error_code = ErrorCode.KAFKA_STORAGE_ERROR  # the log has told the user, and nothing has changed
+            except StorageError as error:
+                self._take_offline(partition, error)
+                raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
+            except BaseException as error:
+                self._decision_failed(partition, error)
+                raise
+            if error_code is not NO_ERROR:
+                # Nothing was written and nothing has changed: the state, deadlines included, matches the log.
+                if decision.refused is not None:
+                    decision.refused(error_code)
+                raise CoordinatorRefusal(
+                    _APPEND_ERRORS.get(error_code, error_code), is_too_large=error_code in TOO_LARGE
+                )
+        try:
+            if decision.settle is not None:
+                decision.settle()
+            if records:
+                shard = partition.shard
+                producer_id, producer_epoch = producer or NO_PRODUCER
+                for key, value, meaning in records:
+                    if meaning is not None:
+                        shard.apply_decided(meaning, offset, producer_id)
+                    else:
+                        shard.apply(key, value, RecordOrigin(offset, now_ms, producer_id, producer_epoch))
+                    offset += 1
+                if self._applied is not None:
+                    self._applied(partition)
+            self._schedule(partition)
+        except BaseException as error:
+            APPLICATION.failed(error, concerns=partition.log.topic_partition, on_failure=partial(self.fail, partition))
+            self.partition(partition.index)  # raises: it is loading, or offline
+            raise
+
+    async def _durable(self, partition: CoordinatorPartition[S]) -> None:
+        try:
+            await partition.log.flushed()
+        except StorageError as error:
+            self._take_offline(partition, error)
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
+
+    def _delivery(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> Awaitable[None]:
+        """What ends when a decision is durable, and the requests that it answers have their replies."""
+        if not decision.answers:
+            return self._durable(partition)
+        # Others wait for these answers: they leave even if the connection of the request that led to them goes away.
+        # A failed write refuses the parked requests. The request that led here gets the same error from the task.
+        task = ANSWER.start(
+            self._answer_when_durable(partition, decision),
+            concerns=partition.log.topic_partition,
+            on_failure=partial(self.fail, partition),
+            expected=(CoordinatorRefusal,),
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return asyncio.shield(task)
+
+    async def _answer_when_durable(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
+        await self._durable(partition)
+        self._answer(partition, decision)
+
+    def _answer(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
+        for token, answer in decision.answers:
+            waiting = partition.parked.pop(token, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(answer)
+
+    def forget(self, index: int, token: Hashable) -> None:
+        """Drop a parked request whose connection is gone."""
+        partition = self._partitions.get(index)
+        waiting = partition.parked.pop(token, None) if partition is not None else None
+        if waiting is not None:
+            waiting.cancel()
+
+    # Ownership
+
+    def load(self, index: int, partition_log: PartitionLog, *, coordinator_epoch: int) -> asyncio.Task[None]:
+        """Take over a partition: replay its log in the background, then answer requests. The task ends when it is
+        active. Partitions are loaded one after another, so that the first can answer while the others wait.
+        """
+        partition = CoordinatorPartition(index, partition_log, self._make_shard(index), coordinator_epoch)
+        self._partitions[index] = partition
+        task = LOAD.start(
+            self._load(partition, self._pauses_s.pop(index, 0.0)),
+            concerns=partition_log.topic_partition,
+            on_failure=partial(self.fail, partition),
+        )
+        partition.load = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def resign(self, index: int) -> None:
+        """Give a partition up: its state is dropped, parked requests are refused with NOT_COORDINATOR."""
+        partition = self._partitions.pop(index, None)
+        if partition is not None:
+            self._stop(partition)
+            if index not in self._pauses_s:
+                self._reloads.forget(index)
+
+    def refuse_parked(self) -> None:
+        """Answer all parked requests with NOT_COORDINATOR: nothing that they wait for will come about here."""
+        for partition in self._partitions.values():
+            _refuse_parked(partition)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for index in list(self._partitions):
+            self.resign(index)
+
+    async def _load(self, partition: CoordinatorPartition[S], pause_s: float) -> None:
+        if pause_s:
+            await asyncio.sleep(pause_s)
+        async with self._load_turn:
+            if not partition.is_loading:
+                return  # given up before its turn came
+            began_at_s = time.perf_counter()
+            replay = Replay(
+                partition.log,
+                partition.shard,
+                only_latest_count=self._only_latest_count,
+                is_wanted=lambda: partition.is_loading,
+            )
+            try:
+                if not await replay.run():
+                    return  # given up meanwhile
+            except (DecodeError, ImportError, OSError) as error:
+                # Of the log, or of what a kind of record takes, which is read from files: there may be no descriptor.
+                self._take_offline(partition, error)
+                return
+            # No await since the log's end was reached: a marker is among what was replayed or is told to the observer.
+            partition.shard.loaded(self._clock.now_ms())
+            partition.log.observer = _MarkerObserver(self, partition)
+            partition.state = PartitionState.ACTIVE
+        if replay.record_count:
+            log.info(
+                "coordinator_partition_loaded",
+                coordinator=self.name,
+                partition=partition.index,
+                records=replay.record_count,
+                duration_ms=round((time.perf_counter() - began_at_s) * 1000, 3),
+            )
+        if self._applied is not None:
+            self._applied(partition)
+        self._schedule(partition)
+
+    def _take_offline(self, partition: CoordinatorPartition[S], error: BaseException) -> None:
+        if partition.state is not PartitionState.OFFLINE:
+            partition.state = PartitionState.OFFLINE
+            log.error(
+                "coordinator_partition_offline",
+                coordinator=self.name,
+                partition=partition.index,
+                reason=str(error),
+                remedy="what it coordinates is refused with NOT_COORDINATOR until the next start of the broker. "
+                f"{ways_back(partition.log.files.directory)}",
+            )
+            self._stop(partition)
+
+    def fail(self, partition: CoordinatorPartition[S], error: BaseException) -> None:
+        """The shard may differ from the log: it is never served again. It is loaded from there a few times, more and
+        more slowly, and then the partition is offline."""
+        index = partition.index
+        if self._partitions.get(index) is not partition or partition.state is PartitionState.OFFLINE:
+            return
+        pause_s = self._reloads.pause_s(index, asyncio.get_running_loop().time())
+        if pause_s is None:
+            self._take_offline(partition, error)
+        else:
+            self._load_again(partition, pause_s)
+
+    def _load_again(self, partition: CoordinatorPartition[S], pause_s: float = 0.0) -> None:
+        log.warning(
+            "coordinator_partition_loaded_again", coordinator=self.name, partition=partition.index, pause_s=pause_s
+        )
+        self._pauses_s[partition.index] = pause_s
+        self._stop(partition)
+        if self.load_again is not None:
+            self.load_again(partition.log)
+        else:
+            self.load(partition.index, partition.log, coordinator_epoch=partition.coordinator_epoch)
+
+    def _decision_failed(self, partition: CoordinatorPartition[S], error: BaseException) -> None:
+        """Nothing was appended: the log is right, and so is the shard, unless it changes as it decides.
+
+        A refusal is an answer, no failure.
+        """
+        if isinstance(error, CoordinatorRefusal):
+            return
+        DECISION.failed(
+            error,
+            concerns=partition.log.topic_partition,
+            on_failure=None if self._decides_purely else lambda _: self._doubt(partition),
+        )
+
+    def _doubt(self, partition: CoordinatorPartition[S]) -> None:
+        """Have a shard that may be half changed loaded again, soon; see `Reloads.doubt_s`."""
+        if self._partitions.get(partition.index) is not partition or partition.state is not _ACTIVE:
+            return
+        if partition.doubt is not None:
+            return
+        loop = asyncio.get_running_loop()
+        delay_s = self._reloads.doubt_s(partition.index, loop.time())
+        # Never in this step: the failed decision's caller still works with the shard.
+        doubted = DOUBT.callback(
+            self._end_doubt, concerns=partition.log.topic_partition, on_failure=partial(self.fail, partition)
+        )
+        partition.doubt = loop.call_later(delay_s, doubted, partition)
+
+    def _end_doubt(self, partition: CoordinatorPartition[S]) -> None:
+        partition.doubt = None
+        if self._partitions.get(partition.index) is partition and partition.state is _ACTIVE:
+            self._load_again(partition)
+
+    def _stop(self, partition: CoordinatorPartition[S]) -> None:
+        partition.state = PartitionState.OFFLINE
+        partition.log.observer = None
+        _disarm(partition)
+        if partition.doubt is not None:
+            partition.doubt.cancel()
+            partition.doubt = None
+        _refuse_parked(partition)
+
+    # Time
+
+    def _schedule(self, partition: CoordinatorPartition[S], *, minimum_delay_s: float = 0.0) -> None:
+        deadline_ms = partition.shard.next_deadline_ms()
+        armed_ms = partition.timer_deadline_ms
+        if deadline_ms is None or (armed_ms is not None and armed_ms <= deadline_ms) or partition.is_due:
+            return  # a timer that comes too early finds nothing due, and is set anew: cheaper than to move it each time
+        _disarm(partition)
+        if partition.state is PartitionState.ACTIVE:
+            partition.timer_deadline_ms = deadline_ms
+            delay_s = max(minimum_delay_s, (deadline_ms - self._clock.now_ms()) / 1000)
+            reached = DEADLINE_TIMER.callback(
+                self._deadline_reached,
+                concerns=partition.log.topic_partition,
+                on_failure=partial(self.fail, partition),
+            )
+            partition.timer = asyncio.get_running_loop().call_later(delay_s, reached, partition)
+
+    def _deadline_reached(self, partition: CoordinatorPartition[S]) -> None:
+        _disarm(partition)
+        if partition.state is not PartitionState.ACTIVE:
+            return
+        partition.is_due = True
+        task = DEADLINE.start(
+            self._run_deadline(partition),
+            concerns=partition.log.topic_partition,
+            on_failure=partial(self._deadline_failed, partition),
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run_deadline(self, partition: CoordinatorPartition[S]) -> None:
+        await self._deadline_turns.enter()
+        partition.is_due = False
+        if partition.state is not PartitionState.ACTIVE:
+            return
+        now_ms = self._clock.now_ms()
+        try:
+            await self.execute(partition.index, lambda shard: shard.decide_deadline(now_ms))
+        except CoordinatorRefusal as refusal:
+            log.warning(
+                "coordinator_deadline_refused",
+                coordinator=self.name,
+                partition=partition.index,
+                error=refusal.error.name,
+            )
+            pause_s = 0.0 if refusal.is_too_large else REFUSED_DEADLINE_PAUSE_S
+            self._schedule(partition, minimum_delay_s=pause_s)
+
+    def _deadline_failed(self, partition: CoordinatorPartition[S], _: BaseException) -> None:
+        """What failed is still due, and may fail again: deadlines are reckoned anew when the shard is loaded."""
+        partition.is_due = False
+        self._doubt(partition)
+        try:
+            self._schedule(partition, minimum_delay_s=REFUSED_DEADLINE_PAUSE_S)
+        except Exception as error:  # noqa: BLE001  # logged, and the partition is loaded again
+            DEADLINE.failed(error, concerns=partition.log.topic_partition, on_failure=partial(self.fail, partition))
+
+
+def _next_part(
+    decide: Callable[[S, Progress | None], Decision[Progress]], progress: Progress | None, shard: S
+) -> Decision[Progress]:
+    return decide(shard, progress)
+
+
+async def _after(delivery: Awaitable[None], reply: Reply) -> Reply:
+    await delivery
+    return reply
+
+
+def _unpark(partition: CoordinatorPartition[Any], token: Hashable, waiting: asyncio.Future[Any]) -> None:
+    """A parked request has been answered, or nobody waits for it any more."""
+    if partition.parked.get(token) is waiting:
+        del partition.parked[token]
+    if waiting.done() and not waiting.cancelled():
+        waiting.exception()  # a write that failed has refused it too; that is told once
+    else:
+        waiting.cancel()
+
+
+def _disarm(partition: CoordinatorPartition[Any]) -> None:
+    if partition.timer is not None:
+        partition.timer.cancel()
+        partition.timer = None
+        partition.timer_deadline_ms = None
+
+
+def _refuse_parked(partition: CoordinatorPartition[Any]) -> None:
+    for waiting in partition.parked.values():
+        if not waiting.done():
+            waiting.set_exception(CoordinatorRefusal(ErrorCode.NOT_COORDINATOR))
+    partition.parked.clear()
+
+
+_APPEND_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class _MarkerObserver(Generic[S]):
+    """Brings markers that other coordinators write into this partition's log to its shard, in log order."""
+
+    __slots__ = ("_partition", "_runtime")
+
+    def __init__(self, runtime: CoordinatorRuntime[S], partition: CoordinatorPartition[S]) -> None:
+        self._runtime = runtime
+        self._partition = partition
+
+    def marker_appended(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
+        """Raises nothing: the marker is in the log, whatever comes of it here."""
+        runtime, partition = self._runtime, self._partition  # the observer is a part of the runtime
+        try:
+            partition.shard.apply_marker(producer_id, producer_epoch, committed=committed, offset=offset)
+            runtime._schedule(partition)  # noqa: SLF001
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            MARKER.failed(
+                error,
+                concerns=partition.log.topic_partition,
+                on_failure=partial(runtime.fail, partition),
+            )

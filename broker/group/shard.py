@@ -1,0 +1,599 @@
+"""The pure state of one partition of `__consumer_offsets`: its groups and their offsets, and every decision about them.
+
+A request that concerns members is passed on to the membership of the group's kind; offsets are the matter of
+`offset_decisions`.
+Source: Kafka's GroupCoordinatorShard, GroupMetadataManager and OffsetMetadataManager.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Iterator
+from functools import cached_property, partial
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING
+
+import structlog
+
+from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
+from fencepost.broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicState
+from fencepost.broker.group.classic.membership import ClassicMembership, Joiner
+from fencepost.broker.group.classic.rebalance import ClassicRebalance, refuse_join, refuse_sync
+from fencepost.broker.group.classic.records import apply_group, group_tombstone
+from fencepost.broker.group.consumer.classic_members import ClassicMembersOfConsumerGroups
+from fencepost.broker.group.consumer.description import described_consumer_group
+from fencepost.broker.group.consumer.group import JOIN_EPOCH, ConsumerGroup
+from fencepost.broker.group.consumer.membership import ConsumerMembership, Refusal, Sender, refuse
+from fencepost.broker.group.consumer.migration import can_become_classic, downgrade, upgraded
+from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
+from fencepost.broker.group.consumer.records import UnknownMemberStateError, decode_value, group_tombstones
+from fencepost.broker.group.consumer.records import apply as apply_consumer_record
+from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
+from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.group.kinds import Group
+from fencepost.broker.group.offsets.committed import OffsetStore
+from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES, OffsetDecisions
+from fencepost.broker.group.offsets.expiry import expired_offsets
+from fencepost.broker.group.offsets.records import (
+    OffsetCommitted,
+    decode_key,
+    decode_offset,
+    offset_tombstone,
+)
+from fencepost.broker.group.share_groups.group import ShareGroup
+from fencepost.broker.group.streams.group import StreamsGroup
+from fencepost.broker.kernel.deadlines import DeadlinePace, Deadlines
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import (
+    ConsumerGroupDescribedGroup,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from fencepost.protocol.messages.group_admin import DescribedGroup, DescribedGroupMember, ListedGroup
+from fencepost.protocol.messages.group_membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from fencepost.protocol.stored.consumer_groups import (
+    ConsumerGroupKey,
+    ConsumerGroupMetadataKey,
+    decode_consumer_group_key,
+)
+from fencepost.protocol.stored.consumer_offsets import decode_group_metadata_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fencepost.broker.group.share_groups.groups import ShareGroups
+    from fencepost.broker.group.streams.groups import StreamsGroups
+
+log = structlog.get_logger(__name__)
+
+MAX_GROUPS_PER_SWEEP_STEP = 1_000
+MAX_DEADLINES_PER_DECISION = 500
+MAX_MEMBERS_PER_DEADLINE_DECISION = 2_000
+"""Of the groups that one decision about time looks at, about: each may begin a generation."""
+_SWEEP = DeadlineKey(DeadlineKind.SWEEP)
+
+
+class GroupCoordinatorShard:
+    """One shard. Implements `broker.coordination.runtime.Shard`.
+
+    topics:  what there is to subscribe to, as it is at any moment.
+    offsets: the decisions about committed offsets.
+    shares:  the decisions about share groups.
+    streams: the decisions about streams groups.
+    The last two are imported when somebody asks for such a group, or a record tells of one: few brokers have any.
+    """
+
+    def __init__(self, config: GroupConfig, topics: TopicCatalogue) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups: dict[str, Group] = {}
+        self._offsets = OffsetStore()
+        self._deadlines: GroupDeadlines = Deadlines()
+        self.next_deadline_ms = self._deadlines.next_ms
+        self._rebalance = ClassicRebalance(config, self._deadlines)
+        self._classic = ClassicMembership(config, self._rebalance)
+        consumer_rebalance = ConsumerRebalance(config, topics)
+        self._consumer = ConsumerMembership(config, self._deadlines, consumer_rebalance)
+        self._classic_members = ClassicMembersOfConsumerGroups(config, consumer_rebalance, topics)
+        self.offsets = OffsetDecisions(config, self._offsets, self._group, self._classic)
+        self._is_loaded = False
+        self._pace = DeadlinePace(MAX_DEADLINES_PER_DECISION)
+        self._sweep_queue: list[str] = []  # groups that are still to be looked at, the next one last
+
+    @cached_property
+    def shares(self) -> ShareGroups:
+        from fencepost.broker.group.share_groups.groups import ShareGroups
+
+        return ShareGroups(self._config, self._deadlines, self._topics, self._groups, self._group)
+
+    @cached_property
+    def streams(self) -> StreamsGroups:
+        from fencepost.broker.group.streams.groups import StreamsGroups
+
+        return StreamsGroups(self._config, self._deadlines, self._topics, self._groups, self._group)
+
+    # Groups
+
+    def _group(self, group_id: str) -> Group | None:
+        """A group that has members or a record, or, when it only has offsets, an empty one made for the occasion."""
+        group = self._groups.get(group_id)
+        if group is None and self._offsets.contains_group(group_id):
+            return ClassicGroup(group_id)
+        return group
+
+    def _group_ids(self) -> set[str]:
+        return self._groups.keys() | self._offsets.group_ids()
+
+    def _effects(self, now_ms: int) -> Effects:
+        return Effects(now_ms, self._deadlines)
+
+    def _draft(self, group: ClassicGroup, effects: Effects) -> ClassicGroup:
+        """A copy for a decision to change: what the group is once the decision's records are in the log."""
+        draft = group.copy()
+        effects.changes.append(partial(self._settle, group, draft))
+        return draft
+
+    def _settle(self, group: ClassicGroup, draft: ClassicGroup) -> None:
+        group.become(draft)
+        if not group.is_abandoned or group.state is ClassicState.PREPARING_REBALANCE:
+            self._groups[group.group_id] = group
+        elif self._groups.get(group.group_id) is group:
+            del self._groups[group.group_id]
+
+    # Membership
+
+    def join_group(self, request: JoinGroupRequest, joiner: Joiner, now_ms: int) -> Decision[JoinGroupResponse]:
+        """Answers with the new generation once it begins; until then the request is parked under `joiner.token`.
+
+        Refuses: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED (with the id to join
+                 with),
+        INCONSISTENT_GROUP_PROTOCOL, FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED, REBALANCE_IN_PROGRESS (another request
+        took over).
+        """
+        member_id = request.member_id
+        if not request.group_id:
+            return Decision(refuse_join(ErrorCode.INVALID_GROUP_ID, member_id))
+        config = self._config
+        if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+            return Decision(refuse_join(ErrorCode.INVALID_SESSION_TIMEOUT, member_id))
+        group = self._group(request.group_id)
+        effects = self._effects(now_ms)
+        if isinstance(group, ConsumerGroup) and group.members:
+            return effects.decision(self._classic_members.join(group, request, joiner, effects))
+        if isinstance(group, ShareGroup) or (isinstance(group, StreamsGroup) and group.members):
+            return Decision(refuse_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        if not isinstance(group, ClassicGroup):
+            if member_id:
+                return Decision(refuse_join(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            if group is not None:
+                effects.records.extend(self._tombstones(group, effects))
+            group = ClassicGroup(request.group_id)
+        return effects.decision(self._classic.join(self._draft(group, effects), request, joiner, effects))
+
+    def sync_group(self, request: SyncGroupRequest, token: Hashable, now_ms: int) -> Decision[SyncGroupResponse]:
+        """Answers with the member's assignment; followers are parked under `token` until the leader has sent it.
+
+        Refuses: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+                 INCONSISTENT_GROUP_PROTOCOL,
+        REBALANCE_IN_PROGRESS.
+        """
+        if not request.group_id:
+            return Decision(refuse_sync(ErrorCode.INVALID_GROUP_ID))
+        group = self._group(request.group_id)
+        if group is None or isinstance(group, ShareGroup | StreamsGroup):
+            return Decision(refuse_sync(ErrorCode.UNKNOWN_MEMBER_ID))
+        effects = self._effects(now_ms)
+        if isinstance(group, ConsumerGroup):
+            return effects.decision(self._classic_members.sync(group, request, effects))
+        return effects.decision(self._classic.sync(self._draft(group, effects), request, token, effects))
+
+    def assignment_failed(self, group_id: str, generation_id: int, error: ErrorCode, now_ms: int) -> Decision[None]:
+        """The record of a leader's assignment was refused by the log."""
+        effects = self._effects(now_ms)
+        group = self._groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            self._classic.assignment_failed(self._draft(group, effects), generation_id, error, effects)
+        return effects.decision(None)
+
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Decision[ErrorCode]:
+        if not request.group_id:
+            return Decision(ErrorCode.INVALID_GROUP_ID)
+        group = self._group(request.group_id)
+        if group is None or isinstance(group, ShareGroup | StreamsGroup):
+            return Decision(ErrorCode.UNKNOWN_MEMBER_ID)
+        effects = self._effects(now_ms)
+        if isinstance(group, ConsumerGroup):
+            return effects.decision(self._classic_members.heartbeat(group, request, effects))
+        return effects.decision(self._classic.heartbeat(group, request, effects))
+
+    def leave_group(self, group_id: str, members: list[MemberIdentity], now_ms: int) -> Decision[LeaveGroupResponse]:
+        """Each member has an error of its own; the response as a whole fails only with INVALID_GROUP_ID."""
+        if not group_id:
+            return Decision(LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        group = self._group(group_id)
+        if group is None or isinstance(group, ShareGroup | StreamsGroup):
+            unknown = [
+                MemberResponse(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+                )
+                for member in members
+            ]
+            return Decision(LeaveGroupResponse(members=unknown))
+        effects = self._effects(now_ms)
+        if isinstance(group, ConsumerGroup):
+            return effects.decision(self._classic_members.leave(group, members, effects))
+        return effects.decision(self._classic.leave(self._draft(group, effects), members, effects))
+
+    def request_abandoned(self, group_id: str, token: Hashable, now_ms: int) -> Decision[None]:
+        """The connection of a parked JoinGroup or SyncGroup is gone."""
+        effects = self._effects(now_ms)
+        group = self._groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            self._classic.request_abandoned(self._draft(group, effects), token, effects)
+        return effects.decision(None)
+
+    # Membership in groups of the consumer protocol
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, version: int, sender: Sender, now_ms: int
+    ) -> Decision[ConsumerGroupHeartbeatResponse]:
+        """A member joins, stays or leaves. The first that joins an empty classic group, or one with members that
+        consume, makes it a group of the consumer protocol.
+
+        Refuses: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, and what `ConsumerMembership` does.
+        """
+        refusal = self._consumer.check_request(request, version)
+        if refusal is not None:
+            return Decision(refuse(*refusal))
+        group_id = request.group_id
+        known = self._group(group_id)
+        effects = self._effects(now_ms)
+        if request.member_epoch < JOIN_EPOCH:
+            if not isinstance(known, ConsumerGroup):
+                return Decision(refuse(*_no_consumer_group(group_id, known)))
+            return effects.decision(self._consumer.leave(known, request, effects))
+        group = known if isinstance(known, ConsumerGroup) else None
+        if group is None:
+            if request.member_epoch != JOIN_EPOCH or isinstance(known, ShareGroup | StreamsGroup):
+                if known is None:
+                    return Decision(refuse(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found."))
+                return Decision(refuse(*_no_consumer_group(group_id, known)))
+            if isinstance(known, ClassicGroup) and known.members:
+                converted = upgraded(known, self._topics, self._config, effects)
+                if isinstance(converted, str):
+                    return Decision(refuse(ErrorCode.GROUP_ID_NOT_FOUND, converted))
+                group = converted
+            else:
+                if isinstance(known, ClassicGroup) and known.is_stored:
+                    effects.records.append(group_tombstone(group_id))
+                group = ConsumerGroup(group_id)
+        response = self._consumer.heartbeat(group, request, sender, effects)
+        if response.error_code:
+            return Decision(response)  # nothing of what led there is done, a conversion least of all
+        if isinstance(known, ClassicGroup):
+            effects.note(log.info, "group_became_consumer_group", group_id=group_id, members=len(known.members))
+            self._rebalance.hand_over(known, effects)
+        return effects.decision(response)
+
+    # Administration
+
+    def list_groups(self) -> Iterator[ListedGroup]:
+        for group_id in self._group_ids():
+            group = self._group(group_id)
+            if group is not None:
+                yield ListedGroup(
+                    group_id=group_id,
+                    protocol_type=group.protocol_type or "",
+                    group_state=group.state_name,
+                    group_type=group.group_type,
+                )
+
+    def describe_group(self, group_id: str) -> DescribedGroup | Refusal:
+        """Metadata and assignments are shown for a stable group only.
+
+        Refuses: GROUP_ID_NOT_FOUND, also for a group that is not a classic one.
+        """
+        group = self._group(group_id)
+        if not isinstance(group, ClassicGroup):
+            reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)
+        is_stable = group.state is ClassicState.STABLE
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state_name,
+            protocol_type=group.protocol_type or "",
+            protocol_data=(group.protocol_name or "") if is_stable else "",
+            members=[
+                DescribedGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
+                    member_assignment=member.assignment,
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescribedGroup:
+        """GROUP_ID_NOT_FOUND, with a message, for one that does not exist or is of another kind."""
+        group = self._group(group_id)
+        if isinstance(group, ConsumerGroup):
+            return described_consumer_group(group, self._topics, self._config.consumer_assignors[0])
+        error, message = _no_consumer_group(group_id, group)
+        return ConsumerGroupDescribedGroup(group_id=group_id, error_code=error, error_message=message)
+
+    def delete_group(self, group_id: str) -> Decision[ErrorCode | None]:
+        """NONE when the group is gone, None when a part of its offsets is and the call has to be repeated.
+
+        Refuses: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        group = self._group(group_id)
+        if group is None:
+            return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
+        if not isinstance(group, ClassicGroup):
+            error = ErrorCode.NON_EMPTY_GROUP if group.members else ErrorCode.NONE
+        else:
+            error = group.refusal(ClassicEvent.DELETE_GROUP)
+        if error is not ErrorCode.NONE:
+            return Decision(error)
+        records: list[CoordinatorRecord] = []
+        size_bytes = 0
+        for topic_partition, _ in self._offsets.partitions(group_id):
+            record = offset_tombstone(group_id, topic_partition)
+            records.append(record)
+            size_bytes += len(record.key)
+            if size_bytes >= DECISION_RECORDS_BYTES:
+                return Decision(None, records=records)
+        effects = self._effects(0)
+        effects.records = records + self._tombstones(group, effects)
+        return effects.decision(ErrorCode.NONE)
+
+    def _tombstones(self, group: Group, effects: Effects) -> list[CoordinatorRecord]:
+        """The records that remove a group, whatever its kind."""
+        if isinstance(group, ConsumerGroup):
+            return group_tombstones(group)
+        if isinstance(group, ShareGroup):
+            return self.shares.tombstones(group)
+        if isinstance(group, StreamsGroup):
+            return self.streams.tombstones(group, effects)
+        self._rebalance.forget_all_pending(self._draft(group, effects), effects)
+        return [group_tombstone(group.group_id)]
+
+    def drop_topics_of_share_groups(
+        self, is_gone: Callable[[bytes], bool], group_ids: list[str] | None, now_ms: int
+    ) -> Decision[list[str]]:
+        """Have share groups forget topics that do not exist any more, a bounded number at a time; the groups that are
+        still to be looked at. group_ids: what the last call returned; None for the first."""
+        if group_ids is None:
+            group_ids = [group_id for group_id, group in self._groups.items() if isinstance(group, ShareGroup)]
+        return self.shares.drop_topics(is_gone, group_ids, now_ms) if group_ids else Decision([])
+
+    # Time
+
+    def decide_deadline(self, now_ms: int) -> Decision[None]:
+        """What is due of one group after another, as long as the records stay small; the rest stays due."""
+        due: dict[str, list[DeadlineKey]] = {}
+        for key in self._deadlines.due(now_ms, self._pace.most):
+            due.setdefault(key.group_id, []).append(key)
+        effects = self._effects(now_ms)
+        taken: list[DeadlineKey] = []
+        size_bytes = looked_at_count = 0
+        for group_id, keys in due.items():
+            step, keys = self._step(group_id, keys, now_ms)
+            size_bytes += step.size_bytes
+            if taken and size_bytes > DECISION_RECORDS_BYTES:
+                break
+            effects.add(step)
+            taken += keys
+            group = self._groups.get(group_id)
+            looked_at_count += 1 if group is None else 1 + len(group.members)
+            if looked_at_count >= MAX_MEMBERS_PER_DEADLINE_DECISION:
+                break
+        effects.changes.append(partial(self._pace.settled, self._deadlines, now_ms))
+        refused = partial(self._pace.refused, self._deadlines, taken, now_ms)
+        return effects.decision(None)._replace(refused=refused)
+
+    def _step(self, group_id: str, keys: list[DeadlineKey], now_ms: int) -> tuple[Effects, list[DeadlineKey]]:
+        """What is due of one group leads to, and which of it that is: as much as keeps the records small."""
+        if not isinstance(self._groups.get(group_id), ClassicGroup):
+            # Three records of each member go. More is found out below; this spares most of the attempts.
+            size_bytes = list(accumulate(3 * len(group_id + key.member_id) for key in keys))
+            keys = keys[: max(1, bisect_right(size_bytes, DECISION_RECORDS_BYTES))]
+        while True:
+            effects = self._effects(now_ms)
+            for key in keys:
+                effects.clear_deadline(key)
+            self._time_over(group_id, keys, effects)
+            if len(keys) == 1 or effects.size_bytes <= DECISION_RECORDS_BYTES:
+                return effects, keys
+            keys = keys[: len(keys) // 2]
+
+    def _time_over(self, group_id: str, keys: list[DeadlineKey], effects: Effects) -> None:
+        if keys[0].kind is DeadlineKind.SWEEP:
+            self._sweep(effects)
+            return
+        group = self._groups.get(group_id)
+        # Groups of the newer protocols change by records alone: what is due of one is one step.
+        if isinstance(group, ConsumerGroup):
+            self._consumer_deadlines(group, keys, effects)
+        elif isinstance(group, ShareGroup):
+            self.shares.time_over(group, keys, effects)
+        elif isinstance(group, StreamsGroup):
+            self.streams.time_over(group, keys, effects)
+        elif group is not None:
+            draft = self._draft(group, effects)
+            for key in keys:
+                self._rebalance.deadline(draft, key, effects)
+
+    def _consumer_deadlines(self, group: ConsumerGroup, due: list[DeadlineKey], effects: Effects) -> None:
+        members = [key for key in due if key.kind is not DeadlineKind.DOWNGRADE]
+        if members:
+            self._consumer.time_over(group, members, effects)
+            if len(members) < len(due):  # another step, which goes by what this one leads to
+                effects.set_deadline(DeadlineKey(DeadlineKind.DOWNGRADE, group.group_id), effects.now_ms)
+        elif can_become_classic(group, self._config):
+            downgrade(group, self._topics, effects)
+            effects.note(log.info, "group_became_classic", group_id=group.group_id, members=len(group.members))
+            effects.set_deadline(DeadlineKey(DeadlineKind.CLASSIC_REBALANCE, group.group_id), effects.now_ms)
+        elif group.members:
+            self._consumer.stay(group, effects)
+
+    def _sweep(self, effects: Effects) -> None:
+        """Remove expired offsets and groups of which nothing is left, a bounded number at a time."""
+        queue = self._sweep_queue or list(self._group_ids())
+        done_count = size_bytes = 0
+        for group_id in islice(reversed(queue), MAX_GROUPS_PER_SWEEP_STEP):
+            if size_bytes >= DECISION_RECORDS_BYTES:
+                break
+            group = self._group(group_id)
+            if group is not None and not isinstance(group, ShareGroup):
+                size_bytes += self._sweep_group(group, DECISION_RECORDS_BYTES - size_bytes, effects)
+                if size_bytes >= DECISION_RECORDS_BYTES:
+                    break  # looked at once more
+            # Share groups have no offsets here, and stay until they are deleted.
+            done_count += 1
+        remaining_count = len(queue) - done_count
+        effects.changes.append(partial(self._swept, queue, remaining_count))
+        interval_ms = 1 if remaining_count else self._config.offsets_retention_check_interval_ms
+        effects.set_deadline(_SWEEP, effects.now_ms + interval_ms)
+
+    def _sweep_group(
+        self, group: ClassicGroup | ConsumerGroup | StreamsGroup, room_bytes: int, effects: Effects
+    ) -> int:
+        """Remove the expired offsets of a group, and the group if it is over; the bytes of the records. If these are
+        not fewer than `room_bytes`, there may be more."""
+        group_id, records = group.group_id, effects.records
+        expired_count = size_bytes = 0
+        for topic_partition in expired_offsets(
+            group, self._offsets, retention_ms=self._config.offsets_retention_ms, now_ms=effects.now_ms
+        ):
+            record = offset_tombstone(group_id, topic_partition)
+            records.append(record)
+            expired_count += 1
+            size_bytes += len(record.key)
+            if size_bytes >= room_bytes:
+                return size_bytes
+        if (
+            expired_count == len(self._offsets.committed(group_id))
+            and not self._offsets.has_pending(group_id)
+            and _is_over(group)
+        ):
+            records.extend(self._tombstones(group, effects))
+        return size_bytes
+
+    def _swept(self, queue: list[str], remaining_count: int) -> None:
+        del queue[remaining_count:]
+        self._sweep_queue = queue
+
+    # The log
+
+    def apply_decided(self, meaning: OffsetCommitted, offset: int, producer_id: int) -> None:
+        self._offsets.commit(meaning.group_id, meaning.topic_partition, meaning.at(offset), producer_id)
+
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+        try:
+            offset_key = decode_key(key)
+            if offset_key is not None:
+                self._apply_offset(*offset_key, value, origin)
+                return
+            group_key = decode_group_metadata_key(key)
+            if group_key is not None:
+                self._apply_group(group_key.group, value, origin)
+                return
+            consumer_key = decode_consumer_group_key(key)
+            if consumer_key is not None:
+                self._apply_consumer_group(consumer_key, value, origin)
+                return
+            if self.shares.apply(key, value, origin) or self.streams.apply(key, value, origin):
+                return
+        except UnknownMemberStateError as error:
+            log.warning("group_record_left_out", offset=origin.offset, reason=str(error))
+            return
+        log.warning("group_record_left_out", offset=origin.offset, reason="a key of an unknown version")
+
+    def _apply_offset(
+        self, group_id: str, topic_partition: TopicPartition, value: bytes | None, origin: RecordOrigin
+    ) -> None:
+        if value is None:
+            self._offsets.remove(group_id, topic_partition)
+            return
+        self._offsets.commit(group_id, topic_partition, decode_offset(value, origin.offset), origin.producer_id)
+
+    def _apply_group(self, group_id: str, value: bytes | None, origin: RecordOrigin) -> None:
+        group = self._groups.get(group_id)
+        if value is None:
+            if not isinstance(group, ClassicGroup):
+                return
+            group.is_stored = False
+            if group.is_abandoned:
+                group.state = ClassicState.DEAD
+                del self._groups[group_id]
+            return
+        # A group that has changed its protocol begins anew with what the records say.
+        if not isinstance(group, ClassicGroup):
+            group = ClassicGroup(group_id)
+        left = apply_group(group, value)
+        self._groups[group_id] = group
+        if self._is_loaded:
+            self._rebalance.settled(group, left, origin.timestamp_ms)
+
+    def _apply_consumer_group(self, key: ConsumerGroupKey, value: bytes | None, origin: RecordOrigin) -> None:
+        group = self._groups.get(key.group_id)
+        if value is None:
+            if not isinstance(group, ConsumerGroup):
+                return
+            if isinstance(key, ConsumerGroupMetadataKey):
+                del self._groups[key.group_id]
+            else:
+                apply_consumer_record(group, key, None)
+            return
+        decoded = decode_value(key, value)
+        if not isinstance(group, ConsumerGroup):
+            group = ConsumerGroup(key.group_id)
+        # That Kafka 4.0 wrote its topics down is all that matters about them.
+        apply_consumer_record(group, key, value if decoded is None else decoded)
+        self._groups[key.group_id] = group
+
+    def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
+        self._offsets.end_transaction(producer_id, committed=committed)
+
+    def loaded(self, now_ms: int) -> None:
+        self._is_loaded = True
+        for group in self._groups.values():
+            if isinstance(group, ConsumerGroup):
+                self._consumer.start_sessions(group, now_ms)
+                if can_become_classic(group, self._config):
+                    self._deadlines.set(DeadlineKey(DeadlineKind.DOWNGRADE, group.group_id), now_ms)
+            elif isinstance(group, ClassicGroup):
+                self._rebalance.start_sessions(group, now_ms)
+            elif isinstance(group, ShareGroup):
+                self.shares.start_sessions(group, now_ms)
+            else:
+                self.streams.start_sessions(group, now_ms)
+        self._deadlines.set(_SWEEP, now_ms + self._config.offsets_retention_check_interval_ms)
+
+
+def _is_over(group: ClassicGroup | ConsumerGroup | StreamsGroup) -> bool:
+    """Whether the log still tells of a group to which nobody belongs."""
+    if not isinstance(group, ClassicGroup):
+        return not group.members
+    return group.is_stored and group.cell(ClassicEvent.EXPIRED) is ClassicState.DEAD and not group.pending_member_ids
+
+
+def _no_consumer_group(group_id: str, group: Group | None) -> Refusal:
+    reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)

@@ -1,0 +1,245 @@
+"""Every decision about share groups in one shard of the group coordinator, and what their records change. Pure.
+
+Source: KIP-932; Kafka's GroupCoordinatorShard and GroupMetadataManager, as far as they concern share groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from typing import NamedTuple
+
+import structlog
+
+from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
+from fencepost.broker.group.consumer.group import JOIN_EPOCH, Assignment
+from fencepost.broker.group.consumer.membership import Refusal, Sender
+from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
+from fencepost.broker.group.effects import DeadlineKey, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.group.kinds import Group
+from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES
+from fencepost.broker.group.share_groups.group import ShareGroup, StatePartitions
+from fencepost.broker.group.share_groups.membership import (
+    ShareHeartbeat,
+    ShareMembership,
+    StateToInitialize,
+    begin_empty,
+    check_request,
+    described_share_group,
+    refuse,
+)
+from fencepost.broker.group.share_groups.records import ShareDraft, apply, check_value, group_tombstones
+from fencepost.broker.group.share_groups.state_partitions import (
+    Partitions,
+    begin_deleting,
+    begin_initializing,
+    drop_topics,
+    finish_deleting,
+    finish_initializing,
+    give_up_initializing,
+)
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.share_groups import ShareGroupDescribedGroup, ShareGroupHeartbeatRequest
+from fencepost.protocol.stored.share_groups import (
+    ShareGroupMetadataKey,
+    decode_share_group_key,
+    decode_share_group_value,
+)
+
+log = structlog.get_logger(__name__)
+
+MAX_GROUPS_PER_DECISION = 1_000
+
+
+class Deletion(NamedTuple):
+    """Share partitions whose state has to be deleted, and the topics asked for that have none."""
+
+    partitions: Mapping[bytes, Collection[int]]
+    without_state: Collection[str]
+
+
+class ShareGroups:
+    """The share groups among the groups of a shard.
+
+    groups: all groups of the shard. find: a group as it is, also one that only has offsets.
+    """
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        deadlines: GroupDeadlines,
+        topics: TopicCatalogue,
+        groups: MutableMapping[str, Group],
+        find: Callable[[str], Group | None],
+    ) -> None:
+        self._deadlines = deadlines
+        self._topics = topics
+        self._groups = groups
+        self._find = find
+        self._membership = ShareMembership(config, deadlines, topics)
+
+    def _of(self, group_id: str) -> ShareGroup | Refusal:
+        """The group. Refuses: GROUP_ID_NOT_FOUND, also for one of another kind."""
+        group = self._find(group_id)
+        if isinstance(group, ShareGroup):
+            return group
+        reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a share group."
+        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)
+
+    def _of_nobody(self, group_id: str) -> ShareGroup | Refusal:
+        """The group, which has no members. Refuses: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        group = self._of(group_id)
+        if isinstance(group, ShareGroup) and group.members:
+            return Refusal(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+        return group
+
+    # Members
+
+    def heartbeat(self, request: ShareGroupHeartbeatRequest, sender: Sender, now_ms: int) -> Decision[ShareHeartbeat]:
+        """A member joins, stays or leaves.
+
+        Refuses: INVALID_REQUEST, GROUP_ID_NOT_FOUND, and what `ShareMembership` does.
+        """
+        refusal = check_request(request)
+        if refusal is not None:
+            return Decision(refuse(*refusal))
+        found = self._of(request.group_id)
+        effects = Effects(now_ms, self._deadlines)
+        if request.member_epoch < JOIN_EPOCH:
+            if isinstance(found, Refusal):
+                return Decision(refuse(*found))
+            return effects.decision(self._membership.leave(found, request, effects))
+        if isinstance(found, Refusal):
+            if self._find(request.group_id) is not None:
+                return Decision(refuse(*found))
+            if request.member_epoch != JOIN_EPOCH:
+                return Decision(refuse(found.error, f"Share group {request.group_id} not found."))
+            found = ShareGroup(request.group_id)
+        heartbeat = self._membership.heartbeat(found, request, sender, effects)
+        return Decision(heartbeat) if heartbeat.response.error_code else effects.decision(heartbeat)
+
+    def describe(self, group_id: str) -> ShareGroupDescribedGroup:
+        """GROUP_ID_NOT_FOUND, with a message, for one that does not exist or is of another kind."""
+        group = self._of(group_id)
+        if isinstance(group, Refusal):
+            return ShareGroupDescribedGroup(group_id=group_id, error_code=group.error, error_message=group.message)
+        return described_share_group(group, self._topics)
+
+    def decide_describe(self, group_id: str) -> Decision[ShareGroupDescribedGroup]:
+        return Decision(self.describe(group_id))
+
+    def time_over(self, group: ShareGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
+        self._membership.time_over(group, due, effects)
+
+    # Share partitions
+
+    def initialized(self, group_id: str, partitions: Partitions, now_ms: int) -> Decision[None]:
+        """Share partitions have got their state."""
+        return self._change(group_id, lambda draft: finish_initializing(draft, partitions, self._topics), now_ms)
+
+    def not_initialized(self, group_id: str, partitions: Partitions, now_ms: int) -> Decision[None]:
+        """Share partitions could not get their state."""
+        return self._change(group_id, lambda draft: give_up_initializing(draft, partitions), now_ms)
+
+    def begin_altering(
+        self, group_id: str, partitions: Partitions, now_ms: int
+    ) -> Decision[StateToInitialize | Refusal]:
+        """Share partitions are to begin elsewhere; a group that does not exist comes into being.
+
+        Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND (of another kind).
+        """
+        found = self._of_nobody(group_id)
+        if isinstance(found, Refusal):
+            if found.error is ErrorCode.NON_EMPTY_GROUP or self._find(group_id) is not None:
+                return Decision(found)
+            found, is_new = ShareGroup(group_id), True
+        else:
+            is_new = False
+        effects = Effects(now_ms, self._deadlines)
+        topics = {}
+        for topic_id, numbers in partitions.items():
+            topic = self._topics.get_by_id(topic_id)
+            if topic is not None:
+                topics[topic_id] = StatePartitions(topic.name, frozenset(numbers))
+        if topics:
+            draft = ShareDraft(found, effects)
+            if is_new:
+                begin_empty(draft)
+            begin_initializing(draft, topics)
+        return effects.decision(StateToInitialize(partitions, found.group_epoch))
+
+    def begin_deleting(self, group_id: str, names: Collection[str] | None, now_ms: int) -> Decision[Deletion | Refusal]:
+        """Topics are to lose their state; None for all. Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+        found = self._of_nobody(group_id)
+        if isinstance(found, Refusal):
+            return Decision(found)
+        if found.state_partitions is None:
+            return Decision(Deletion({}, () if names is None else names))
+        effects = Effects(now_ms, self._deadlines)
+        to_delete, without_state = begin_deleting(ShareDraft(found, effects), names, self._topics)
+        return effects.decision(Deletion(to_delete, without_state))
+
+    def deleted(self, group_id: str, topic_ids: Collection[bytes], now_ms: int) -> Decision[None]:
+        """Topics have lost their state."""
+        return self._change(group_id, lambda draft: finish_deleting(draft, topic_ids), now_ms)
+
+    def state_partitions(self, group_id: str) -> dict[bytes, frozenset[int]]:
+        """The share partitions of a group that have state; none for a group that nobody knows."""
+        group = self._of(group_id)
+        return dict(group.assignable) if isinstance(group, ShareGroup) else {}
+
+    def decide_state_partitions(self, group_id: str) -> Decision[Assignment]:
+        return Decision(self.state_partitions(group_id))
+
+    def drop_topics(self, is_gone: Callable[[bytes], bool], group_ids: list[str], now_ms: int) -> Decision[list[str]]:
+        """Have these groups forget topics that do not exist any more, a bounded number at a time; those that are still
+        to be looked at."""
+        effects = Effects(now_ms, self._deadlines)
+        size_bytes = looked_at_count = 0
+        for group_id in group_ids:
+            if size_bytes >= DECISION_RECORDS_BYTES or looked_at_count >= MAX_GROUPS_PER_DECISION:
+                break
+            looked_at_count += 1
+            group = self._groups.get(group_id)
+            if isinstance(group, ShareGroup):
+                step = Effects(now_ms, self._deadlines)
+                drop_topics(ShareDraft(group, step), is_gone)
+                size_bytes += step.size_bytes
+                effects.add(step)
+        return effects.decision(group_ids[looked_at_count:])
+
+    def _change(self, group_id: str, change: Callable[[ShareDraft], None], now_ms: int) -> Decision[None]:
+        group = self._of(group_id)
+        effects = Effects(now_ms, self._deadlines)
+        if isinstance(group, ShareGroup):
+            change(ShareDraft(group, effects))
+        return effects.decision(None)
+
+    # The log
+
+    def apply(self, key_bytes: bytes, value: bytes | None, origin: RecordOrigin) -> bool:
+        """Take in a record of a share group; False for one of anything else. Raises DecodeError."""
+        key = decode_share_group_key(key_bytes)
+        if key is None:
+            return False
+        group = self._groups.get(key.group_id)
+        if value is None:
+            if isinstance(group, ShareGroup):
+                if isinstance(key, ShareGroupMetadataKey):
+                    del self._groups[key.group_id]
+                else:
+                    apply(group, key, None, origin.timestamp_ms)
+            return True
+        decoded = decode_share_group_value(key, value)
+        check_value(key, decoded)
+        if not isinstance(group, ShareGroup):
+            group = ShareGroup(key.group_id)
+        apply(group, key, decoded, origin.timestamp_ms)
+        self._groups[key.group_id] = group
+        return True
+
+    def start_sessions(self, group: ShareGroup, now_ms: int) -> None:
+        self._membership.start_sessions(group, now_ms)
+
+    def tombstones(self, group: ShareGroup) -> list[CoordinatorRecord]:
+        """The records that remove a group."""
+        return group_tombstones(group)

@@ -1,0 +1,340 @@
+"""The members of share groups: joining, staying, leaving, and what time does to them. Pure.
+
+A heartbeat says what has changed about a member; the group may begin a new epoch and share out anew, and the member
+gets what is its own at once. Topics that are new to the group are read only once their share partitions have state.
+Source: KIP-932; Kafka's GroupCoordinatorService (throwIfShareGroupHeartbeatRequestIsInvalid) and GroupMetadataManager
+(shareGroupHeartbeat, shareGroupLeave, shareGroupFenceMember).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from fencepost.broker.group.consumer.group import JOIN_EPOCH, LEAVE_EPOCH, NO_PARTITIONS, Assignment
+from fencepost.broker.group.consumer.membership import Refusal, Sender
+from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash, topic_ids
+from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.group.share_groups.assignor import SIMPLE_ASSIGNOR, assign
+from fencepost.broker.group.share_groups.group import ShareGroup, ShareMember
+from fencepost.broker.group.share_groups.records import ShareDraft, current_value, member_value, target_value
+from fencepost.broker.group.share_groups.state_partitions import begin_initializing, uninitialized
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.share_groups import (
+    ShareGroupDescribeAssignment,
+    ShareGroupDescribedGroup,
+    ShareGroupDescribeMember,
+    ShareGroupDescribeTopicPartitions,
+    ShareGroupHeartbeatAssignment,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    ShareGroupHeartbeatTopicPartitions,
+)
+from fencepost.protocol.stored.share_groups import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class StateToInitialize(NamedTuple):
+    """Share partitions that are to have state, by topic id, and the epoch that it belongs to."""
+
+    partitions: Mapping[bytes, Collection[int]]
+    state_epoch: int
+
+
+class ShareHeartbeat(NamedTuple):
+    """The answer to a heartbeat, and what is to be done once that is durable."""
+
+    response: ShareGroupHeartbeatResponse
+    to_initialize: StateToInitialize | None = None
+
+
+def check_request(request: ShareGroupHeartbeatRequest) -> Refusal | None:
+    """What is wrong with a request whatever the group is like: INVALID_REQUEST."""
+    reason = None
+    if not request.member_id.strip():
+        reason = "MemberId can't be empty."
+    elif not request.group_id.strip():
+        reason = "GroupId can't be empty."
+    elif request.rack_id is not None and not request.rack_id.strip():
+        reason = "RackId can't be empty."
+    elif request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
+        reason = "SubscribedTopicNames must be set in first request."
+    elif request.member_epoch < LEAVE_EPOCH:
+        reason = "MemberEpoch is invalid."
+    return None if reason is None else Refusal(ErrorCode.INVALID_REQUEST, reason)
+
+
+class ShareMembership:
+    """Decisions about the members of share groups; the groups themselves belong to the shard."""
+
+    def __init__(self, config: GroupConfig, deadlines: GroupDeadlines, topics: TopicCatalogue) -> None:
+        self._config = config
+        self._deadlines = deadlines
+        self._topics = topics
+
+    # Heartbeats
+
+    def heartbeat(
+        self, group: ShareGroup, request: ShareGroupHeartbeatRequest, sender: Sender, effects: Effects
+    ) -> ShareHeartbeat:
+        """A member joins or stays. Refuses: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH."""
+        member_id = request.member_id
+        known = group.members.get(member_id)
+        if known is None and len(group.members) >= self._config.share_max_size:
+            reason = f"The share group has reached its maximum capacity of {self._config.share_max_size} members."
+            return refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
+        if known is None:
+            if request.member_epoch != JOIN_EPOCH:
+                return refuse(*_unknown(member_id, group))
+            effects.note(log.info, "group_member_joined", group_id=group.group_id, member_id=member_id)
+        else:
+            refusal = _check_epoch(known, request.member_epoch)
+            if refusal is not None:
+                return refuse(*refusal)
+        draft = ShareDraft(group, effects)
+        member = known or ShareMember(member_id)
+        has_changed = self._update_member(draft, _updated(member, request, sender))
+        if draft.group.assignment_epoch >= draft.group.group_epoch:
+            has_changed = has_changed or group.has_unassigned_state()
+        has_changed = self._have_topics_changed(draft) or has_changed
+        if has_changed:
+            self._bump_epoch(draft)
+        self._update_target(draft)
+        updated = self._take_over_target(draft, member_id, has_changed=has_changed)
+        times = self._config.share_times(group.group_id)
+        effects.set_deadline(
+            DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id),
+            effects.now_ms + times.session_timeout_ms,
+        )
+        missing = uninitialized(
+            draft.group, self._topics, effects.now_ms - self._config.share_initialize_retry_interval_ms
+        )
+        if missing:
+            begin_initializing(draft, missing)
+        response = ShareGroupHeartbeatResponse(
+            member_id=member_id,
+            member_epoch=updated.member_epoch,
+            heartbeat_interval_ms=times.heartbeat_interval_ms,
+        )
+        if (
+            request.member_epoch == JOIN_EPOCH
+            or request.subscribed_topic_names is not None
+            or updated.assigned != member.assigned
+        ):
+            response.assignment = _assignment(updated.assigned)
+        if not missing:
+            return ShareHeartbeat(response)
+        partitions = {topic_id: topic.partitions for topic_id, topic in missing.items()}
+        return ShareHeartbeat(response, StateToInitialize(partitions, draft.group.group_epoch))
+
+    def leave(self, group: ShareGroup, request: ShareGroupHeartbeatRequest, effects: Effects) -> ShareHeartbeat:
+        """A member leaves. Refuses: UNKNOWN_MEMBER_ID."""
+        member = group.members.get(request.member_id)
+        if member is None:
+            return refuse(*_unknown(request.member_id, group))
+        effects.note(log.info, "group_member_left", group_id=group.group_id, member_id=member.member_id)
+        self._fence(ShareDraft(group, effects), [member])
+        return ShareHeartbeat(
+            ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+        )
+
+    # Steps
+
+    def _update_member(self, draft: ShareDraft, member: ShareMember) -> bool:
+        """Write down what a member says of itself, if it is new; whether its topics have changed."""
+        previous = draft.group.members.get(member.member_id)
+        if previous == member:
+            return False
+        draft.write(ShareGroupMemberMetadataKey(draft.group.group_id, member.member_id), member_value(member))
+        return previous is None or previous.subscribed_topic_names != member.subscribed_topic_names
+
+    def _have_topics_changed(self, draft: ShareDraft) -> bool:
+        group = draft.group
+        version = self._topics.version
+        if group.checked_topics_version == version and group.members.keys() == draft.original.members.keys():
+            return False
+        if metadata_hash(group.subscribed_topics(), self._topics) != group.metadata_hash:
+            return True
+        draft.effects.changes.append(partial(setattr, draft.original, "checked_topics_version", version))
+        return False
+
+    def _bump_epoch(self, draft: ShareDraft) -> None:
+        group = draft.group
+        value = ShareGroupMetadataValue(
+            epoch=group.group_epoch + 1, metadata_hash=metadata_hash(group.subscribed_topics(), self._topics)
+        )
+        draft.write(ShareGroupMetadataKey(group.group_id), value)
+        draft.effects.note(log.debug, "group_epoch_bumped", group_id=group.group_id, group_epoch=value.epoch)
+
+    def _update_target(self, draft: ShareDraft) -> None:
+        """Share out for the group's epoch, unless it was done already, or too recently."""
+        group, now_ms = draft.group, draft.effects.now_ms
+        interval_ms = self._config.share_times(group.group_id).assignment_interval_ms
+        if group.assignment_epoch >= group.group_epoch or (
+            group.assignment_timestamp_ms and now_ms < group.assignment_timestamp_ms + interval_ms
+        ):
+            return
+        subscriptions = {
+            member_id: topic_ids(member.subscribed_topic_names, self._topics)
+            for member_id, member in group.members.items()
+        }
+        for member_id, assignment in assign(subscriptions, group.assignable, group.target).items():
+            if group.target.get(member_id) != assignment:
+                draft.write(ShareGroupTargetAssignmentMemberKey(group.group_id, member_id), target_value(assignment))
+        draft.write(
+            ShareGroupTargetAssignmentMetadataKey(group.group_id),
+            ShareGroupTargetAssignmentMetadataValue(assignment_epoch=group.group_epoch, assignment_timestamp=now_ms),
+        )
+        draft.effects.note(
+            log.info,
+            "group_target_assigned",
+            group_id=group.group_id,
+            assignment_epoch=group.group_epoch,
+            assignor=SIMPLE_ASSIGNOR,
+        )
+
+    def _take_over_target(self, draft: ShareDraft, member_id: str, *, has_changed: bool) -> ShareMember:
+        """Give a member what is its own in the target; the member as it is then."""
+        group = draft.group
+        member = group.members[member_id]
+        if member.member_epoch == group.assignment_epoch and not has_changed:
+            return member
+        subscribed = topic_ids(member.subscribed_topic_names, self._topics)
+        target = group.target.get(member_id, NO_PARTITIONS)
+        updated = replace(
+            member, assigned={topic_id: numbers for topic_id, numbers in target.items() if topic_id in subscribed}
+        )
+        if member.member_epoch != group.assignment_epoch:
+            updated = replace(updated, member_epoch=group.assignment_epoch, previous_member_epoch=member.member_epoch)
+        if updated != member:
+            draft.write(ShareGroupCurrentMemberAssignmentKey(group.group_id, member_id), current_value(updated))
+        return updated
+
+    def _fence(self, draft: ShareDraft, members: Collection[ShareMember]) -> None:
+        """Take members out: a new epoch begins."""
+        if not members:
+            return
+        for member in members:
+            name = member.member_id
+            group_id = draft.group.group_id
+            draft.write(ShareGroupCurrentMemberAssignmentKey(group_id, name), None)
+            draft.write(ShareGroupTargetAssignmentMemberKey(group_id, name), None)
+            draft.write(ShareGroupMemberMetadataKey(group_id, name), None)
+            draft.effects.clear_deadline(DeadlineKey(DeadlineKind.SESSION, group_id, name))
+        self._bump_epoch(draft)
+
+    # Time
+
+    def start_sessions(self, group: ShareGroup, now_ms: int) -> None:
+        """Every member of a group just loaded has a whole session to show up."""
+        session_timeout_ms = self._config.share_times(group.group_id).session_timeout_ms
+        for member_id in group.members:
+            key = DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id)
+            self._deadlines.set(key, now_ms + session_timeout_ms)
+
+    def time_over(self, group: ShareGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
+        """Take out the members whose session is over, all in one step."""
+        fenced = [group.members[key.member_id] for key in due if key.member_id in group.members]
+        for member in fenced:
+            effects.note(
+                log.info,
+                "group_member_removed",
+                group_id=group.group_id,
+                member_id=member.member_id,
+                reason="session timed out",
+            )
+        self._fence(ShareDraft(group, effects), fenced)
+
+
+def begin_empty(draft: ShareDraft) -> None:
+    """Write a new group down that has nobody to share anything out to."""
+    group = draft.group
+    draft.write(ShareGroupMetadataKey(group.group_id), ShareGroupMetadataValue(epoch=group.group_epoch))
+    draft.write(
+        ShareGroupTargetAssignmentMetadataKey(group.group_id),
+        ShareGroupTargetAssignmentMetadataValue(assignment_epoch=group.group_epoch),
+    )
+
+
+def refuse(error: ErrorCode, message: str | None = None) -> ShareHeartbeat:
+    return ShareHeartbeat(ShareGroupHeartbeatResponse(error_code=error, error_message=message))
+
+
+def _unknown(member_id: str, group: ShareGroup) -> Refusal:
+    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+
+
+def _check_epoch(member: ShareMember, epoch: int) -> Refusal | None:
+    """FENCED_MEMBER_EPOCH for any epoch but the member's own, or the one before when the last answer was lost."""
+    if epoch in (JOIN_EPOCH, member.member_epoch) or (
+        epoch < member.member_epoch and epoch == member.previous_member_epoch
+    ):
+        return None
+    relation = "greater" if epoch > member.member_epoch else "smaller"
+    return Refusal(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The share group member has a {relation} member epoch ({epoch}) than the one known by the group "
+        f"coordinator ({member.member_epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _updated(member: ShareMember, request: ShareGroupHeartbeatRequest, sender: Sender) -> ShareMember:
+    names = request.subscribed_topic_names
+    return replace(
+        member,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        client_id=sender.client_id,
+        client_host=sender.client_host,
+        subscribed_topic_names=member.subscribed_topic_names if names is None else frozenset(names),
+    )
+
+
+def _assignment(assigned: Assignment) -> ShareGroupHeartbeatAssignment:
+    return ShareGroupHeartbeatAssignment(
+        topic_partitions=[
+            ShareGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in assigned.items()
+        ]
+    )
+
+
+def described_share_group(group: ShareGroup, topics: TopicCatalogue) -> ShareGroupDescribedGroup:
+    """What ShareGroupDescribe shows of a group; topics that are gone are left out."""
+    return ShareGroupDescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state_name,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=SIMPLE_ASSIGNOR,
+        members=[
+            ShareGroupDescribeMember(
+                member_id=member.member_id,
+                rack_id=member.rack_id,
+                member_epoch=member.member_epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=sorted(member.subscribed_topic_names),
+                assignment=ShareGroupDescribeAssignment(
+                    topic_partitions=[
+                        ShareGroupDescribeTopicPartitions(topic_id, topic.name, sorted(member.assigned[topic_id]))
+                        for topic_id in member.assigned
+                        if (topic := topics.get_by_id(topic_id)) is not None
+                    ]
+                ),
+            )
+            for member in group.members.values()
+        ],
+    )

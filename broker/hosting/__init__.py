@@ -1,0 +1,1 @@
+"""What this node hosts: topics, their logs, where partitions are placed, other nodes, features and configs."""

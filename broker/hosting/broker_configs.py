@@ -1,0 +1,106 @@
+"""The broker configs that are set while brokers run: kept in the metadata store, and put in force here (KIP-226).
+
+Source: Kafka's DynamicBrokerConfig.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from fencepost.broker.config import AlterationRefusal, Settings, check_dynamic_configs
+from fencepost.broker.metadata.document import VersionedDocument
+from fencepost.broker.metadata.store import MetadataStore
+from fencepost.protocol.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+KEY = "broker-configs"
+ALL_BROKERS = ""
+"""In place of a node id: the defaults of all brokers."""
+
+BrokerName = str
+Configs = Mapping[str, str]
+Outcome = tuple[ErrorCode, str | None]
+_DONE: Outcome = (ErrorCode.NONE, None)
+
+
+class BrokerConfigs:
+    """What was set for this broker and for all of them. `settings` holds the values in force.
+
+    on_changed: called after other values came into force.
+    """
+
+    def __init__(self, store: MetadataStore, settings: Settings) -> None:
+        self.on_changed: list[Callable[[], None]] = []
+        self._settings = settings
+        self._own_name = str(settings.node_id)
+        self._changing = asyncio.Lock()
+        self._document: VersionedDocument[dict[BrokerName, Configs]] = VersionedDocument(
+            store,
+            KEY,
+            read=_read,
+            write=lambda content: {name: dict(configs) for name, configs in content.items()},
+            may_use_reserve=True,
+        )
+
+    async def open(self) -> None:
+        """Put in force what was set before this start. Raises StorageError."""
+        await self._document.load()
+        self._put_in_force()
+
+    def configs(self, name: BrokerName) -> Configs:
+        """What was set for a broker, or for ALL_BROKERS."""
+        return self._document.content.get(name, {})
+
+    async def alter(
+        self, name: BrokerName, change: Callable[[Configs], Configs | AlterationRefusal], *, validate_only: bool
+    ) -> Outcome:
+        """Replace the configs of a broker, or of ALL_BROKERS, by what `change` makes of them.
+
+        Refuses what `change` refuses, and INVALID_REQUEST for what cannot be set at run time. Raises StorageError.
+        """
+        refusal: list[AlterationRefusal] = []
+
+        def changed(content: dict[BrokerName, Configs]) -> dict[BrokerName, Configs] | None:
+            refusal.clear()
+            current = content.get(name, {})
+            configs = change(current)
+            if isinstance(configs, AlterationRefusal):
+                refusal.append(configs)
+                return None
+            reason = check_dynamic_configs(configs)
+            if reason is not None:
+                refusal.append(AlterationRefusal(ErrorCode.INVALID_REQUEST, reason))
+            if refusal or validate_only or configs == current:
+                return None
+            return {**content, name: configs}
+
+        async with self._changing:
+            before = self.configs(name)
+            await self._document.change(changed)
+            if refusal:
+                return refusal[0].error, refusal[0].message
+            if self.configs(name) != before:
+                log.info("broker_configs_altered", broker=name, configs=sorted(self.configs(name)))
+                self._put_in_force()
+        return _DONE
+
+    def _put_in_force(self) -> None:
+        unreadable = self._settings.override(
+            of_this_broker=self.configs(self._own_name), of_all_brokers=self.configs(ALL_BROKERS)
+        )
+        if unreadable:
+            log.error("broker_configs_unreadable", names=unreadable, reason="left as the broker was started with them")
+        for hook in self.on_changed:
+            hook()
+
+
+def _read(content: object) -> dict[BrokerName, Configs]:
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise TypeError(f"expected an object; got {type(content).__name__}")
+    return {str(name): {str(key): str(text) for key, text in configs.items()} for name, configs in content.items()}

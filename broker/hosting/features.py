@@ -1,0 +1,146 @@
+"""The levels of the cluster's features: what clients decide by, kept in the metadata store once somebody has set them.
+
+Source: KIP-584, KIP-1022; Kafka's FeatureControlManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import structlog
+
+from fencepost.broker.config import Settings
+from fencepost.broker.metadata.document import VersionedDocument
+from fencepost.broker.metadata.store import MetadataStore
+
+log = structlog.get_logger(__name__)
+
+KEY = "features"
+TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
+METADATA_VERSION = "metadata.version"
+SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
+
+
+class LevelRange(NamedTuple):
+    """The levels of a feature that this broker knows."""
+
+    minimum: int
+    maximum: int
+
+
+SUPPORTED: Mapping[str, LevelRange] = {
+    GROUP_VERSION: LevelRange(0, 1),  # 1: the consumer group protocol (KIP-848)
+    # 30: Apache Kafka 4.3. There is no log of metadata that could have another level; consoles ask for this one to know
+    # which version of Kafka they talk to.
+    METADATA_VERSION: LevelRange(30, 30),
+    SHARE_VERSION: LevelRange(0, 1),  # 1: share groups (KIP-932)
+    STREAMS_VERSION: LevelRange(0, 1),  # 1: the streams rebalance protocol (KIP-1071)
+    TRANSACTION_VERSION: LevelRange(0, 2),  # 2: an epoch for every transaction (KIP-890)
+}
+
+
+class UpgradeType(IntEnum):
+    """What a change of level may do, with Kafka's numbers."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """A feature and the level that it is to have; upgrade_type: the number as sent."""
+
+    name: str
+    level: int
+    upgrade_type: int
+
+
+@dataclass(frozen=True)
+class _Finalized:
+    """What was set. epoch: counts the changes."""
+
+    epoch: int = 0
+    levels: Mapping[str, int] = field(default_factory=dict)
+
+
+class Features:
+    """The levels in force: as they were set, else the highest, that of `transaction.version` as the settings say.
+
+    on_changed: called after other levels came into force.
+    """
+
+    def __init__(self, store: MetadataStore, settings: Settings) -> None:
+        self.on_changed: list[Callable[[], None]] = []
+        self._settings = settings
+        self._document: VersionedDocument[_Finalized] = VersionedDocument(
+            store, KEY, read=_read, write=lambda finalized: {"epoch": finalized.epoch, "levels": dict(finalized.levels)}
+        )
+
+    async def open(self) -> None:
+        """Put in force what was set before this start. Raises StorageError."""
+        await self._document.load()
+
+    @property
+    def epoch(self) -> int:
+        """Clients take over levels when it is higher than the one that they know."""
+        return self._document.content.epoch
+
+    @property
+    def levels(self) -> Mapping[str, int]:
+        """By name, of every feature that is supported."""
+        return {name: self.level(name) for name in SUPPORTED}
+
+    def level(self, name: str) -> int:
+        level = self._document.content.levels.get(name)
+        if level is not None:
+            return level
+        return self._settings.fencepost_transaction_version if name == TRANSACTION_VERSION else SUPPORTED[name].maximum
+
+    def check(self, update: FeatureUpdate) -> str | None:
+        """Why a level cannot be set (INVALID_UPDATE_VERSION), in words, or None."""
+        name, level, upgrade_type = update
+        if upgrade_type not in UpgradeType.__members__.values():
+            return "The controller does not support the given upgrade type."
+        if level < 0:
+            return "A feature version cannot be less than 0."
+        supported = SUPPORTED.get(name)
+        if supported is None:
+            node = f"Local controller {self._settings.node_id}"
+            return f"{node} does not support this feature." if level else f"Feature {name} not found."
+        if not supported.minimum <= level <= supported.maximum:
+            versions = f"{supported.minimum}-{supported.maximum}"
+            return f"Local controller {self._settings.node_id} only supports versions {versions}"
+        current = self.level(name)
+        if level < current and upgrade_type == UpgradeType.UPGRADE:
+            return (
+                "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+                "unsafe downgrade."
+            )
+        if level > current and upgrade_type != UpgradeType.UPGRADE:
+            return "Can't downgrade to a newer version."
+        return None
+
+    async def update(self, updates: Sequence[FeatureUpdate]) -> None:
+        """Set levels that have been checked. Raises StorageError."""
+        levels = {update.name: update.level for update in updates}
+        if not levels:
+            return
+
+        def changed(finalized: _Finalized) -> _Finalized:
+            return _Finalized(finalized.epoch + 1, {**finalized.levels, **levels})
+
+        await self._document.change(changed)
+        log.info("features_updated", **{name.replace(".", "_"): level for name, level in levels.items()})
+        for callback in self.on_changed:
+            callback()
+
+
+def _read(content: Any) -> _Finalized:
+    if content is None:
+        return _Finalized()
+    return _Finalized(int(content["epoch"]), {str(name): int(level) for name, level in content["levels"].items()})

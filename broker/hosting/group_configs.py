@@ -1,0 +1,100 @@
+"""The configs that are set of groups: kept in the metadata store, in force from the next request on (KIP-848, KIP-932).
+
+Source: Kafka's GroupConfigManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from fencepost.broker.config import AlterationRefusal, ConfigValue, Settings
+from fencepost.broker.config.group_settings import check_group_configs, describe_group_configs, group_value
+from fencepost.broker.metadata.document import VersionedDocument
+from fencepost.broker.metadata.store import MetadataStore
+from fencepost.protocol.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+KEY = "group-configs"
+
+GroupId = str
+Configs = Mapping[str, str]
+Outcome = tuple[ErrorCode, str | None]
+_DONE: Outcome = (ErrorCode.NONE, None)
+
+
+class GroupConfigs:
+    """What was set of each group, whether the group exists or not."""
+
+    def __init__(self, store: MetadataStore, settings: Settings) -> None:
+        self._settings = settings
+        self._changing = asyncio.Lock()
+        self._document: VersionedDocument[dict[GroupId, Configs]] = VersionedDocument(
+            store,
+            KEY,
+            read=_read,
+            write=lambda content: {group_id: dict(each) for group_id, each in content.items()},
+            may_use_reserve=True,
+        )
+
+    async def open(self) -> None:
+        """Take up what was set before this start. Raises StorageError."""
+        await self._document.load()
+
+    def group_ids(self) -> Iterable[GroupId]:
+        """The groups that have configs of their own."""
+        return self._document.content.keys()
+
+    def value(self, group_id: GroupId, name: str) -> Any:
+        """The typed value that is in force for a group."""
+        return group_value(name, self._document.content.get(group_id, {}), self._settings)
+
+    def describe(self, group_id: GroupId) -> list[ConfigValue]:
+        """Every config of a group with its value and where that comes from."""
+        return describe_group_configs(self._document.content.get(group_id, {}), self._settings)
+
+    async def alter(
+        self, group_id: GroupId, change: Callable[[Configs], Configs | AlterationRefusal], *, validate_only: bool
+    ) -> Outcome:
+        """Replace the configs of a group by what `change` makes of them.
+
+        Refuses what `change` refuses, and INVALID_CONFIG. Raises StorageError.
+        """
+        refusal: list[AlterationRefusal] = []
+
+        def changed(content: dict[GroupId, Configs]) -> dict[GroupId, Configs] | None:
+            refusal.clear()
+            current = content.get(group_id, {})
+            configs = change(current)
+            if isinstance(configs, AlterationRefusal):
+                refusal.append(configs)
+                return None
+            reason = check_group_configs(configs, self._settings)
+            if reason is not None:
+                refusal.append(AlterationRefusal(ErrorCode.INVALID_CONFIG, reason))
+            if refusal or validate_only or configs == current:
+                return None
+            others = {name: each for name, each in content.items() if name != group_id}
+            return {**others, group_id: configs} if configs else others
+
+        async with self._changing:
+            before = self._document.content.get(group_id)
+            await self._document.change(changed)
+            after = self._document.content.get(group_id, {})
+        if refusal:
+            return refusal[0].error, refusal[0].message
+        if after != (before or {}):
+            log.info("group_configs_altered", group_id=group_id, configs=sorted(after))
+        return _DONE
+
+
+def _read(content: object) -> dict[GroupId, Configs]:
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise TypeError(f"expected an object; got {type(content).__name__}")
+    return {str(name): {str(key): str(text) for key, text in configs.items()} for name, configs in content.items()}

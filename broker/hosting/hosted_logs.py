@@ -1,0 +1,256 @@
+"""The logs of the partitions that this node leads: which there are, and how they come, go and change hands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from fencepost.broker.config import Settings, readable_configs
+from fencepost.broker.hosting.placement import Placement
+from fencepost.broker.hosting.topic_rules import log_config
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.log_opening import OWN_LEADER_EPOCH
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.metadata.image import TopicMetadata
+
+log = structlog.get_logger(__name__)
+
+CHANGED_PER_TURN = 4
+"""Logs that are made or deleted at a stretch, while others are served; one takes up to 1 ms."""
+
+
+class HostedLogs:
+    """Keeps the log directory in step with the topics and with the placement of their partitions.
+
+    by_partition: the logs that are served here.
+    """
+
+    def __init__(self, logs: LogDirectory, placement: Placement, settings: Settings) -> None:
+        self.by_partition: dict[TopicPartition, PartitionLog] = {}
+        self._logs = logs
+        self._placement = placement
+        self._settings = settings
+        self._configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
+
+    def leader_epoch(self, topic_partition: TopicPartition) -> int | None:
+        """For the log directory: the epoch that this node leads a partition in, None if another one leads it."""
+        placement = self._placement
+        return placement.leader_epoch(topic_partition) if placement.is_local(topic_partition) else None
+
+    def config(self, name: str, configs: Mapping[str, str]) -> LogConfig:
+        """The settings of a topic's logs; one object for all topics that set the same."""
+        key = frozenset(configs.items())
+        config = self._configs.get(key)
+        if config is None:
+            config = self._configs[key] = self._read_config(name, configs)
+        return config
+
+    def take_over_settings(self) -> None:
+        """The broker's defaults have changed."""
+        self._configs.clear()
+
+    def _read_config(self, name: str, configs: Mapping[str, str]) -> LogConfig:
+        readable, reasons = readable_configs(configs)
+        if reasons:
+            # Configs are checked before they are stored, so only a changed broker or a repaired file leads here. The
+            # others count: without its own retention or cleanup policy, a topic would lose records.
+            log.error("topic_configs_unreadable", topic=name, reason="; ".join(reasons))
+        return log_config(readable, self._settings)
+
+    # Coming
+
+    async def host(self, topic: TopicMetadata) -> None:
+        """Have a log for each partition of a topic that is led here, but for those that are opened later.
+
+        Others are served meanwhile. Raises StorageError.
+        """
+        config: LogConfig | None = None
+        unopened = self._logs.unopened
+        made_count = 0
+        for topic_partition in topic.partitions():
+            if topic_partition in self.by_partition or topic_partition in unopened:
+                continue
+            if self._placement.is_local(topic_partition):
+                config = config or self.config(topic.name, topic.configs)
+                await self.lead(topic_partition, topic, config)
+                made_count += 1
+                if made_count % CHANGED_PER_TURN == 0:
+                    await asyncio.sleep(0)
+
+    async def make(self, topic: TopicMetadata) -> list[PartitionLog]:
+        """Make a log for each partition of a new topic that is led here; they are served from `serve_made` on.
+
+        Others are served meanwhile. Raises StorageError, also when there is a directory of that name already.
+        """
+        config: LogConfig | None = None
+        made = []
+        for topic_partition in topic.partitions():
+            if self._placement.is_local(topic_partition):
+                config = config or self.config(topic.name, topic.configs)
+                made.append(self._create(topic_partition, topic, config))
+                if len(made) % CHANGED_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        return made
+
+    def serve_made(self, made: Sequence[PartitionLog], topic: TopicMetadata) -> None:
+        """Serve all logs of a new topic, in one step; but not those that were placed elsewhere meanwhile."""
+        config = self.config(topic.name, topic.configs)
+        for partition_log in made:
+            if not partition_log.is_deleted:
+                partition_log.config = config  # the broker's defaults may have changed while they were made
+                self._serve(partition_log)
+
+    async def lead(
+        self, topic_partition: TopicPartition, topic: TopicMetadata, config: LogConfig
+    ) -> PartitionLog | None:
+        """Serve the log of one partition: as it was opened, as its directory is found now, or a new one.
+
+        None when it is another topic's, or has gone to another node meanwhile. Raises StorageError.
+        """
+        partition_log = self._logs.get(topic_partition)
+        if partition_log is None:
+            leader_epoch = self._placement.leader_epoch(topic_partition)
+            partition_log = await self._logs.admit(topic_partition, config, leader_epoch=leader_epoch)
+            if self.leader_epoch(topic_partition) != leader_epoch:
+                # It went on while its files were read; if it came back, they may be others now.
+                self._logs.release(topic_partition)
+                return None
+        if partition_log is None:
+            if self._placement.leader_epoch(topic_partition) > OWN_LEADER_EPOCH:
+                log.warning(
+                    "partition_came_without_its_directory",
+                    topic=topic_partition.topic,
+                    partition=topic_partition.partition,
+                    reason="it has been led before, but there are no files of it here; it begins anew, empty",
+                )
+            return self._serve(self._create(topic_partition, topic, config))
+        return self._serve_found(partition_log, topic)
+
+    def serve_opened(self, topic_partition: TopicPartition, topic: TopicMetadata | None) -> PartitionLog | None:
+        """Serve a log that was opened after the start; None when it belongs to no known topic. Raises StorageError."""
+        partition_log = self._logs.get(topic_partition)
+        if topic is None or topic_partition.partition >= topic.partition_count:
+            self._report_stray(topic_partition)
+            return None
+        if partition_log is None:  # nothing was in its directory yet
+            return self._serve(self._create(topic_partition, topic, self.config(topic.name, topic.configs)))
+        return self._serve_found(partition_log, topic)
+
+    def _serve_found(self, partition_log: PartitionLog, topic: TopicMetadata) -> PartitionLog | None:
+        topic_partition = partition_log.topic_partition
+        if partition_log.topic_id == ZERO_TOPIC_ID:
+            self._logs.adopt(partition_log, topic.topic_id)
+        if partition_log.topic_id != topic.topic_id:
+            log.error(
+                "partition_of_other_topic_found",
+                topic=topic.name,
+                partition=topic_partition.partition,
+                path=partition_log.files.directory,
+                reason=f"its partition.metadata names topic {partition_log.topic_id.hex()} "
+                f"instead of {topic.topic_id.hex()}; it is not served. Restore the directory that belongs here",
+            )
+            return None
+        return self._serve(partition_log)
+
+    def _create(self, topic_partition: TopicPartition, topic: TopicMetadata, config: LogConfig) -> PartitionLog:
+        leader_epoch = self._placement.leader_epoch(topic_partition)
+        return self._logs.create(topic_partition, topic.topic_id, config, leader_epoch=leader_epoch)
+
+    def _serve(self, partition_log: PartitionLog) -> PartitionLog:
+        topic_partition = partition_log.topic_partition
+        leader_epoch = self._placement.leader_epoch(topic_partition)
+        if leader_epoch > partition_log.leader_epoch:
+            partition_log.lead(leader_epoch)
+        self.by_partition[topic_partition] = partition_log
+        return partition_log
+
+    # Going
+
+    def release(self, topic_partition: TopicPartition) -> None:
+        """Let a partition go to another node; its directory stays as it is."""
+        self.by_partition.pop(topic_partition, None)
+        self._logs.release(topic_partition)
+
+    def forget(self, topic: TopicMetadata) -> None:
+        """Serve no log of a topic any more."""
+        for topic_partition in topic.partitions():
+            self.by_partition.pop(topic_partition, None)
+
+    async def delete(self, topic: TopicMetadata) -> bool:
+        """Delete the logs of a topic that is gone; whether there were any. Others are served meanwhile.
+
+        Raises StorageError.
+        """
+        had_logs = False
+        for count, topic_partition in enumerate(topic.partitions(), 1):
+            partition_log = self._logs.get(topic_partition)
+            if partition_log is None:
+                had_logs |= self._logs.delete_left_behind(topic_partition, topic.topic_id)
+            elif partition_log.topic_id == topic.topic_id:
+                had_logs = True
+                self._logs.delete(topic_partition)
+            if count % CHANGED_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return had_logs
+
+    def undo_growth(self, grown: TopicMetadata, first_partition: int) -> bool:
+        """Delete the logs that were made of a topic's new partitions, from `first_partition` on.
+
+        False, and none is, where one of them has records, or may have. Raises StorageError.
+        """
+        added = [one for name in grown.partitions()[first_partition:] if (one := self._logs.get(name)) is not None]
+        if any(one.log_end_offset or one.is_offline for one in added):
+            return False
+        for partition_log in added:
+            self.by_partition.pop(partition_log.topic_partition, None)
+            self._logs.delete(partition_log.topic_partition)
+        return True
+
+    # What a start finds
+
+    def stray(self, topic: TopicMetadata) -> TopicPartition | None:
+        """A log that has the name of a partition of a topic which is only about to be created."""
+        return next((name for name in topic.partitions() if self._has_directory(name)), None)
+
+    def _has_directory(self, topic_partition: TopicPartition) -> bool:
+        return topic_partition in self._logs.unopened or self._logs.get(topic_partition) is not None
+
+    async def make_way(self, topic: TopicMetadata, first_partition: int = 0) -> None:
+        """Before new partitions are made, from `first_partition` on: nothing of earlier ones may be left in the
+        checkpoints. Raises StorageError."""
+        await self._logs.make_way(topic.partitions()[first_partition:])
+
+    def report_missing(self, topic: TopicMetadata) -> None:
+        """Say which partitions this start makes; after a crash in the middle of a creation that is as it should be."""
+        missing = [
+            name.partition
+            for name in topic.partitions()
+            if not self._has_directory(name) and self._placement.is_local(name)
+        ]
+        if missing:
+            log.warning(
+                "missing_partitions_created",
+                topic=topic.name,
+                partitions=missing,
+                reason="their directories are not there: the topic was just being created, or they were removed",
+            )
+
+    def report_strays(self) -> None:
+        """Say which of the logs that are open belong to no topic that is known."""
+        for partition_log in self._logs.logs():
+            topic_partition = partition_log.topic_partition
+            if self.by_partition.get(topic_partition) is not partition_log:
+                self._report_stray(topic_partition)
+
+    def _report_stray(self, topic_partition: TopicPartition) -> None:
+        log.warning(
+            "stray_partition_found",
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
+            reason="it belongs to no known topic; it is neither served nor deleted",
+        )

@@ -1,0 +1,254 @@
+"""Requests from this node to the other nodes of the cluster: one connection to each, over which requests are pipelined.
+
+Source: Kafka's InterBrokerSendThread and NetworkClient.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol, cast
+
+import structlog
+
+from fencepost.broker.hosting.placement import NodeAddress
+from fencepost.broker.kernel.supervision import Place, Policy, describe
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.framing import find_frame, request_frame
+from fencepost.protocol.headers import read_response_header, response_header_version
+from fencepost.protocol.messages import RESPONSES
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.schema import decode
+
+log = structlog.get_logger(__name__)
+
+CONNECTING = Place("connection to another node", Policy.REPORT)
+RESPONSE = Place("response of another node", Policy.REPORT)
+
+MAXIMUM_RESPONSE_BYTES = 100 * 1024 * 1024
+
+Connect = Callable[
+    [Callable[[], asyncio.Protocol], str, int], Awaitable[tuple[asyncio.BaseTransport, asyncio.BaseProtocol]]
+]
+"""Opens a connection to a host and port, as `loop.create_connection` does. Raises OSError."""
+
+
+class PeerUnreachable(Exception):  # noqa: N818  # an expected outcome, which callers turn into an error code
+    """There is no answer, and there will be none: the node is not alive, the connection was lost, or time is over.
+
+    Whether the node has done what it was asked is not known.
+    """
+
+
+class Peers(Protocol):
+    """The way to other nodes."""
+
+    async def request(self, node_id: int, message: Any, version: int, timeout_s: float) -> Any:
+        """Send a request and return the node's response. Raises PeerUnreachable."""
+        ...
+
+    async def close(self) -> None:
+        """Give up what waits for an answer."""
+        ...
+
+
+def received_error(code: int) -> ErrorCode:
+    """An error code of a response; UNKNOWN_SERVER_ERROR for one that is not known here."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class _Waiting(NamedTuple):
+    correlation_id: int
+    response_type: type[Any]
+    version: int
+    answered: asyncio.Future[Any]
+
+
+class PeerConnection(asyncio.Protocol):
+    """One connection to another node. Requests leave at once; responses come in the order of the requests."""
+
+    def __init__(self, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.is_open = False
+        self._client_id = client_id
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._waiting: deque[_Waiting] = deque()
+        self._next_correlation_id = 0
+
+    def send(self, message: Any, version: int) -> asyncio.Future[Any]:
+        """Send a request; the future is its response, or PeerUnreachable."""
+        transport = self._transport
+        if transport is None or not self.is_open:
+            raise PeerUnreachable("the connection is closed")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        answered: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting.append(_Waiting(correlation_id, RESPONSES[message.api_key], version, answered))
+        transport.write(request_frame(correlation_id, self._client_id, message, version))
+        return answered
+
+    def abort(self, reason: str) -> None:
+        """Close at once, and give up what waits for an answer: what still comes is never read."""
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            if not request.answered.done():
+                request.answered.set_exception(PeerUnreachable(reason))
+                request.answered.exception()  # the one who asked may be gone
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the interface but not the base class.
+        self._transport = cast("asyncio.Transport", transport)
+        self.is_open = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.abort(f"the connection was lost: {exc}" if exc else "the node closed the connection")
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        if not self.is_open:
+            return
+        self._received += data
+        try:
+            self._read_responses()
+        except DecodeError as error:
+            log.error("peer_response_undecodable", reason=str(error))  # noqa: TRY400  # the reason says it all
+            self.abort(f"its response cannot be read: {error}")
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            RESPONSE.failed(error, on_failure=lambda failure: self.abort(f"its response failed: {describe(failure)}"))
+
+    def _read_responses(self) -> None:
+        """Raises DecodeError."""
+        received, position = bytes(self._received), 0
+        while True:
+            frame = find_frame(received, position, len(received), MAXIMUM_RESPONSE_BYTES)
+            if frame is None:
+                break
+            start, position = frame
+            self._answer(received[start:position])
+        del self._received[:position]
+
+    def _answer(self, frame: bytes) -> None:
+        if not self._waiting:
+            raise DecodeError("a response that nobody asked for", position=0, expected="nothing")
+        request = self._waiting[0]
+        header_version = response_header_version(request.response_type.api_key, request.version)
+        correlation_id, body_position = read_response_header(frame, header_version)
+        if correlation_id != request.correlation_id:
+            raise DecodeError(
+                f"the response to request {correlation_id}", position=0, expected=f"that to {request.correlation_id}"
+            )
+        response = decode(request.response_type, frame, request.version, body_position)
+        self._waiting.popleft()
+        if not request.answered.done():
+            request.answered.set_result(response)
+
+
+class _Link:
+    """The connection to one node, from when it is asked for until it breaks.
+
+    opened: PeerUnreachable when it cannot be opened, or not in time.
+    """
+
+    __slots__ = ("opened", "opening")
+
+    def __init__(self, opened: asyncio.Future[PeerConnection]) -> None:
+        self.opened = opened
+        self.opening: asyncio.Task[None] | None = None
+
+    @property
+    def is_broken(self) -> bool:
+        return self.opened.done() and (self.opened.exception() is not None or not self.opened.result().is_open)
+
+    def give_up(self, reason: str) -> None:
+        if not self.opened.done():
+            self.opened.set_exception(PeerUnreachable(reason))
+            self.opened.exception()  # the one who asked may be gone
+            if self.opening is not None:
+                self.opening.cancel()
+        elif self.opened.exception() is None:
+            self.opened.result().abort(reason)
+
+
+class TcpPeers:
+    """Reaches other nodes over TCP, or whatever `connect` opens connections over.
+
+    address_of: where a node is reached now, None while it is not alive; asked for every new connection.
+    connect:    the running loop's `create_connection`, unless given.
+    A connection is opened with the first request. After a time-out it is closed, so that a late answer can never be
+    taken for that to a later request, nor a late request come after its repetition on the same connection.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        address_of: Callable[[int], NodeAddress | None],
+        *,
+        connect: Connect | None = None,
+    ) -> None:
+        self._client_id = f"broker-{node_id}"
+        self._address_of = address_of
+        self._connect = connect
+        self._links: dict[int, _Link] = {}
+        self._opening: set[asyncio.Task[None]] = set()
+
+    async def request(self, node_id: int, message: Any, version: int, timeout_s: float) -> Any:
+        link = self._link(node_id)
+        try:
+            async with asyncio.timeout(timeout_s):
+                connection = await asyncio.shield(link.opened)
+                return await connection.send(message, version)
+        except TimeoutError:
+            reason = f"node {node_id} did not answer within {timeout_s} s"
+            link.give_up(reason)
+            raise PeerUnreachable(reason) from None
+
+    async def close(self) -> None:
+        for link in self._links.values():
+            link.give_up("this node stops")
+        self._links.clear()
+        await asyncio.gather(*self._opening, return_exceptions=True)
+
+    def _link(self, node_id: int) -> _Link:
+        link = self._links.get(node_id)
+        if link is None or link.is_broken:
+            loop = asyncio.get_running_loop()
+            link = new = self._links[node_id] = _Link(loop.create_future())
+            link.opening = CONNECTING.start(
+                self._open(node_id, link),
+                concerns=f"node {node_id}",
+                on_failure=lambda error: new.give_up(f"node {node_id} cannot be connected to: {describe(error)}"),
+            )
+            self._opening.add(link.opening)
+            link.opening.add_done_callback(self._opening.discard)
+        return link
+
+    async def _open(self, node_id: int, link: _Link) -> None:
+        address = self._address_of(node_id)
+        if address is None:
+            link.give_up(f"node {node_id} is not alive")
+            return
+        loop = asyncio.get_running_loop()
+        connect = self._connect or loop.create_connection
+        connection = PeerConnection(self._client_id, loop)
+        try:
+            await connect(lambda: connection, address.host, address.port)
+        except OSError as error:
+            link.give_up(f"node {node_id} cannot be connected to: {error}")
+            return
+        except asyncio.CancelledError:
+            connection.abort("it was given up")
+            raise
+        if link.opened.done():
+            connection.abort("it was opened too late")
+        else:
+            link.opened.set_result(connection)

@@ -1,0 +1,121 @@
+"""The SCRAM credentials of users, kept in the metadata store: never a password, nor what could stand in for one.
+
+Source: KIP-84, KIP-554, RFC 5802; Kafka's ScramControlManager and ScramFormatter.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import structlog
+
+from fencepost.broker.metadata.document import VersionedDocument
+from fencepost.broker.metadata.store import MetadataStore
+from fencepost.protocol.deferred import deferred
+
+if TYPE_CHECKING:
+    import hashlib
+    import hmac
+else:
+    hashlib = deferred("hashlib")
+    hmac = deferred("hmac")
+
+log = structlog.get_logger(__name__)
+
+KEY = "scram-credentials"
+MINIMUM_ITERATIONS = 4096
+MAXIMUM_ITERATIONS = 16_384
+
+
+class Mechanism(IntEnum):
+    """SCRAM mechanisms, with Kafka's numbers."""
+
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def digest(self) -> str:
+        return "sha256" if self is Mechanism.SCRAM_SHA_256 else "sha512"
+
+
+class Credential(NamedTuple):
+    """What a server keeps of a password: enough to check it, not enough to log in with."""
+
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+
+Credentials = Mapping[str, Mapping[Mechanism, Credential]]
+
+
+def credential_of(mechanism: Mechanism, iterations: int, salt: bytes, salted_password: bytes) -> Credential:
+    """What is kept of a salted password. Source: RFC 5802, section 3."""
+    client_key = hmac.digest(salted_password, b"Client Key", mechanism.digest)
+    stored_key = hashlib.new(mechanism.digest, client_key).digest()
+    server_key = hmac.digest(salted_password, b"Server Key", mechanism.digest)
+    return Credential(iterations, salt, stored_key, server_key)
+
+
+class ScramCredentials:
+    """The credentials of all users, by name and mechanism."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._document: VersionedDocument[Credentials] = VersionedDocument(store, KEY, read=_read, write=_write)
+
+    async def open(self) -> None:
+        """Read what was set before this start. Raises StorageError."""
+        await self._document.load()
+
+    @property
+    def all(self) -> Credentials:
+        return self._document.content
+
+    async def change(self, changes: Mapping[tuple[str, Mechanism], Credential | None]) -> None:
+        """Set and, where there is None, remove credentials, all at once. Raises StorageError."""
+        if not changes:
+            return
+
+        def changed(before: Credentials) -> Credentials:
+            after = {user: dict(credentials) for user, credentials in before.items()}
+            for (user, mechanism), credential in changes.items():
+                if credential is None:
+                    after.get(user, {}).pop(mechanism, None)
+                else:
+                    after.setdefault(user, {})[mechanism] = credential
+            return {user: credentials for user, credentials in after.items() if credentials}
+
+        await self._document.change(changed)
+        log.info("scram_credentials_altered", users=sorted({user for user, _ in changes}))
+
+
+def _read(content: Any) -> Credentials:
+    return {
+        user: {
+            Mechanism[name]: Credential(
+                kept["iterations"],
+                *(base64.b64decode(kept[part], validate=True) for part in ("salt", "stored_key", "server_key")),
+            )
+            for name, kept in credentials.items()
+        }
+        for user, credentials in (content or {}).items()
+    }
+
+
+def _write(content: Credentials) -> Any:
+    return {
+        user: {
+            mechanism.name: {
+                "iterations": credential.iterations,
+                "salt": base64.b64encode(credential.salt).decode(),
+                "stored_key": base64.b64encode(credential.stored_key).decode(),
+                "server_key": base64.b64encode(credential.server_key).decode(),
+            }
+            for mechanism, credential in credentials.items()
+        }
+        for user, credentials in content.items()
+    }

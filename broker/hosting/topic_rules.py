@@ -1,0 +1,123 @@
+"""What names and sizes topics may have, and the configs of the broker's own topics. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fencepost.broker.config import INTERNAL_SEGMENT_BYTES, SMALLEST_SEGMENT_BYTES, Settings, effective_values
+from fencepost.broker.kernel.topic_partition import (
+    CONSUMER_OFFSETS_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
+from fencepost.broker.log.log_config import LogConfig
+
+MAX_NAME_LENGTH = 249  # so that `name-partition` and a suffix fit into a file name of 255 bytes
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+def check_topic_name(name: str) -> str | None:
+    """Why a topic cannot have this name (INVALID_TOPIC_EXCEPTION), in words, or None. Source: Kafka's
+    Topic.validate."""
+    if not name:
+        return "Topic name is invalid: it is empty"
+    if name in (".", ".."):
+        return f"Topic name is invalid: {name!r} is a directory's name for itself or its parent"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"Topic name is invalid: it has {len(name)} characters, the most is {MAX_NAME_LENGTH}"
+    if not _LEGAL_NAME.match(name):
+        return f"Topic name is invalid: {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
+    return None
+
+
+def collision_key(name: str) -> str:
+    """Names with the same key cannot live side by side: in metric names Kafka makes underscores of dots."""
+    return name.replace(".", "_")
+
+
+class InternalTopic(NamedTuple):
+    """How one of the broker's own topics is created."""
+
+    partition_count: int
+    configs: Mapping[str, str]
+
+
+def internal_topic(name: str, settings: Settings) -> InternalTopic:
+    """Partition count and configs of one of the broker's own topics. Source: Kafka's
+    TransactionStateManager.transactionStateTopicConfigs, GroupCoordinatorService.groupMetadataTopicConfigs and
+    ShareCoordinatorService.shareGroupStateTopicConfigs."""
+    if name == TRANSACTION_STATE_TOPIC:
+        return InternalTopic(
+            settings.transaction_state_log_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+                **_segment_bytes(settings.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+    if name == CONSUMER_OFFSETS_TOPIC:
+        return InternalTopic(
+            settings.offsets_topic_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                **_segment_bytes(settings.offsets_topic_segment_bytes),
+            },
+        )
+    if name == SHARE_GROUP_STATE_TOPIC:
+        return InternalTopic(
+            settings.share_coordinator_state_topic_num_partitions,
+            {
+                # Updates add up, so compaction would lose some; the share coordinator deletes what it no longer needs.
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(settings.share_coordinator_state_topic_min_isr),
+                "retention.ms": "-1",
+                **_segment_bytes(settings.share_coordinator_state_topic_segment_bytes),
+            },
+        )
+    raise ValueError(f"{name} is not an internal topic")
+
+
+def _segment_bytes(segment_bytes: int) -> dict[str, str]:
+    """A size that the broker setting takes and `segment.bytes` does not is one of tests."""
+    name = "segment.bytes" if segment_bytes >= SMALLEST_SEGMENT_BYTES else INTERNAL_SEGMENT_BYTES
+    return {name: str(segment_bytes)}
+
+
+def log_config(configs: Mapping[str, str], settings: Settings) -> LogConfig:
+    """The settings of a topic's logs: its own configs over the broker's defaults. Raises ValueError for an unreadable
+    config."""
+    values = effective_values(configs, settings)
+    internal_segment_bytes = values[INTERNAL_SEGMENT_BYTES]
+    return LogConfig(
+        cleanup_policy=frozenset(values["cleanup.policy"]),
+        compression_gzip_level=values["compression.gzip.level"],
+        compression_lz4_level=values["compression.lz4.level"],
+        compression_type=values["compression.type"],
+        compression_zstd_level=values["compression.zstd.level"],
+        delete_retention_ms=values["delete.retention.ms"],
+        file_delete_delay_ms=values["file.delete.delay.ms"],
+        flush_interval_messages=values["flush.messages"],
+        flush_ms=values["flush.ms"],
+        index_interval_bytes=values["index.interval.bytes"],
+        max_compaction_lag_ms=values["max.compaction.lag.ms"],
+        max_message_bytes=values["max.message.bytes"],
+        message_timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
+        message_timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
+        message_timestamp_type=values["message.timestamp.type"],
+        min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
+        min_compaction_lag_ms=values["min.compaction.lag.ms"],
+        retention_bytes=values["retention.bytes"],
+        retention_ms=values["retention.ms"],
+        segment_bytes=values["segment.bytes"] if internal_segment_bytes is None else internal_segment_bytes,
+        segment_index_bytes=values["segment.index.bytes"],
+        segment_jitter_ms=values["segment.jitter.ms"],
+        segment_ms=values["segment.ms"],
+        producer_id_expiration_ms=settings.producer_id_expiration_ms,
+        transaction_partition_verification_enable=settings.transaction_partition_verification_enable,
+    )

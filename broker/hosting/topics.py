@@ -1,0 +1,556 @@
+"""The topics of the cluster: metadata, and the logs of the partitions that are led here, kept in step.
+
+The one place that knows which partitions this broker has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import dataclasses
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import structlog
+
+from fencepost.broker.config import (
+    AlterationRefusal,
+    ConfigValue,
+    Settings,
+    check_topic_configs,
+    describe_topic_configs,
+)
+from fencepost.broker.hosting.background_opening import LaterLogs
+from fencepost.broker.hosting.hosted_logs import HostedLogs
+from fencepost.broker.hosting.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
+from fencepost.broker.hosting.topic_rules import check_topic_name, collision_key, internal_topic
+from fencepost.broker.kernel.random_ids import random_uuid
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.time_search import Searches
+from fencepost.broker.metadata.image import MetadataImage, TopicMetadata
+from fencepost.broker.metadata.store import MetadataStore
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+REFRESH = Place("refresh of the metadata", Policy.RETRY)
+ADMISSION = Place("admission of a partition", Policy.RETRY)
+CHANGE = Place("change of a topic", Policy.REPORT)
+
+DEFAULT_PARTITION_COUNT = -1
+"""In place of a number of partitions: as many as `num.partitions` says."""
+
+T = TypeVar("T")
+
+Outcome = tuple[ErrorCode, str | None]
+_DONE: Outcome = (ErrorCode.NONE, None)
+
+
+class Topics:
+    """Creates, changes and deletes topics: first in the store, which decides, then in the log directory, then in the
+    image.
+
+    A crash between the steps is made good by `open`: logs that the store expects are created, deletions that it has
+    recorded are finished. What other nodes change follows from the store, and what moves between nodes from the
+    placement. Changes run one at a time; reading is a look-up in memory.
+    placement:              everything is led here, unless given.
+    on_created, on_deleted: called in the step that makes the topic visible, or just before its logs go.
+    on_led:                 called when a partition of a known topic came to this node, or is led in a new epoch.
+    searches:               those for records of a time, in any log.
+    on_resigned:            called before a partition goes to another node, or is led in a new epoch; nothing has been
+                            appended since the placement changed.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        logs: LogDirectory,
+        settings: Settings,
+        *,
+        placement: Placement | None = None,
+        new_topic_id: Callable[[], bytes] | None = None,
+    ) -> None:
+        self.metadata = MetadataImage()
+        self.placement = placement or SingleNodePlacement(NodeAddress(settings.node_id, "", NO_PORT))
+        self.on_created: list[Callable[[TopicMetadata], None]] = []
+        self.on_deleted: list[Callable[[TopicMetadata], None]] = []
+        self.on_led: list[Callable[[PartitionLog], None]] = []
+        self.on_resigned: list[Callable[[TopicPartition], None]] = []
+        self.searches = Searches()
+        self._store = store
+        self._logs = logs
+        self._settings = settings
+        self._new_topic_id = new_topic_id or _random_topic_id
+        self._hosted = HostedLogs(logs, self.placement, settings)
+        self._partition_logs = self._hosted.by_partition
+        self._arriving: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._collisions: dict[str, str] = {}
+        self._changing = asyncio.Lock()
+        self._later = LaterLogs(logs, self._hosted, self.metadata, self._changing)
+        self._is_outdated = False
+        self._refreshing: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changes: set[asyncio.Task[Any]] = set()
+        self._context = contextvars.copy_context()
+
+    async def open(self) -> None:
+        """Load the topics, open the log directory and bring the two into step. Raises StorageError."""
+        async with self._changing:
+            self.placement.on_changed.append(self._placement_changed)
+            self._store.on_topics_changed.append(self._topics_changed)
+            topics = await self._store.load_topics()
+            for topic in topics:
+                self.metadata.put(topic)
+            await self._logs.open(self.log_config, self._hosted.leader_epoch, patience_s=self._patience_s())
+            for topic in await self._store.load_deletions():
+                # Only what a start finds is on the disk for sure: the record goes when nothing is found any more. What
+                # the other nodes of a cluster have on theirs cannot be told from here.
+                if not await self._hosted.delete(topic) and isinstance(self.placement, SingleNodePlacement):
+                    await self._store.finish_deletion(topic.topic_id)
+            for topic in topics:
+                self._hosted.report_missing(topic)
+                self._collisions[collision_key(topic.name)] = topic.name
+                await self._hosted.host(topic)
+            self._hosted.report_strays()
+        self._later.begin()
+
+    def _patience_s(self) -> float | None:
+        """How long a start opens logs before it serves clients. Where partitions move, all of them: who leads one has
+        to know at once what is in it."""
+        is_alone = isinstance(self.placement, SingleNodePlacement)
+        return self._settings.fencepost_start_opening_logs_ms / 1000 if is_alone else None
+
+    async def close(self) -> None:
+        """Follow neither the store nor the placement any more. The logs stay open."""
+        await self._later.close()
+        await asyncio.gather(*self._changes, return_exceptions=True)
+        if self._placement_changed in self.placement.on_changed:
+            self.placement.on_changed.remove(self._placement_changed)
+            self._store.on_topics_changed.remove(self._topics_changed)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def log(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """The log of a partition hosted here. One that the start has left is opened now, or as the next."""
+        found = self._partition_logs.get(topic_partition)
+        if found is None and topic_partition in self._later:
+            return self._later.ask(topic_partition)
+        return found
+
+    def is_unopened(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is led here whose log the start has left for later."""
+        return topic_partition in self._later
+
+    async def ensure_opened(self) -> None:
+        """Wait until no log is left to be opened, but for those that cannot be."""
+        await self._later.ensure_opened()
+
+    def absence(self, topic_partition: TopicPartition) -> ErrorCode:
+        """Why there is no log of a partition here: UNKNOWN_TOPIC_OR_PARTITION, or NOT_LEADER_OR_FOLLOWER when another
+        node leads it, or this one does not yet: it is on its way here, or still to be opened."""
+        topic = self.metadata.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < topic.partition_count:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic_partition in self._arriving or not self.placement.is_local(topic_partition):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if topic_partition in self._later:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def log_config(self, name: str) -> LogConfig:
+        """The settings of a topic's logs; those of a topic without configs when there is no such topic."""
+        topic = self.metadata.get(name)
+        return self._hosted.config(name, topic.configs if topic is not None else {})
+
+    def topic_config(self, name: str) -> list[ConfigValue] | None:
+        """Every config of a topic with its effective value and where that comes from; None when there is no such
+        topic."""
+        topic = self.metadata.get(name)
+        return None if topic is None else describe_topic_configs(topic.configs, self._settings)
+
+    @property
+    def directory(self) -> LogDirectory:
+        """Where all that is hosted here lies."""
+        return self._logs
+
+    async def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
+        """Let nothing below an offset be read any more, in partitions hosted here; see `LogDirectory`. Raises
+        StorageError."""
+        return await self._logs.delete_records(before_offsets)
+
+    # Creating
+
+    def check_new(self, name: str, configs: Mapping[str, str | None], *, is_own: bool = False) -> Outcome:
+        """What `check_create` looks at first: the name and the configs.
+
+        INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_CONFIG.
+        """
+        reason = check_topic_name(name)
+        if reason is not None:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
+        if self.metadata.get(name) is not None:
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
+        if name in INTERNAL_TOPICS and not is_own:
+            return (
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic {name!r} is created by the broker itself when it is needed",
+            )
+        other = self._collisions.get(collision_key(name))
+        if other is not None:
+            return (
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic {name!r} collides with {other!r}: '.' and '_' count as the same",
+            )
+        reason = check_topic_configs(configs, self._settings)
+        if reason is not None:
+            return ErrorCode.INVALID_CONFIG, reason
+        return _DONE
+
+    def check_create(
+        self, name: str, partition_count: int, configs: Mapping[str, str | None], *, is_own: bool = False
+    ) -> Outcome:
+        """Whether `create` would accept this; what validate_only asks. Messages are for people.
+
+        As `check_new`; INVALID_PARTITIONS, POLICY_VIOLATION (too many partitions).
+        Source: Kafka's ReplicationControlManager.createTopics.
+        """
+        outcome = self.check_new(name, configs, is_own=is_own)
+        if outcome[0] is not ErrorCode.NONE:
+            return outcome
+        if partition_count != DEFAULT_PARTITION_COUNT and partition_count <= 0:
+            return ErrorCode.INVALID_PARTITIONS, f"A topic has at least 1 partition; got {partition_count}"
+        reason = self._too_many(self._partition_count(partition_count))
+        if reason is not None:
+            return ErrorCode.POLICY_VIOLATION, reason
+        return _DONE
+
+    async def create(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> Outcome:
+        """Create a topic. partition_count: DEFAULT_PARTITION_COUNT for `num.partitions`. Errors: see `check_create`;
+        StorageError.
+
+        Others are served while its logs are made. It is there for them, with all its partitions, when this returns.
+        """
+        return await self._to_its_end(self._check_and_create(name, partition_count, configs))
+
+    async def _check_and_create(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> Outcome:
+        async with self._changing:
+            outcome = self.check_create(name, partition_count, configs)
+            if outcome[0] is not ErrorCode.NONE:
+                return outcome
+            given = {config: text for config, text in configs.items() if text is not None}
+            return await self._create(name, self._partition_count(partition_count), given)
+
+    async def ensure_internal(self, name: str) -> TopicMetadata:
+        """`__transaction_state` or `__consumer_offsets`, created with Kafka's configs when it is missing. Raises
+        StorageError."""
+        topic = self.metadata.get(name)
+        if topic is not None:
+            return topic
+        await self._to_its_end(self._create_internal(name))
+        created = self.metadata.get(name)
+        assert created is not None
+        return created
+
+    async def _create_internal(self, name: str) -> None:
+        async with self._changing:
+            if self.metadata.get(name) is None:
+                wanted = internal_topic(name, self._settings)
+                error, message = await self._create(name, wanted.partition_count, wanted.configs)
+                if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    raise StorageError(f"{name} could not be created: {message}")
+
+    async def _to_its_end(self, change: Coroutine[Any, Any, T]) -> T:
+        """Make a change as a whole, even if the request that asked for it is cancelled, so that store and logs stay in
+        step."""
+        task = CHANGE.start(change, expected=(StorageError,))
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
+
+    async def _create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Outcome:
+        topic = TopicMetadata(name, self._new_topic_id(), partition_count, MappingProxyType(dict(configs)))
+        stray = self._hosted.stray(topic)
+        if stray is not None:
+            # Appending to records of an unknown past would hand them to consumers as this topic's.
+            message = f"The data directory has a directory {stray} that belongs to no known topic; move it away first"
+            log.error("topic_creation_refused", topic=name, reason=message)
+            return ErrorCode.KAFKA_STORAGE_ERROR, message
+        await self._hosted.make_way(topic)
+        if not await self._store.create_topic(topic):
+            await self._refresh()  # another node has been faster
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
+        try:
+            made = await self._hosted.make(topic)
+        except Exception:
+            # Recorded as a deletion, so that the next start clears away what cannot be cleared away now.
+            await self._store.delete_topic(name)
+            await self._hosted.delete(topic)
+            raise
+        # From here on in one step: nobody meets a part of it.
+        self._hosted.serve_made(made, topic)
+        self._collisions[collision_key(name)] = name
+        self.metadata.put(topic)
+        for hook in self.on_created:
+            hook(topic)
+        log.info("topic_created", topic=name, partitions=partition_count)
+        return _DONE
+
+    # Changing and deleting
+
+    async def delete(self, name: str) -> ErrorCode:
+        """Delete a topic and its logs: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED, INVALID_TOPIC_EXCEPTION
+        (internal). It is gone for everybody before its files are; this returns when they are."""
+        return await self._to_its_end(self._delete(name))
+
+    async def _delete(self, name: str) -> ErrorCode:
+        async with self._changing:
+            topic = self.metadata.get(name)
+            if topic is None:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not self._settings.delete_topic_enable:
+                return ErrorCode.TOPIC_DELETION_DISABLED
+            if topic.is_internal:
+                return ErrorCode.INVALID_TOPIC_EXCEPTION
+            await self._store.delete_topic(name)
+            await self._drop(topic)
+            log.info("topic_deleted", topic=name, partitions=topic.partition_count)
+            return ErrorCode.NONE
+
+    async def _drop(self, topic: TopicMetadata) -> None:
+        """Have a topic no more that the store has deleted."""
+        self.metadata.remove(topic.name)
+        for hook in self.on_deleted:
+            hook(topic)
+        self._collisions.pop(collision_key(topic.name), None)
+        self._hosted.forget(topic)
+        await self._hosted.delete(topic)
+
+    def check_add_partitions(self, name: str, new_count: int) -> Outcome:
+        """Whether `add_partitions` would accept this; what validate_only asks."""
+        topic = self.metadata.get(name)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}"
+        if topic.is_internal:
+            return ErrorCode.INVALID_PARTITIONS, f"The number of partitions of {name!r} is fixed"
+        if new_count == topic.partition_count:
+            return ErrorCode.INVALID_PARTITIONS, f"Topic {name!r} already has {new_count} partitions"
+        if new_count < topic.partition_count:
+            return (
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic {name!r} has {topic.partition_count} partitions; {new_count} would be fewer",
+            )
+        reason = self._too_many(new_count - topic.partition_count)
+        if reason is not None:
+            return ErrorCode.POLICY_VIOLATION, reason
+        return _DONE
+
+    async def add_partitions(self, name: str, new_count: int) -> Outcome:
+        """Grow a topic to `new_count` partitions. UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, POLICY_VIOLATION;
+        StorageError. Others are served while the logs are made."""
+        return await self._to_its_end(self._add_partitions(name, new_count))
+
+    async def _add_partitions(self, name: str, new_count: int) -> Outcome:
+        async with self._changing:
+            outcome = self.check_add_partitions(name, new_count)
+            topic = self.metadata.get(name)
+            if outcome[0] is not ErrorCode.NONE or topic is None:
+                return outcome
+            grown = dataclasses.replace(topic, partition_count=new_count)
+            await self._hosted.make_way(grown, topic.partition_count)
+            await self._store.set_partition_count(name, new_count)
+            try:
+                await self._hosted.host(grown)
+            except Exception:
+                # Nobody knows of the new partitions yet. What cannot be undone, the next start or attempt goes on with.
+                if self._hosted.undo_growth(grown, topic.partition_count):
+                    await self._store.set_partition_count(name, topic.partition_count)
+                raise
+            self.metadata.put(grown)
+            log.info("partitions_added", topic=name, partitions=new_count)
+            return _DONE
+
+    async def alter_configs(self, name: str, configs: Mapping[str, str | None]) -> Outcome:
+        """Replace the configs of a topic. UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG; StorageError."""
+        return await self.change_configs(name, lambda _: configs)
+
+    async def change_configs(
+        self,
+        name: str,
+        change: Callable[[Mapping[str, str]], Mapping[str, str | None] | AlterationRefusal],
+        *,
+        validate_only: bool = False,
+    ) -> Outcome:
+        """Replace the configs of a topic by what `change` makes of them; they count from the next request on.
+
+        What `change` refuses, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION. Raises StorageError.
+        """
+        async with self._changing:
+            topic = self.metadata.get(name)
+            configs = change({} if topic is None else topic.configs)
+            if isinstance(configs, AlterationRefusal):
+                return configs.error, configs.message
+            reason = check_topic_name(name)
+            if reason is not None:
+                return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
+            reason = check_topic_configs(configs, self._settings)
+            if reason is not None:
+                return ErrorCode.INVALID_CONFIG, reason
+            # Kafka's ConfigurationControlManager looks for the resource last.
+            if topic is None:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {name!r} does not exist."
+            given = MappingProxyType({config: text for config, text in configs.items() if text is not None})
+            if validate_only or given == topic.configs:
+                return _DONE
+            await self._store.set_topic_configs(name, given)
+            self._set_configs(dataclasses.replace(topic, configs=given))
+            log.info("topic_configs_altered", topic=name, configs=dict(given))
+            return _DONE
+
+    def take_over_settings(self) -> None:
+        """Give all logs the defaults that the broker has by now, where their topics set nothing."""
+        self._hosted.take_over_settings()
+        configs = {topic.name: self._hosted.config(topic.name, topic.configs) for topic in self.metadata.all()}
+        for topic_partition, partition_log in self._partition_logs.items():
+            config = configs.get(topic_partition.topic)
+            if config is not None:
+                partition_log.config = config
+
+    def _set_configs(self, topic: TopicMetadata) -> None:
+        self.metadata.put(topic)
+        new_config = self.log_config(topic.name)
+        for topic_partition in topic.partitions():
+            partition_log = self._partition_logs.get(topic_partition)
+            if partition_log is not None:
+                partition_log.config = new_config
+
+    def _partition_count(self, partition_count: int) -> int:
+        return self._settings.num_partitions if partition_count == DEFAULT_PARTITION_COUNT else partition_count
+
+    def _too_many(self, added_count: int) -> str | None:
+        limit = self._settings.fencepost_max_partitions
+        if self.metadata.partition_count + added_count <= limit:
+            return None
+        return f"{added_count} more partitions would exceed the {limit} that fencepost.max.partitions allows"
+
+    # What other nodes change
+
+    def _topics_changed(self) -> None:
+        # What others change is followed in this node's own context, whoever calls.
+        self._context.copy().run(self._begin_refresh)
+
+    def _begin_refresh(self) -> None:
+        self._is_outdated = True
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = self._keep(REFRESH.start_retrying(self._refresh_while_outdated))
+
+    async def _refresh_while_outdated(self) -> None:
+        while self._is_outdated:
+            async with self._changing:
+                self._is_outdated = False
+                try:
+                    await self._refresh()
+                except StorageError as error:
+                    log.error("metadata_refresh_failed", reason=str(error))  # noqa: TRY400  # the reason says it all
+                except BaseException:
+                    self._is_outdated = True
+                    raise
+
+    async def _refresh(self) -> None:
+        """Take over what the store says. To be called while nothing else changes. Raises StorageError."""
+        stored = {topic.name: topic for topic in await self._store.load_topics()}
+        for known in list(self.metadata.all()):
+            found = stored.get(known.name)
+            if found is None or found.topic_id != known.topic_id:
+                await self._drop(known)
+                log.info("topic_deletion_noted", topic=known.name)
+        for topic in stored.values():
+            previous = self.metadata.get(topic.name)
+            if previous == topic:
+                continue
+            self._collisions[collision_key(topic.name)] = topic.name
+            await self._hosted.host(topic)
+            self._set_configs(topic)
+            if previous is None:
+                for hook in self.on_created:
+                    hook(topic)
+            log.info("topic_change_noted", topic=topic.name, partitions=topic.partition_count)
+
+    # Partitions that move between nodes
+
+    def _placement_changed(self, topic_partition: TopicPartition) -> None:
+        self._context.copy().run(self._follow_placement, topic_partition)
+
+    def _follow_placement(self, topic_partition: TopicPartition) -> None:
+        is_local = self.placement.is_local(topic_partition)
+        partition_log = self._partition_logs.get(topic_partition)
+        if partition_log is None:
+            if is_local:
+                admit = ADMISSION.start_retrying(partial(self._admit, topic_partition), concerns=topic_partition)
+                self._arriving[topic_partition] = self._keep(admit)
+            else:
+                # A start may have opened it and not come to it yet: if it comes back, its files are others.
+                self._hosted.release(topic_partition)
+            return
+        leader_epoch = self.placement.leader_epoch(topic_partition)
+        if is_local and leader_epoch <= partition_log.leader_epoch:
+            return
+        for resigned in self.on_resigned:
+            resigned(topic_partition)
+        if is_local:
+            partition_log.lead(leader_epoch)
+            self._tell_led(partition_log)
+        else:
+            self._hosted.release(topic_partition)
+            log.info("partition_released", topic=topic_partition.topic, partition=topic_partition.partition)
+
+    async def _admit(self, topic_partition: TopicPartition) -> None:
+        """Begin to lead a partition that another node led until now. If its files are of no use, it stays arriving."""
+        try:
+            async with self._changing:
+                # A coordinator judges by the topics it knows of: they must be no older than its leadership.
+                await self._refresh()
+                topic = self.metadata.get(topic_partition.topic)
+                if (
+                    topic is not None
+                    and topic_partition.partition < topic.partition_count
+                    and topic_partition not in self._partition_logs
+                    and self.placement.is_local(topic_partition)
+                ):
+                    config = self._hosted.config(topic.name, topic.configs)
+                    partition_log = await self._hosted.lead(topic_partition, topic, config)
+                    if partition_log is not None:
+                        self._tell_led(partition_log)
+        except StorageError as error:
+            log.error(  # noqa: TRY400  # the reason says it all
+                "partition_admission_failed",
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
+                reason=str(error),
+            )
+            return
+        if self._arriving.get(topic_partition) is asyncio.current_task():
+            del self._arriving[topic_partition]
+
+    def _tell_led(self, partition_log: PartitionLog) -> None:
+        name = partition_log.topic_partition
+        log.info("partition_led", topic=name.topic, partition=name.partition, leader_epoch=partition_log.leader_epoch)
+        for hook in self.on_led:
+            hook(partition_log)
+
+    def _keep(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _random_topic_id() -> bytes:
+    return random_uuid(os.urandom(16))

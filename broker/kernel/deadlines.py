@@ -1,0 +1,121 @@
+"""Many deadlines, one timer: the next time at which a coordinator's shard has something to do, and what is due then.
+Pure.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any, Final, Generic, TypeVar
+
+from fencepost.protocol.errors import ErrorCode
+
+Key = TypeVar("Key", bound="str | tuple[Any, ...]")
+
+_COMPACT_ABOVE_ENTRIES = 64
+REFUSED_PAUSE_MS = 1_000
+"""After which a single deadline comes again whose records are too large for the log."""
+TOO_LARGE: Final = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
+"""Errors of a log that takes smaller batches."""
+
+
+class Deadlines(Generic[Key]):
+    """At most one deadline for each key, on a heap.
+
+    Moving a deadline later, which every heartbeat does, is one dictionary write: the heap keeps the earlier time and
+    finds out when that time comes; so is clearing one and setting it again, which every transaction does. So `next_ms`
+    may be earlier than the earliest deadline, never later, and `due` may find nothing. Whenever something is put on the
+    heap, it holds at most twice as many entries as there are keys, and a few.
+    Only `set` and `clear` change a deadline: a decision reads what is due, and what becomes of it is set or cleared
+    once the decision's records are in the log.
+    """
+
+    __slots__ = ("_deadline_ms", "_heap", "_heaped_ms")
+
+    def __init__(self) -> None:
+        self._deadline_ms: dict[Key, int] = {}
+        self._heap: list[tuple[int, Key]] = []
+        # The earliest heap entry of each key that counts; the others are left over.
+        self._heaped_ms: dict[Key, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._deadline_ms)
+
+    def get(self, key: Key) -> int | None:
+        return self._deadline_ms.get(key)
+
+    def set(self, key: Key, deadline_ms: int) -> None:
+        self._deadline_ms[key] = deadline_ms
+        heaped_ms = self._heaped_ms.get(key)
+        if heaped_ms is None or deadline_ms < heaped_ms:
+            self._heaped_ms[key] = deadline_ms
+            heappush(self._heap, (deadline_ms, key))
+            if len(self._heap) > 2 * len(self._deadline_ms) + _COMPACT_ABOVE_ENTRIES:
+                self._heaped_ms = dict(self._deadline_ms)
+                self._heap = [(at_ms, heaped) for heaped, at_ms in self._heaped_ms.items()]
+                heapify(self._heap)
+
+    def clear(self, key: Key) -> None:
+        self._deadline_ms.pop(key, None)
+
+    def next_ms(self) -> int | None:
+        """No deadline is earlier than this; None when there is none at all."""
+        return self._heap[0][0] if self._deadline_ms else None
+
+    def due(self, now_ms: int, most: int) -> list[Key]:
+        """Up to `most` keys whose deadline is not after `now_ms`, about the earliest first. They stay due."""
+        entries: list[tuple[int, Key]] = []
+        while self._heap and len(entries) < most and self._heap[0][0] <= now_ms:
+            if self._is_first_true(now_ms):
+                entries.append(heappop(self._heap))
+        for entry in entries:
+            heappush(self._heap, entry)
+        return [key for _, key in entries]
+
+    def trim(self, now_ms: int) -> None:
+        """Make `next_ms` true where it is not after `now_ms`: for callers that have just cleared what was due."""
+        while self._heap and self._heap[0][0] <= now_ms and not self._is_first_true(now_ms):
+            pass
+
+    def _is_first_true(self, now_ms: int) -> bool:
+        """Whether the first entry of the heap stands for a deadline that is due. One that does not is moved or gone."""
+        at_ms, key = self._heap[0]
+        if self._heaped_ms.get(key) != at_ms:
+            heappop(self._heap)
+            return False
+        deadline_ms = self._deadline_ms.get(key)
+        if deadline_ms is None:
+            heappop(self._heap)
+            del self._heaped_ms[key]
+            return False
+        if deadline_ms > now_ms:
+            self._heaped_ms[key] = deadline_ms
+            heapreplace(self._heap, (deadline_ms, key))
+            return False
+        return True
+
+
+class DeadlinePace:
+    """How many due deadlines one decision is about, at most.
+
+    Where the log refuses the records as too large there are fewer next time, down to one. A single deadline whose
+    records are too large comes again later, so that it does not keep the others from being decided.
+    """
+
+    __slots__ = ("_maximum", "most")
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self.most = maximum
+
+    def settled(self, deadlines: Deadlines[Any], now_ms: int) -> None:
+        """The records are in the log: there may be more next time."""
+        deadlines.trim(now_ms)
+        self.most = min(2 * self.most, self._maximum)
+
+    def refused(self, deadlines: Deadlines[Key], keys: list[Key], now_ms: int, error: ErrorCode) -> None:
+        """The log refused the records that the time of these keys led to."""
+        if error not in TOO_LARGE:
+            return
+        self.most = max(1, len(keys) // 4)
+        if len(keys) == 1:
+            deadlines.set(keys[0], now_ms + REFUSED_PAUSE_MS)

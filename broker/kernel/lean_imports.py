@@ -1,0 +1,164 @@
+"""The libraries of `fencepost serve`, imported without what they import beside and a broker never uses.
+
+That is 9 MB of an idle broker, and much of the time of its start.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from importlib.machinery import PathFinder
+from types import FunctionType, GeneratorType, MethodType, ModuleType
+from typing import Any
+
+from fencepost.protocol.deferred import deferred
+
+_CO_COROUTINE = 0x80
+"""Of a function's code. Source: `inspect`."""
+
+
+def import_libraries() -> None:
+    """Import them before anybody else does. One that has been imported already stays as it is."""
+    with _in_place_of({"inspect": _deferred_inspect(), "subprocess": _deferred_subprocess()}):
+        importlib.import_module("dataclasses")
+        if "asyncio" not in sys.modules and "uvloop" not in sys.modules:
+            _import_asyncio_without_openssl()
+    if "structlog" not in sys.modules:
+        _import_structlog_alone()
+    if "crc32c" not in sys.modules:
+        _import_crc32c_without_its_version()
+
+
+def _deferred_inspect() -> ModuleType:
+    """`inspect`, which brings the compiler's tools along, but for what loops ask it while they start.
+
+    Dataclasses ask it for the signatures of those without a docstring: a broker starts without any.
+    """
+    return deferred(
+        "inspect",
+        isfunction=lambda value: isinstance(value, FunctionType),
+        isgenerator=lambda value: isinstance(value, GeneratorType),
+        iscoroutinefunction=_is_coroutine_function,
+        unwrap=_unwrapped,
+    )
+
+
+def _is_coroutine_function(function: Any) -> bool:
+    while isinstance(function, MethodType | partial):
+        function = function.__func__ if isinstance(function, MethodType) else function.func
+    if type(function) is FunctionType and not vars(function):
+        return bool(function.__code__.co_flags & _CO_COROUTINE)
+    # No plain function, or a marked one.
+    import inspect
+
+    return inspect.iscoroutinefunction(function)
+
+
+def _unwrapped(function: Any) -> Any:
+    if not hasattr(function, "__wrapped__"):
+        return function
+    import inspect
+
+    return inspect.unwrap(function)
+
+
+def _deferred_subprocess() -> ModuleType:
+    """What starts processes, which a broker never does, but for the names that asyncio and uvloop take from it."""
+    return deferred(
+        "subprocess", PIPE=-1, STDOUT=-2, DEVNULL=-3, SubprocessError=type("SubprocessError", (Exception,), {})
+    )
+
+
+def _import_asyncio_without_openssl() -> None:
+    """Every listener is PLAINTEXT. asyncio does without `ssl` where there is none; uvloop wants its names."""
+    sslproto = deferred("asyncio.sslproto")
+    with _in_place_of({"ssl": None, "asyncio.sslproto": sslproto}):
+        importlib.import_module("asyncio")
+    try:
+        with _in_place_of({"ssl": _NamesOfSsl("ssl"), "asyncio.sslproto": sslproto}):
+            importlib.import_module("uvloop")
+    except AttributeError:
+        _leave_to_others("uvloop")
+
+
+class _NamesOfSsl(ModuleType):
+    """What uvloop takes from `ssl` when it is imported, and uses for connections with TLS only."""
+
+    SSLContext = MemoryBIO = create_default_context = type(None)
+    SSL_ERROR_WANT_READ, SSL_ERROR_WANT_WRITE, SSL_ERROR_SYSCALL = 2, 3, 5
+
+    class SSLError(OSError):
+        """The base of the others, as in `ssl`."""
+
+    class SSLWantReadError(SSLError): ...
+
+    class SSLSyscallError(SSLError): ...
+
+    class SSLZeroReturnError(SSLError): ...
+
+    class CertificateError(SSLError, ValueError): ...
+
+
+def _import_structlog_alone() -> None:
+    """Without rich, for tracebacks in colour, which the broker's log never shows, and without what other kinds of
+    loggers need."""
+    stand_ins = {
+        "rich": None,
+        "structlog.twisted": None,
+        "structlog.stdlib": deferred("structlog.stdlib"),
+        "structlog.threadlocal": deferred("structlog.threadlocal"),
+        "pickle": _NamesOfPickle("pickle"),
+    }
+    try:
+        with _in_place_of(stand_ins):
+            importlib.import_module("structlog")
+    except ImportError:
+        _leave_to_others("structlog")
+
+
+class _NamesOfPickle(ModuleType):
+    """What structlog takes from `pickle`, for loggers that are pickled."""
+
+    class PicklingError(Exception): ...
+
+
+def _leave_to_others(package: str) -> None:
+    """One that wants more names than are known here is imported where it is used, with all that it asks for."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
+
+
+def _import_crc32c_without_its_version() -> None:
+    """Only the function: to find out the version of the package, it imports e-mail, archives and calendars."""
+    found = PathFinder.find_spec("crc32c")
+    if found is None or found.submodule_search_locations is None:
+        return
+    package = ModuleType("crc32c")
+    package.__path__ = found.submodule_search_locations
+    sys.modules["crc32c"] = package
+    try:
+        package.crc32c = importlib.import_module("crc32c._crc32c").crc32c  # type: ignore[attr-defined]
+    except (ImportError, AttributeError):
+        # Another version of it, built in another way; the whole package is imported where it is used.
+        del sys.modules["crc32c"]
+
+
+@contextmanager
+def _in_place_of(stand_ins: Mapping[str, ModuleType | None]) -> Iterator[None]:
+    """While others are imported, these modules are others; with None they cannot be imported.
+
+    One that has been imported already stays as it is.
+    """
+    names = [name for name in stand_ins if name not in sys.modules]
+    for name in names:
+        sys.modules[name] = stand_ins[name]  # type: ignore[assignment]  # None is how Python spells "cannot be imported"
+    try:
+        yield
+    finally:
+        for name in names:
+            # Unless what stood for it has been asked for more, and made room for it.
+            if name in sys.modules and sys.modules[name] is stand_ins[name]:
+                del sys.modules[name]

@@ -1,0 +1,122 @@
+"""The levels of the broker's loggers, one for each module that logs: read and set while the broker runs.
+
+They are kept in memory only: after a restart, the level of the settings holds for all again.
+Source: KIP-412; Kafka's RuntimeLoggerManager and Log4jCoreController.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+
+import structlog
+
+from fencepost.broker.config import Alteration, AlterationRefusal, AlterOperation
+from fencepost.protocol.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+ROOT = "root"
+PACKAGE = "fencepost."
+"""What the names of loggers leave out: `broker.log.cleaner` is the logger of `fencepost.broker.log.cleaner`."""
+
+
+class LogLevel(IntEnum):
+    """Kafka's levels, with the numbers of Python's. Nothing here is logged as TRACE."""
+
+    TRACE = 5
+    DEBUG = 10
+    INFO = 20
+    WARN = 30
+    ERROR = 40
+    FATAL = 50
+
+
+class Loggers:
+    """The level of each logger: its own, or that of the nearest above it that has one (`broker.log` for
+    `broker.log.cleaner`), and of the root at last."""
+
+    def __init__(self, root_level: LogLevel = LogLevel.INFO) -> None:
+        self._own = {ROOT: root_level}
+        self._effective: dict[str, LogLevel] = {}
+
+    def names(self) -> list[str]:
+        """The root, and the modules and packages that log."""
+        names = {above for module in _modules_that_log() for above in (module, *_packages_above(module))}
+        return [ROOT, *sorted(names)]
+
+    def level(self, name: str) -> LogLevel:
+        """The level that counts for a logger, known or not."""
+        found = self._effective.get(name)
+        if found is None:
+            owner = next(above for above in (name, *_packages_above(name), ROOT) if above in self._own)
+            found = self._effective[name] = self._own[owner]
+        return found
+
+    def alter(
+        self, node_id: int, resource_name: str, alterations: Sequence[Alteration], *, validate_only: bool
+    ) -> AlterationRefusal | None:
+        """Set levels, or take them away so that those above count; all of them, or none.
+
+        Refuses: INVALID_REQUEST (not the loggers of this node, a list operation, no level for the root),
+        INVALID_CONFIG (an unknown logger or level), UNKNOWN_SERVER_ERROR (no such operation, as in Kafka).
+        """
+        refusal = _not_this_node(node_id, resource_name) or self._refusal(alterations)
+        if refusal is None and not validate_only:
+            for name, operation, value in alterations:
+                if operation == AlterOperation.SET:
+                    self._own[name] = LogLevel[str(value)]
+                else:
+                    self._own.pop(name, None)
+                self._effective.clear()
+                log.warning("log_level_altered", logger=name, log_level=self.level(name).name)
+        return refusal
+
+    def _refusal(self, alterations: Sequence[Alteration]) -> AlterationRefusal | None:
+        names = frozenset(self.names())
+        for name, operation, value in alterations:
+            if operation in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
+                word = AlterOperation(operation).name
+                return AlterationRefusal(
+                    ErrorCode.INVALID_REQUEST, f"{word} operation is not allowed for the BROKER_LOGGER resource"
+                )
+            if operation not in (AlterOperation.SET, AlterOperation.DELETE):
+                return AlterationRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+            if name not in names:
+                return AlterationRefusal(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
+            if operation == AlterOperation.SET and value not in LogLevel.__members__:
+                levels = ", ".join(sorted(LogLevel.__members__))
+                return AlterationRefusal(
+                    ErrorCode.INVALID_CONFIG,
+                    f"Cannot set the log level of {name} to {value}: the levels are {levels}",
+                )
+            if operation == AlterOperation.DELETE and name == ROOT:
+                return AlterationRefusal(
+                    ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed"
+                )
+        return None
+
+
+def _not_this_node(node_id: int, resource_name: str) -> AlterationRefusal | None:
+    if resource_name == str(node_id):
+        return None
+    if not resource_name.removeprefix("-").isdecimal():
+        message = f"Node id must be an integer, but it is: {resource_name}"
+    else:
+        message = f"Unexpected node id. Expected {node_id}, but received {resource_name}"
+    return AlterationRefusal(ErrorCode.INVALID_REQUEST, message)
+
+
+def _modules_that_log() -> Iterator[str]:
+    """All that are loaded: each has its logger as `log`."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(PACKAGE) and hasattr(vars(module).get("log"), "bind"):
+            yield name.removeprefix(PACKAGE)
+
+
+def _packages_above(name: str) -> Iterator[str]:
+    """Nearest first."""
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name

@@ -1,0 +1,238 @@
+"""The policy for the unexpected: what happens when work that runs by itself raises something that nobody foresaw.
+
+Every task, timer and callback of the broker is started through a `Place`, which has a name and a policy. An exception
+that reaches the place, whatever its class, is logged once with the name and the partition, and the policy is carried
+out. So nothing ends in silence while the broker looks alive. What a request's handler raises is the dispatcher's
+matter; what a piece of work expects, such as StorageError from a failing disk, it handles itself.
+Source: Kafka's FaultHandler and ProcessTerminatingFaultHandler; CoordinatorRuntime's FAILED state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from contextvars import ContextVar
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from fencepost.broker.kernel.topic_partition import TopicPartition
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+Function = TypeVar("Function", bound=Callable[..., Any])
+OnFailure = Callable[[BaseException], object]
+
+FIRST_RETRY_PAUSE_S = 0.1
+LONGEST_RETRY_PAUSE_S = 60.0
+MOST_COUNTED_FAILURES = 1_000
+"""Different failures that are counted; beyond that the counts begin anew."""
+
+PASSING: Final = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
+"""Exceptions that are no failures: they always go on to the caller. Everything else is one, MemoryError included."""
+
+
+class Policy(Enum):
+    """What follows a failure, once it is logged.
+
+    RETRY:          the work is done again after a pause: `start_retrying` sees to it, or a timer that arms its next run
+                    before it does anything, or the `on_failure` of the work.
+    FAIL_PARTITION: `on_failure` takes the partition offline, or has it loaded again from its log.
+    STOP_BROKER:    the broker stops at once; the next start recovers.
+    REPORT:         nothing more: the work was about one request or one connection, which ends with it.
+    """
+
+    RETRY = "retry"
+    FAIL_PARTITION = "fail the partition"
+    STOP_BROKER = "stop the broker"
+    REPORT = "report"
+
+
+class Supervisor:
+    """The failures of one broker: how often each was met, and how the broker is stopped.
+
+    stop: called at most once, with a line that says why.
+    """
+
+    def __init__(self, stop: Callable[[str], None]) -> None:
+        self._stop = stop
+        self._counts: dict[Hashable, int] = {}
+        self._is_stopped = False
+
+    def count(self, failure: Hashable) -> int:
+        """How often this failure has been met, this time included."""
+        if failure not in self._counts and len(self._counts) >= MOST_COUNTED_FAILURES:
+            self._counts.clear()
+        count = self._counts[failure] = self._counts.get(failure, 0) + 1
+        return count
+
+    def stop(self, reason: str) -> None:
+        if not self._is_stopped:
+            self._is_stopped = True
+            log.critical("broker_stops", reason=reason, remedy="start it again; what was acknowledged is recovered")
+            self._stop(reason)
+
+
+CURRENT: Final[ContextVar[Supervisor]] = ContextVar("supervisor")
+"""Of the broker that the running task or callback belongs to. Set by the node; inherited by all that is started."""
+
+PLACES: Final[dict[str, Place]] = {}
+"""All places of the modules that were imported, by name. A test plants an exception at each."""
+
+
+class Place:
+    """One place in the code where work is started that runs by itself.
+
+    name: of the work, for the log; unique. policy: what follows when it fails.
+    concerns, in all calls: what the work is about, a partition mostly; for the log.
+    on_failure, in all calls: carries the policy out where it is FAIL_PARTITION or RETRY. If it fails, the broker stops.
+    """
+
+    __slots__ = ("name", "policy")
+
+    def __init__(self, name: str, policy: Policy) -> None:
+        if name in PLACES:
+            raise ValueError(f"there are two places of the name {name!r}: give one of them another")
+        self.name = name
+        self.policy = policy
+        PLACES[name] = self
+
+    def start(
+        self,
+        work: Coroutine[Any, Any, T],
+        *,
+        concerns: object = None,
+        on_failure: OnFailure | None = None,
+        expected: tuple[type[Exception], ...] = (),
+    ) -> asyncio.Task[T]:
+        """Start a task. A caller that awaits it gets its exception too.
+
+        expected: exceptions that are an outcome of the work and no failure.
+        """
+        task = asyncio.get_running_loop().create_task(work, name=self.name)
+        self.watch(task, concerns=concerns, on_failure=on_failure, expected=expected)
+        return task
+
+    def watch(
+        self,
+        task: asyncio.Future[Any],
+        *,
+        concerns: object = None,
+        on_failure: OnFailure | None = None,
+        expected: tuple[type[Exception], ...] = (),
+    ) -> None:
+        """As `start`, for a task that has been started already."""
+
+        def ended(done: asyncio.Future[Any]) -> None:
+            if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, expected):
+                self.failed(error, concerns=concerns, on_failure=on_failure)
+
+        task.add_done_callback(ended)
+
+    def start_retrying(
+        self, make_work: Callable[[], Coroutine[Any, Any, None]], *, concerns: object = None
+    ) -> asyncio.Task[None]:
+        """Start a task that begins its work anew when it fails, after a pause that doubles up to a minute."""
+        return self.start(self._retry(make_work, concerns), concerns=concerns)
+
+    async def _retry(self, make_work: Callable[[], Coroutine[Any, Any, None]], concerns: object) -> None:
+        pause_s = FIRST_RETRY_PAUSE_S
+        while True:
+            try:
+                return await make_work()
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                self.failed(error, concerns=concerns)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_RETRY_PAUSE_S)
+
+    def callback(
+        self, function: Callable[..., object], *, concerns: object = None, on_failure: OnFailure | None = None
+    ) -> Callable[..., None]:
+        """A function for the event loop to call: `function`, of which nothing is raised into the loop."""
+
+        def call(*arguments: Any) -> None:
+            try:
+                function(*arguments)
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                self.failed(error, concerns=concerns, on_failure=on_failure)
+
+        return call
+
+    def handles(self, function: Function) -> Function:
+        """Declares that a function catches everything itself and calls `failed`: for those that every request runs,
+        which a wrapper would slow down. It is returned as it is."""
+        return function
+
+    def attempt(
+        self,
+        function: Callable[..., object],
+        *arguments: Any,
+        concerns: object = None,
+        on_failure: OnFailure | None = None,
+    ) -> bool:
+        """Do one of several pieces of work now, so that the others are done whatever it raises. Whether it went
+        well."""
+        try:
+            function(*arguments)
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            self.failed(error, concerns=concerns, on_failure=on_failure)
+            return False
+        return True
+
+    def failed(
+        self, error: BaseException, *, concerns: object = None, on_failure: OnFailure | None = None, **details: str
+    ) -> None:
+        """Log a failure and carry the policy out; for an `except BaseException` clause. Raises what is none again.
+
+        details: what else the line says.
+        """
+        if isinstance(error, PASSING):
+            raise error
+        self._log(error, concerns, **details)
+        if self.policy is Policy.STOP_BROKER:
+            self._stop(error)
+        elif on_failure is not None:
+            try:
+                on_failure(error)
+            except Exception as second:  # noqa: BLE001  # it is logged, and the broker stops
+                self._log(second, concerns)
+                self._stop(second)
+
+    def _stop(self, error: BaseException) -> None:
+        reason = f"{self.name} failed unexpectedly: {describe(error)}"
+        supervisor = CURRENT.get(None)
+        if supervisor is not None:
+            supervisor.stop(reason)
+        else:
+            asyncio.get_running_loop().call_exception_handler({"message": reason, "exception": error})
+
+    def _log(self, error: BaseException, concerns: object, **details: str) -> None:
+        """Tell of a failure the first time, the tenth, the hundredth and so on; only the first with its traceback."""
+        supervisor = CURRENT.get(None)
+        count = 1 if supervisor is None else supervisor.count((self.name, str(concerns), type(error)))
+        if count != 1 and str(count).strip("0") != "1":
+            return
+        fields: dict[str, Any] = {}
+        if isinstance(concerns, TopicPartition):
+            fields = {"topic": concerns.topic, "partition": concerns.partition}
+        elif concerns is not None:
+            fields = {"concerns": str(concerns)}
+        log.error(
+            "background_work_failed",
+            work=self.name,
+            **fields,
+            **details,
+            policy=self.policy.value,
+            error=type(error).__name__,
+            reason=str(error),
+            failures=count,
+            exc_info=error if count == 1 else None,
+        )
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,288 @@
+"""From a frame to a handler and back: header, version check, body, handler, reply frame.
+
+Undecodable bytes, unknown APIs and versions that are not served close the connection, as in Kafka: nothing that follows
+on it can be trusted. The one exception is ApiVersions, which is how a newer client finds out what is served (KIP-511).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import structlog
+
+from fencepost.broker.coordination.runtime import CoordinatorRefusal
+from fencepost.broker.handlers import APIS, Api, CloseConnection, LargeReply, RequestContext, Services
+from fencepost.broker.handlers.api_versions import unsupported_version_reply
+from fencepost.broker.kernel import eager
+from fencepost.broker.log.steps import done_in_slices
+from fencepost.broker.quotas.client_quotas import ClientQuotas, RequestMeter
+from fencepost.broker.request_cache.request_templates import TEMPLATES, new_templates
+from fencepost.broker.requests.api import SLICE_S
+from fencepost.broker.requests.long_polls import LongPoll, PendingReply, Reply
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.framing import EqualFrames, response_frame, response_frame_in_steps
+from fencepost.protocol.headers import read_client_id, read_request_start, request_header_version
+from fencepost.protocol.primitives import RECORDS
+from fencepost.protocol.schema import DecodeError, decode, schema_of
+
+if TYPE_CHECKING:
+    from fencepost.broker.network.connection import Connection
+    from fencepost.broker.request_cache.produce_runs import StartedRun
+    from fencepost.broker.request_cache.produce_templates import ProduceTemplates
+
+log = structlog.get_logger(__name__)
+
+PRODUCE = int(ApiKey.PRODUCE)
+
+
+class _Route(NamedTuple):
+    """What is looked up once for each (API, version) that is asked for."""
+
+    api: Api
+    header_version: int
+    carries_records: bool
+
+
+class Dispatcher:
+    """Runs the requests of all connections of one listener against its services."""
+
+    def __init__(
+        self, services: Services, *, loop: asyncio.AbstractEventLoop, quotas: ClientQuotas | None = None
+    ) -> None:
+        self._services = services
+        self._quotas = quotas
+        self._loop = loop
+        self.long_polls = services.long_polls
+        self._routes: dict[tuple[int, int], _Route] = {}
+
+    def dispatch(self, frame: memoryview, connection: Connection) -> Reply | asyncio.Future[Reply] | PendingReply:
+        """Start a request: the chunks of its reply, None when there is none, or a task that ends in one of the two, or
+        what waits without a task.
+
+        Raises CloseConnection, also out of the task. Never raises, and never ends, in another way.
+        """
+        try:
+            api_key, api_version, correlation_id = read_request_start(frame)
+        except DecodeError as error:
+            raise _undecodable(error) from None
+        templates = connection.templates.get(api_key)
+        quotas = self._quotas
+        if templates is not None and (quotas is None or not quotas.is_active):
+            try:
+                known = templates.dispatch(frame, api_version, correlation_id)
+            except CloseConnection:
+                raise
+            except Exception as error:  # noqa: BLE001  # is answered
+                # Not with the end of the connection, after which a client would send, and write, it once more.
+                return self._dispatch_decoded(frame, api_key, api_version, correlation_id, connection, error)
+            if known is not None:
+                return known
+        return self._dispatch_decoded(frame, api_key, api_version, correlation_id, connection)
+
+    def _dispatch_decoded(
+        self,
+        frame: memoryview,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        connection: Connection,
+        failure: Exception | None = None,
+    ) -> Reply | asyncio.Future[Reply] | PendingReply:
+        """Start a request that is not like an earlier one, or is metered. As `dispatch`.
+
+        failure: what was raised where the request was done before; it is only answered then.
+        """
+        quotas = self._quotas
+        meter = None
+        if quotas is not None and quotas.is_active:
+            meter = RequestMeter(quotas, mute=connection.mute)
+        try:
+            route = self._routes.get((api_key, api_version))
+            if route is None:
+                if api_key == ApiKey.API_VERSIONS and not 0 <= api_version <= APIS[api_key].maximum_version:
+                    return unsupported_version_reply(correlation_id)
+                route = self._route(api_key, api_version)
+            api, header_version, carries_records = route
+            client_id, body_position = read_client_id(frame, header_version)
+            request = decode(api.request, frame, api_version, body_position)
+        except DecodeError as error:
+            raise _undecodable(error) from None
+        context = RequestContext(
+            self._services,
+            api_key,
+            api_version,
+            correlation_id,
+            client_id,
+            connection.client_host,
+            connection.connection_id,
+            meter,
+            connection,
+        )
+        if failure is not None:
+            return self._failed(api, context, request, failure)
+        if api_key in TEMPLATES:
+            self._remember(frame, body_position, request, api_version, connection)
+        if meter is not None:
+            meter.begin(client_id, produced_bytes=len(frame) if api_key == PRODUCE else 0)
+        try:
+            response = api.handler(context, request)
+            if isinstance(response, api.response):
+                if meter is None:
+                    return response_frame(correlation_id, response, api_version)
+                return self._encode(response, context)
+            if response is None:
+                return self._encode(None, context)
+            if isinstance(response, LongPoll):
+                return self._begin(api, context, request, response)
+            started = eager.start(self._answer(api, context, request, response), self._loop)
+        except CloseConnection:
+            raise
+        except Exception as error:  # noqa: BLE001  # one request must not take the connection down
+            return self._failed(api, context, request, error)
+        if isinstance(started, eager.Finished):
+            return started.result
+        if context.meter is not None:
+            context.meter.suspend()
+        if carries_records and context.needs_frame:
+            connection.keep_frame_until(started)
+        if context.holds_connection:
+            connection.hold_until(started)
+        if api.is_cancelled_on_disconnect:
+            _cancel_on_disconnect(started, connection)
+        return started
+
+    def dispatch_run(self, frames: EqualFrames, connection: Connection) -> StartedRun | None:
+        """Start several requests together, if they are alike and known; None, and nothing is done, for any others.
+
+        Raises CloseConnection.
+        """
+        templates = connection.templates.get(PRODUCE)
+        quotas = self._quotas
+        if templates is None or (quotas is not None and quotas.is_active):
+            return None
+        if read_request_start(frames.first)[0] != PRODUCE:
+            return None
+        try:
+            return cast("ProduceTemplates", templates).dispatch_run(frames)
+        except Exception as error:
+            log.exception("request_failed", api="Produce", error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
+            raise CloseConnection("Produce failed and could not be answered") from error
+
+    def _remember(
+        self, frame: memoryview, body_position: int, request: Any, version: int, connection: Connection
+    ) -> None:
+        api_key = request.api_key
+        templates = connection.templates.get(api_key)
+        if templates is None:
+            try:
+                templates = new_templates(api_key, self._services, self._loop, connection.hold_until)
+                connection.templates[api_key] = templates
+            except (ImportError, OSError):
+                return  # another one will be remembered
+        templates.learn(frame, body_position, request, version)
+
+    def _begin(self, api: Api, context: RequestContext, request: Any, waiting: LongPoll[Any]) -> PendingReply:
+        def poll() -> Reply:
+            try:
+                response = waiting.poll()
+                return None if response is None else self._encode(response, context)
+            except CloseConnection:
+                raise
+            except Exception as error:  # noqa: BLE001  # as above
+                return self._failed(api, context, request, error)
+
+        pending = PendingReply(self.long_polls, waiting, poll)
+        pending.begin()
+        if context.meter is not None:
+            context.meter.suspend()
+        return pending
+
+    def _route(self, api_key: int, api_version: int) -> _Route:
+        """Raises CloseConnection for what is not served."""
+        try:
+            api = APIS.get(api_key)
+        except (ImportError, OSError) as error:  # what answers it has to be read from files: there may be no descriptor
+            raise CloseConnection(f"API key {api_key} cannot be loaded: {error}") from error
+        if api is None:
+            raise CloseConnection(f"API key {api_key} is not served")
+        highest_version = api.highest_version(with_unstable=self._services.settings.unstable_api_versions_enable)
+        if not api.minimum_version <= api_version <= highest_version:
+            raise CloseConnection(
+                f"{api.name} version {api_version} is not served; "
+                f"versions {api.minimum_version} to {highest_version} are"
+            )
+        header_version = request_header_version(api_key, api_version)
+        carries_records = any(field.type is RECORDS for field in schema_of(api.request).all_fields())
+        route = self._routes[(api_key, api_version)] = _Route(api, header_version, carries_records)
+        return route
+
+    async def _answer(self, api: Api, context: RequestContext, request: Any, response: Awaitable[Any]) -> Reply:
+        try:
+            answer = await response
+            if type(answer) is LargeReply:
+                return await self._encode_in_slices(answer.response, context)
+            return self._encode(answer, context)
+        except CloseConnection:
+            raise
+        except Exception as error:  # noqa: BLE001  # as above
+            return self._failed(api, context, request, error)
+
+    async def _encode_in_slices(self, response: Any, context: RequestContext) -> Reply:
+        meter = context.meter
+        if meter is not None:
+            meter.finish(response)
+        steps = response_frame_in_steps(context.correlation_id, response, context.api_version)
+        reply = await done_in_slices(steps, SLICE_S)
+        if meter is not None:
+            meter.settle()
+        return reply
+
+    def _encode(self, response: Any, context: RequestContext) -> Reply:
+        meter = context.meter
+        if meter is not None:
+            meter.finish(response)
+        reply = None if response is None else response_frame(context.correlation_id, response, context.api_version)
+        if meter is not None:
+            meter.settle()
+        return reply
+
+    def _failed(self, api: Api, context: RequestContext, request: Any, error: Exception) -> Reply:
+        """Answer a request whose handler raised. Raises CloseConnection when no answer can be made."""
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        if isinstance(error, CoordinatorRefusal):
+            code = error.error
+        elif isinstance(error, StorageError):
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            log.error("request_failed", api=api.name, error=code.name, reason=str(error), client_id=context.client_id)
+        else:
+            log.error(
+                "request_failed",
+                api=api.name,
+                version=context.api_version,
+                client_id=context.client_id,
+                error=code.name,
+                exc_info=error,
+            )
+        if api.key == ApiKey.PRODUCE and request.acks == 0:
+            raise CloseConnection(f"a write without acknowledgement failed with {code.name}")
+        try:
+            return self._encode(api.failed(request, code, context.api_version), context)
+        except Exception as unanswerable:
+            log.exception("failure_reply_failed", api=api.name, version=context.api_version)
+            raise CloseConnection(f"{api.name} failed and could not be answered") from unanswerable
+
+
+def _undecodable(error: DecodeError) -> CloseConnection:
+    return CloseConnection(f"undecodable request: {error}")
+
+
+def _cancel_on_disconnect(task: asyncio.Future[Reply], connection: Connection) -> None:
+    def disconnected() -> None:
+        task.cancel()
+
+    connection.add_close_callback(disconnected)
+    task.add_done_callback(lambda _: connection.remove_close_callback(disconnected))

@@ -1,0 +1,278 @@
+"""A listener: its socket, its connections, and the bounds that hold over all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from fencepost.broker.config import Endpoint, Listener, Settings
+from fencepost.broker.config.listeners import ALL_INTERFACES
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.network.connection import Connection
+from fencepost.broker.network.direct_send import DirectSends
+from fencepost.broker.network.dispatch import Dispatcher
+from fencepost.broker.network.receive_buffer import BufferPool
+from fencepost.broker.network.reply_memory import ReplyMemory
+from fencepost.broker.network.request_memory import RequestMemory
+from fencepost.broker.quotas.connections import ConnectionQuotas
+
+log = structlog.get_logger(__name__)
+
+IDLE_CHECK = Place("check for idle connections", Policy.RETRY)
+LATE_CLOSE = Place("close of a connection that came too often", Policy.REPORT)
+
+REFUSAL_WINDOW_S = 10.0
+REFUSALS_LOGGED_PER_WINDOW = 20
+LONGEST_IDLE_CHECK_INTERVAL_S = 10.0
+
+
+class StartError(Exception):
+    """The broker cannot start here; the message is one line that says why and what to do."""
+
+
+class Acceptor(Protocol):
+    """What accepts connections until it is closed; an `asyncio.Server` is one."""
+
+    def close(self) -> None: ...
+
+
+class BoundListener(Protocol):
+    """The seam to the network: a listener that has its address but accepts nobody yet."""
+
+    @property
+    def listener(self) -> Listener: ...
+
+    @property
+    def address(self) -> Endpoint:
+        """Where it will accept connections."""
+        ...
+
+    @property
+    def advertised(self) -> Endpoint:
+        """What clients are told to connect to."""
+        ...
+
+    async def accept(self, new_connection: Callable[[], asyncio.BufferedProtocol], *, backlog: int) -> Acceptor:
+        """Begin to accept; `new_connection` makes the protocol object of each connection."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SocketListener:
+    """A socket that has its port but does not listen yet: a port in use is noticed before anything else is done.
+
+    Raises StartError.
+    """
+
+    def __init__(self, listener: Listener, settings: Settings) -> None:
+        self.listener = listener
+        self.socket = _bind(listener, settings)
+        address = self.socket.getsockname()
+        self.address = Endpoint(listener.name, address[0], address[1])
+
+    @property
+    def advertised(self) -> Endpoint:
+        """What clients are told to connect to."""
+        if self.listener.advertised is not None:
+            return self.listener.advertised
+        host = socket.gethostname() if self.listener.host in ALL_INTERFACES else self.listener.host
+        return Endpoint(self.listener.name, host, self.address.port)
+
+    async def accept(self, new_connection: Callable[[], asyncio.BufferedProtocol], *, backlog: int) -> Acceptor:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(new_connection, sock=self.socket, backlog=backlog)
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def _bind(listener: Listener, settings: Settings) -> socket.socket:
+    """Raises StartError."""
+    where = Endpoint(listener.name, listener.host, listener.port)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            _encoded(listener.host or "0.0.0.0"),  # an empty host asks for all interfaces
+            listener.port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )[0]
+    except (socket.gaierror, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise StartError(f"cannot listen on {where}: the host cannot be resolved ({reason})") from None
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and listener.host == "::":
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        # Connections inherit both from the socket that accepts them.
+        if settings.socket_send_buffer_bytes >= 0:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.socket_send_buffer_bytes)
+        if settings.socket_receive_buffer_bytes >= 0:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        bound.bind(address)
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        raise StartError(f"cannot listen on {where}: {_bind_advice(error)}") from None
+    return bound
+
+
+def _encoded(host: str) -> str | bytes:
+    """What IDNA makes of a host, without the tables of Unicode where none of it is needed; else the host as it is."""
+    needs_no_tables = host.isascii() and all(0 < len(label) < 64 for label in host.split("."))
+    return host.encode() if needs_no_tables else host
+
+
+def _bind_advice(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use; stop what uses it, or choose another one with --listener"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "the host is not an address of this machine"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "the system does not allow this port; choose one above 1023"
+    return error.strerror or str(error)
+
+
+class Server:
+    """Accepts connections on one listener and keeps them within bounds; the ConnectionOwner of its connections."""
+
+    def __init__(
+        self,
+        bound: BoundListener,
+        dispatcher: Dispatcher,
+        settings: Settings,
+        quotas: ConnectionQuotas,
+        *,
+        direct_sends: DirectSends,
+        request_memory: RequestMemory,
+        reply_memory: ReplyMemory,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.bound = bound
+        self._dispatcher = dispatcher
+        self._settings = settings
+        self._quotas = quotas
+        self._loop = loop
+        self._pool = BufferPool(memory=request_memory)
+        self._reply_memory = reply_memory
+        self._direct_sends = direct_sends
+        self._acceptor: Acceptor | None = None
+        self._connections: dict[int, Connection] = {}
+        self._next_connection_id = 1
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._all_closed: asyncio.Future[None] | None = None
+        self._refusal_window_end_s = 0.0
+        self._refusals_in_window = 0
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    async def start(self) -> None:
+        """Begin to listen."""
+        self._acceptor = await self.bound.accept(
+            self._new_connection, backlog=self._settings.socket_listen_backlog_size
+        )
+        self._schedule_idle_check()
+
+    async def stop(self, drain_s: float) -> None:
+        """Accept nobody any more, answer what is in flight for up to `drain_s` seconds, and close all connections."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        if self._acceptor is not None:
+            self._acceptor.close()
+        self.bound.close()
+        for connection in list(self._connections.values()):
+            connection.drain()
+        if not await self._wait_until_closed(drain_s):
+            log.warning("connections_aborted", connections=len(self._connections), reason="requests in flight")
+            for connection in list(self._connections.values()):
+                connection.abort()
+            await self._wait_until_closed(1.0)
+
+    def abort(self) -> None:
+        """Accept nobody any more and close all connections, without an answer to what is in flight."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+        self.bound.close()
+        for connection in list(self._connections.values()):
+            connection.abort()
+
+    async def _wait_until_closed(self, timeout_s: float) -> bool:
+        if self._connections:
+            self._all_closed = self._loop.create_future()
+            await asyncio.wait([self._all_closed], timeout=timeout_s)
+        return not self._connections
+
+    def _new_connection(self) -> Connection:
+        connection_id = self._next_connection_id
+        self._next_connection_id += 1
+        return Connection(
+            connection_id,
+            dispatcher=self._dispatcher,
+            owner=self,
+            limits=self._settings,
+            pool=self._pool,
+            direct_sends=self._direct_sends,
+            reply_memory=self._reply_memory,
+            loop=self._loop,
+        )
+
+    # ConnectionOwner
+
+    def connection_opened(self, connection: Connection) -> bool:
+        self._connections[connection.connection_id] = connection
+        delay_ms, refusal = self._quotas.admit(self.bound.listener.name, connection.client_host)
+        delay_s = delay_ms / 1000
+        if refusal is None:
+            if delay_s:
+                connection.mute(delay_s)
+            return True
+        self.connection_refused(connection, refusal)
+        if delay_s:
+            # Closed at once, it would be back at once. Nothing is read from it until then.
+            connection.mute(2 * delay_s)
+            connection.add_close_callback(self._loop.call_later(delay_s, LATE_CLOSE.callback(connection.abort)).cancel)
+        return bool(delay_s)
+
+    def connection_closed(self, connection: Connection) -> None:
+        if self._connections.pop(connection.connection_id, None) is None:
+            return
+        self._quotas.closed(self.bound.listener.name, connection.client_host)
+        if not self._connections and self._all_closed is not None and not self._all_closed.done():
+            self._all_closed.set_result(None)
+
+    def connection_refused(self, connection: Connection, reason: str) -> None:
+        """Log why a connection is closed; a client that does it over and over must not fill the log."""
+        now_s = self._loop.time()
+        if now_s >= self._refusal_window_end_s:
+            unlogged = self._refusals_in_window - REFUSALS_LOGGED_PER_WINDOW
+            if unlogged > 0:
+                log.warning("connection_refusals_not_logged", connections=unlogged)
+            self._refusal_window_end_s = now_s + REFUSAL_WINDOW_S
+            self._refusals_in_window = 0
+        self._refusals_in_window += 1
+        if self._refusals_in_window <= REFUSALS_LOGGED_PER_WINDOW:
+            client = f"{connection.client_host}:{connection.client_port}"
+            log.warning("connection_refused", client=client, listener=self.bound.listener.name, reason=reason)
+
+    # Idle connections
+
+    def _schedule_idle_check(self) -> None:
+        interval_s = min(LONGEST_IDLE_CHECK_INTERVAL_S, self._settings.connections_max_idle_ms / 4000)
+        self._idle_timer = self._loop.call_later(interval_s, IDLE_CHECK.callback(self._check_idle))
+
+    def _check_idle(self) -> None:
+        self._schedule_idle_check()  # first, so that it goes on whatever comes of this one
+        latest_s = self._loop.time() - self._settings.connections_max_idle_ms / 1000
+        for connection in list(self._connections.values()):
+            if not connection.in_flight_count and connection.last_activity_s < latest_s:
+                log.debug("idle_connection_closed", client=f"{connection.client_host}:{connection.client_port}")
+                connection.abort()

@@ -1,0 +1,252 @@
+"""The registry of served APIs: what a handler is, how it is declared, and what it is given.
+
+`APIS` is what is served; the versions, and where the handlers are, says the table in `broker.requests.served`. A
+handler is declared with `@api` and answers at once or returns a coroutine, whose first step runs at once, too (see
+`broker.kernel.eager` for what it must not do), or a `LongPoll`. So whatever runs before the first wait happens in
+request order. Replies leave in request order per connection. What a request holds of its frame (`records` fields) is
+good until the handler has answered, or has said that it does not need it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+from fencepost.broker.kernel.loggers import Loggers
+from fencepost.broker.log.large_batches import LargeBatches
+from fencepost.broker.log.steps import Steps, done_in_slices
+from fencepost.broker.requests.long_polls import LongPolls
+from fencepost.broker.requests.served import SERVED
+from fencepost.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from fencepost.broker.config import Settings
+    from fencepost.broker.group.service import GroupService
+    from fencepost.broker.hosting.broker_configs import BrokerConfigs
+    from fencepost.broker.hosting.features import Features
+    from fencepost.broker.hosting.group_configs import GroupConfigs
+    from fencepost.broker.hosting.scram_credentials import ScramCredentials
+    from fencepost.broker.hosting.topics import Topics
+    from fencepost.broker.kernel.clock import Clock
+    from fencepost.broker.quotas.client_quotas import ClientQuotas, RequestMeter
+    from fencepost.broker.requests.fetch_sessions import FetchSessionCache
+    from fencepost.broker.share.service import ShareService
+    from fencepost.broker.transaction.service import TransactionService
+    from fencepost.broker.transaction.verification import TransactionVerifier
+
+HANDLERS: Final = "fencepost.broker.handlers"
+"""The package of the API families: each module declares its own."""
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+@dataclass(slots=True)
+class Services:
+    """What handlers route to; made once by the node. share_service: what `shares` is, made when it is first asked."""
+
+    settings: Settings
+    clock: Clock
+    topics: Topics
+    transactions: TransactionService
+    verifier: TransactionVerifier
+    groups: GroupService
+    share_service: Callable[[], ShareService]
+    group_configs: GroupConfigs
+    broker_configs: BrokerConfigs
+    client_quotas: ClientQuotas
+    features: Features
+    scram_credentials: ScramCredentials
+    fetch_sessions: FetchSessionCache
+    node_id: int
+    host: str  # as advertised to clients
+    port: int
+    cluster_id: str
+    loggers: Loggers = field(default_factory=Loggers)
+    long_polls: LongPolls = field(default_factory=LongPolls)
+    # By producer id, resolved once the last Produce that waited for its verification has appended: what keeps their
+    # order.
+    produce_verifications: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    large_batches: LargeBatches = field(default_factory=LargeBatches)
+
+    @property
+    def shares(self) -> ShareService:
+        return self.share_service()
+
+
+SLICE_S = 0.005
+"""How long a large reply is made, or written, at a stretch, while others are served."""
+
+
+class LargeReply(NamedTuple):
+    """What a coroutine of a handler returns for a reply that takes long to write: others are served meanwhile.
+
+    response: changed by nobody any more.
+    """
+
+    response: Any
+
+
+FEWEST_WRITTEN_IN_SLICES = 500
+"""A reply about fewer groups, or partitions, is written at once: it takes a few ms."""
+
+
+def written_in_slices(response: Response, count: int) -> Response | LargeReply:
+    """What a coroutine of a handler returns for a response about `count` groups, or partitions."""
+    return LargeReply(response) if count >= FEWEST_WRITTEN_IN_SLICES else response
+
+
+async def large_reply(steps: Steps[Any]) -> LargeReply:
+    """Make a response a step at a time, while others are served."""
+    return LargeReply(await done_in_slices(steps, SLICE_S))
+
+
+class ClientConnection(Protocol):
+    """The connection of a request, for what ends with it."""
+
+    def add_close_callback(self, callback: Callable[[], None]) -> None: ...
+    def __hash__(self) -> int: ...
+
+
+class EndlessConnection:
+    """In place of a connection: it is never gone."""
+
+    def add_close_callback(self, callback: Callable[[], None]) -> None:
+        """Nothing ever calls it."""
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request as its handler sees it: header fields and the services.
+
+    needs_frame: whether `records` fields are used until the handler has answered; one that is done with them sooner
+                 says so, and the memory they lie in is used again.
+    holds_connection: whether no other request of its connection may be started until this one is answered.
+    """
+
+    services: Services
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    client_host: str
+    connection_id: int
+    meter: RequestMeter | None = None  # while there are quotas
+    connection: ClientConnection = field(default_factory=EndlessConnection)
+    needs_frame: bool = True
+    holds_connection: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One served API.
+
+    versions:   lowest and highest version served, both inclusive (ApiVersions may advertise a lower minimum, see
+                `advertised_minimum`).
+    unstable_from: from this version on Kafka may still change the message: served, and shown, only with
+                `unstable.api.versions.enable`.
+    failed:     builds the reply in which the whole request failed with one error code.
+    is_cancelled_on_disconnect: the handler waits only for its client's sake and leaves nothing half done.
+    """
+
+    key: int
+    name: str
+    request: type[Any]
+    response: type[Any]
+    minimum_version: int
+    maximum_version: int
+    advertised_minimum: int
+    handler: Callable[[RequestContext, Any], Any | Awaitable[Any]]
+    failed: Callable[[Any, ErrorCode, int], Any]
+    is_cancelled_on_disconnect: bool = False
+    unstable_from: int | None = None
+
+    def highest_version(self, *, with_unstable: bool) -> int:
+        if self.unstable_from is None or with_unstable:
+            return self.maximum_version
+        return self.unstable_from - 1
+
+
+class ServedApis(Mapping[int, Api]):
+    """The APIs of the table; what declares one is imported when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._declared: dict[int, Api] = {}
+
+    def declare(self, declared: Api) -> None:
+        """Raises ValueError for what is declared twice, or in another module than the table says."""
+        key, module = declared.key, declared.handler.__module__
+        if key in self._declared:
+            raise ValueError(f"API key {key} is declared twice: {self._declared[key].name} and {declared.name}")
+        if module != f"{HANDLERS}.{SERVED[key].module}":
+            raise ValueError(f"API key {key} is declared in {module}, not in {SERVED[key].module}")
+        self._declared[key] = declared
+
+    def __getitem__(self, key: int) -> Api:
+        found = self._declared.get(key)
+        if found is None:
+            import_module(f"{HANDLERS}.{SERVED[key].module}")
+            found = self._declared[key]
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(SERVED)
+
+    def __len__(self) -> int:
+        return len(SERVED)
+
+
+APIS: Final = ServedApis()
+
+
+class CloseConnection(Exception):  # noqa: N818  # says what to do, not what went wrong
+    """A handler cannot answer and the client must not go on as if all were well: the connection is closed without a
+    reply.
+
+    Raised by Produce with acks=0, which has no reply that could carry an error. Source: Kafka's
+    KafkaApis.handleProduceRequest.
+    """
+
+
+def api(
+    request: type[Request],
+    response: type[Response],
+    *,
+    failed: Callable[[Request, ErrorCode, int], Response],
+    is_cancelled_on_disconnect: bool = False,
+) -> Callable[[Callable[[RequestContext, Request], Any]], Callable[[RequestContext, Request], Any]]:
+    """Declare the handler of an API of the table, which says the versions.
+
+    failed:   `failed(request, error, version)` builds the reply in which everything failed with `error`.
+    is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client is gone; all others run to their
+        end.
+    A handler returns the response object, or None when the client expects no reply (Produce with acks=0); or an
+    awaitable of either, or of a `LargeReply`; or a `LongPoll`, which always ends with its client. It raises
+    `CloseConnection` to have the connection closed instead.
+    """
+
+    def register(handler: Callable[[RequestContext, Request], Any]) -> Callable[[RequestContext, Request], Any]:
+        key: int = request.api_key  # type: ignore[attr-defined]  # set by @message
+        served = SERVED[key]
+        APIS.declare(
+            Api(
+                key=key,
+                name=request.__name__.removesuffix("Request"),
+                request=request,
+                response=response,
+                minimum_version=served.minimum_version,
+                maximum_version=served.maximum_version,
+                advertised_minimum=served.advertised_minimum,
+                handler=handler,
+                failed=failed,
+                is_cancelled_on_disconnect=is_cancelled_on_disconnect,
+                unstable_from=served.unstable_from,
+            )
+        )
+        return handler
+
+    return register

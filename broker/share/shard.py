@@ -1,0 +1,378 @@
+"""The pure state of one partition of `__share_group_state`: what is kept of share partitions. Pure.
+
+Every so many updates of a share partition a snapshot says everything again; what lies before the oldest snapshot in
+use says nothing any more and can be deleted.
+Source: KIP-932; Kafka's ShareCoordinatorShard, ShareGroupOffset and PersisterStateBatchCombiner.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import structlog
+
+from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.stored.share_group_state import (
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareStateKey,
+    ShareStateValue,
+    ShareUpdateKey,
+    ShareUpdateValue,
+    StateBatch,
+    decode_share_state_key,
+    decode_share_state_value,
+    encode_share_state_key,
+    encode_share_state_value,
+)
+
+log = structlog.get_logger(__name__)
+
+UNKNOWN_OFFSET = -1
+UNKNOWN_COUNT = -1
+NO_LEADER_EPOCH = -1
+FIRST_LEADER_EPOCH = 0
+MAX_STATES_LOOKED_AT = 5_000
+DECISION_RECORDS_BYTES = 16_384
+"""Of one decision that has no natural bound; the last record may exceed it. Far below any usual `max.message.bytes`."""
+MAX_RECORDS_AFTER_SNAPSHOT = 10_000
+STORED_DELIVERY_STATES = frozenset({0, 2, 4})
+"""Available, acknowledged and archived: what is lent to a member is no one's after a restart, and is not stored."""
+
+
+class SharePartitionKey(NamedTuple):
+    """A partition as one share group reads it."""
+
+    group_id: str
+    topic_id: bytes
+    partition: int
+
+    @property
+    def coordinator_key(self) -> str:
+        """What decides which partition of `__share_group_state` has it. The id as Java's Uuid prints it."""
+        topic_id = base64.urlsafe_b64encode(self.topic_id).rstrip(b"=").decode("ascii")
+        return f"{self.group_id}:{topic_id}:{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareState:
+    """What is kept of one share partition.
+
+    start_offset:     UNKNOWN_OFFSET until the group has acknowledged something in it.
+    state_epoch:      of whoever made it, or moved it, last; older ones are fenced.
+    update_count:     since the last snapshot, which is at `snapshot_log_offset` in the log of the coordinator.
+    """
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    state_batches: tuple[StateBatch, ...]
+    create_timestamp_ms: int
+    write_timestamp_ms: int
+    update_count: int = 0
+    snapshot_log_offset: int = 0
+
+
+def combined(known: Sequence[StateBatch], more: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
+    """State batches in order, without overlaps: later ones count, and none of them below the start offset."""
+    result: list[StateBatch] = [batch for batch in known if batch.last_offset >= start_offset]
+    for batch in more:
+        if batch.last_offset < start_offset:
+            continue
+        kept: list[StateBatch] = []
+        for other in result:
+            if other.last_offset < batch.first_offset or other.first_offset > batch.last_offset:
+                kept.append(other)
+                continue
+            if other.first_offset < batch.first_offset:
+                kept.append(replace_range(other, other.first_offset, batch.first_offset - 1))
+            if other.last_offset > batch.last_offset:
+                kept.append(replace_range(other, batch.last_offset + 1, other.last_offset))
+        kept.append(batch)
+        result = kept
+    result.sort(key=lambda batch: batch.first_offset)
+    merged: list[StateBatch] = []
+    for batch in result:
+        if batch.first_offset < start_offset:
+            batch = replace_range(batch, start_offset, batch.last_offset)
+        last = merged[-1] if merged else None
+        if (
+            last is not None
+            and last.last_offset + 1 == batch.first_offset
+            and (last.delivery_state, last.delivery_count) == (batch.delivery_state, batch.delivery_count)
+        ):
+            merged[-1] = replace_range(last, last.first_offset, batch.last_offset)
+        else:
+            merged.append(batch)
+    return tuple(merged)
+
+
+def replace_range(batch: StateBatch, first_offset: int, last_offset: int) -> StateBatch:
+    return StateBatch(first_offset, last_offset, batch.delivery_state, batch.delivery_count)
+
+
+class ShareCoordinatorShard:
+    """One shard. Implements `broker.coordination.runtime.Shard`.
+
+    updates_per_snapshot: how many updates of a share partition follow its snapshot at most.
+    """
+
+    def __init__(self, updates_per_snapshot: int) -> None:
+        self._updates_per_snapshot = updates_per_snapshot
+        self._states: dict[SharePartitionKey, ShareState] = {}
+
+    # Questions
+
+    def state(self, key: SharePartitionKey) -> ShareState | None:
+        return self._states.get(key)
+
+    def first_needed_offset(self, end_offset: int) -> int:
+        """Where the log of this shard may begin: at the oldest snapshot in use, or at its end when there is none."""
+        return min((state.snapshot_log_offset for state in self._states.values()), default=end_offset)
+
+    # Decisions
+
+    def initialize(
+        self, key: SharePartitionKey, *, state_epoch: int, start_offset: int, now_ms: int
+    ) -> Decision[ErrorCode]:
+        """Make the state of a share partition, or make it anew elsewhere. Refuses: FENCED_STATE_EPOCH."""
+        known = self._states.get(key)
+        if known is not None and known.state_epoch > state_epoch:
+            return Decision(ErrorCode.FENCED_STATE_EPOCH)
+        state = ShareState(
+            snapshot_epoch=0 if known is None else known.snapshot_epoch + 1,
+            state_epoch=state_epoch,
+            leader_epoch=FIRST_LEADER_EPOCH,
+            start_offset=start_offset,
+            delivery_complete_count=UNKNOWN_COUNT if start_offset == UNKNOWN_OFFSET else 0,
+            state_batches=(),
+            create_timestamp_ms=now_ms,
+            write_timestamp_ms=now_ms,
+        )
+        return Decision(ErrorCode.NONE, records=[_snapshot(key, state)])
+
+    def read(self, key: SharePartitionKey, *, leader_epoch: int, now_ms: int) -> Decision[ShareState | ErrorCode]:
+        """The state as the partition's leader takes it up; older leaders are fenced from then on.
+
+        Refuses: INVALID_REQUEST (it has none), FENCED_LEADER_EPOCH.
+        """
+        known = self._states.get(key)
+        if known is None:
+            return Decision(ErrorCode.INVALID_REQUEST)
+        if known.leader_epoch > leader_epoch:
+            return Decision(ErrorCode.FENCED_LEADER_EPOCH)
+        if known.leader_epoch == leader_epoch:
+            return Decision(known)
+        led = replace(known, leader_epoch=leader_epoch)
+        return Decision(led, records=[self._change(key, known, led, (), now_ms)])
+
+    def write(
+        self,
+        key: SharePartitionKey,
+        *,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int,
+        state_batches: Sequence[StateBatch],
+        now_ms: int,
+    ) -> Decision[ErrorCode]:
+        """Keep what became of records. Refuses: INVALID_REQUEST (no state), FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH."""
+        known = self._states.get(key)
+        if known is None:
+            return Decision(ErrorCode.INVALID_REQUEST)
+        if known.leader_epoch > leader_epoch:
+            return Decision(ErrorCode.FENCED_LEADER_EPOCH)
+        if known.state_epoch > state_epoch:
+            return Decision(ErrorCode.FENCED_STATE_EPOCH)
+        changed = replace(
+            known,
+            start_offset=known.start_offset if start_offset == UNKNOWN_OFFSET else start_offset,
+            delivery_complete_count=delivery_complete_count,
+        )
+        return Decision(ErrorCode.NONE, records=[self._change(key, known, changed, state_batches, now_ms)])
+
+    def delete(self, key: SharePartitionKey) -> Decision[ErrorCode]:
+        """Forget a share partition; nothing happens when there is nothing to forget."""
+        records = [_tombstone(key)] if key in self._states else []
+        return Decision(ErrorCode.NONE, records=records)
+
+    def delete_topic(self, topic_id: bytes, keys: list[SharePartitionKey] | None) -> Decision[list[SharePartitionKey]]:
+        """Forget what was kept of a topic, a bounded number at a time; what is still to be forgotten.
+
+        keys: what the last call returned; None for the first.
+        """
+        if keys is None:
+            keys = [key for key in self._states if key.topic_id == topic_id]
+        records: list[CoordinatorRecord] = []
+        size_bytes = looked_at_count = 0
+        for key in keys:
+            if size_bytes >= DECISION_RECORDS_BYTES:
+                break
+            looked_at_count += 1
+            if key in self._states:
+                record = _tombstone(key)
+                records.append(record)
+                size_bytes += len(record.key)
+        return Decision(keys[looked_at_count:], records)
+
+    def snapshot_cold(
+        self, written_before_ms: int, end_offset: int, now_ms: int, keys: list[SharePartitionKey] | None
+    ) -> Decision[list[SharePartitionKey]]:
+        """Say everything again of share partitions that hold up the log, a bounded number at a time; those that are
+        still to be looked at.
+
+        end_offset: of the log, by which one that has not changed at all may be left far behind.
+        keys:       what the last call returned; None for the first.
+        """
+        if keys is None:
+            keys = list(self._states)
+        records: list[CoordinatorRecord] = []
+        size_bytes = looked_at_count = 0
+        for key in keys:
+            if size_bytes >= DECISION_RECORDS_BYTES or looked_at_count >= MAX_STATES_LOOKED_AT:
+                break
+            looked_at_count += 1
+            state = self._states.get(key)
+            if state is not None and (
+                state.write_timestamp_ms < written_before_ms
+                and (state.update_count or end_offset - state.snapshot_log_offset > MAX_RECORDS_AFTER_SNAPSHOT)
+            ):
+                changed = replace(state, snapshot_epoch=state.snapshot_epoch + 1, write_timestamp_ms=now_ms)
+                record = _snapshot(key, changed)
+                records.append(record)
+                size_bytes += len(record.key) + len(record.value or b"")
+        return Decision(keys[looked_at_count:], records)
+
+    def _change(
+        self,
+        key: SharePartitionKey,
+        known: ShareState,
+        changed: ShareState,
+        state_batches: Sequence[StateBatch],
+        now_ms: int,
+    ) -> CoordinatorRecord:
+        if known.update_count < self._updates_per_snapshot:
+            value = ShareUpdateValue(
+                snapshot_epoch=known.snapshot_epoch,
+                leader_epoch=changed.leader_epoch,
+                start_offset=changed.start_offset,
+                delivery_complete_count=changed.delivery_complete_count,
+                state_batches=list(combined((), state_batches, changed.start_offset)),
+            )
+            return CoordinatorRecord(encode_share_state_key(ShareUpdateKey(*key)), encode_share_state_value(value))
+        whole = replace(
+            changed,
+            snapshot_epoch=known.snapshot_epoch + 1,
+            state_batches=combined(known.state_batches, state_batches, changed.start_offset),
+            create_timestamp_ms=now_ms,
+            write_timestamp_ms=now_ms,
+        )
+        return _snapshot(key, whole)
+
+    # The log
+
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+        state_key = decode_share_state_key(key)
+        if state_key is None:
+            log.warning("share_record_left_out", offset=origin.offset, reason="a key of an unknown version")
+            return
+        partition = SharePartitionKey(state_key.group_id, state_key.topic_id, state_key.partition)
+        if value is None:
+            if isinstance(state_key, ShareSnapshotKey):
+                self._states.pop(partition, None)
+            return
+        decoded = decode_share_state_value(state_key, value)
+        _check(state_key, decoded)
+        if isinstance(decoded, ShareSnapshotValue):
+            self._states[partition] = _from_snapshot(decoded, origin.offset)
+        else:
+            self._states[partition] = _updated(self._states.get(partition), decoded, origin)
+
+    def apply_decided(self, meaning: Any, offset: int, producer_id: int) -> None:
+        """No record is decided with its meaning."""
+
+    def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
+        """No transaction writes here."""
+
+    def loaded(self, now_ms: int) -> None:
+        """Nothing here lives in memory only."""
+
+    def next_deadline_ms(self) -> int | None:
+        return None
+
+    def decide_deadline(self, now_ms: int) -> Decision[None]:
+        return Decision(None)
+
+
+def _check(key: ShareStateKey, value: ShareStateValue) -> None:
+    """Raises DecodeError for what no share partition can have come to.
+
+    Any number may be a start offset: AlterShareGroupOffsets takes each that a client sends.
+    """
+    if key.partition < 0:
+        raise DecodeError(f"it is about the partition {key.partition}")
+    if value.snapshot_epoch < 0:
+        raise DecodeError(f"the snapshot epoch {value.snapshot_epoch} is negative")
+    for batch in value.state_batches:
+        if batch.last_offset < batch.first_offset:
+            raise DecodeError(f"the offsets {batch.first_offset} to {batch.last_offset} go backwards")
+        if batch.delivery_state not in STORED_DELIVERY_STATES or batch.delivery_count < 0:
+            state = f"state {batch.delivery_state} after {batch.delivery_count} deliveries"
+            raise DecodeError(f"records from offset {batch.first_offset} on are in {state}")
+
+
+def _snapshot(key: SharePartitionKey, state: ShareState) -> CoordinatorRecord:
+    value = ShareSnapshotValue(
+        snapshot_epoch=state.snapshot_epoch,
+        state_epoch=state.state_epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=state.start_offset,
+        delivery_complete_count=state.delivery_complete_count,
+        create_timestamp=state.create_timestamp_ms,
+        write_timestamp=state.write_timestamp_ms,
+        state_batches=list(state.state_batches),
+    )
+    return CoordinatorRecord(encode_share_state_key(ShareSnapshotKey(*key)), encode_share_state_value(value))
+
+
+def _tombstone(key: SharePartitionKey) -> CoordinatorRecord:
+    return CoordinatorRecord(encode_share_state_key(ShareSnapshotKey(*key)), None)
+
+
+def _from_snapshot(value: ShareSnapshotValue, log_offset: int) -> ShareState:
+    return ShareState(
+        value.snapshot_epoch,
+        value.state_epoch,
+        value.leader_epoch,
+        value.start_offset,
+        value.delivery_complete_count,
+        tuple(value.state_batches),
+        value.create_timestamp,
+        value.write_timestamp,
+        snapshot_log_offset=log_offset,
+    )
+
+
+def _updated(known: ShareState | None, value: ShareUpdateValue, origin: RecordOrigin) -> ShareState:
+    if known is None:
+        # Not how it begins; but what is said is said.
+        known = ShareState(
+            value.snapshot_epoch, 0, value.leader_epoch, UNKNOWN_OFFSET, UNKNOWN_COUNT, (), 0, 0, 0, origin.offset
+        )
+    start_offset = known.start_offset if value.start_offset == UNKNOWN_OFFSET else value.start_offset
+    return replace(
+        known,
+        leader_epoch=known.leader_epoch if value.leader_epoch == NO_LEADER_EPOCH else value.leader_epoch,
+        start_offset=start_offset,
+        delivery_complete_count=value.delivery_complete_count,
+        state_batches=combined(known.state_batches, value.state_batches, start_offset),
+        update_count=known.update_count + 1,
+    )

@@ -1,0 +1,1 @@
+"""Files: the seam to a disk, the disk itself, syncs and descriptors."""

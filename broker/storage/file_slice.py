@@ -1,0 +1,93 @@
+"""A part of a file on its way to a client: read piece by piece as the client takes it. So many megabytes for a slow
+client, or for hundreds of them, are never in memory as a whole.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+
+from fencepost.broker.storage.disk import LogFile, StorageError
+from fencepost.protocol.primitives import Buffer
+
+PIECE_BYTES = 4 * 1024 * 1024
+"""Most replies are within it, and are read in one go."""
+
+
+def is_mapped(chunk: Buffer) -> bool:
+    """Whether a piece is the page cache's own memory, which the system takes back as it needs it."""
+    return isinstance(chunk, memoryview) and isinstance(chunk.obj, mmap.mmap)
+
+
+class FileSlice:
+    """`length_bytes` of a file from `position` on, which nobody changes any more. Its length is that in bytes.
+
+    failed: is told when it could not be read, before whoever reads it is.
+    """
+
+    __slots__ = ("_file", "_length_bytes", "_position", "failed")
+
+    def __init__(self, file: LogFile, position: int, length_bytes: int) -> None:
+        self._file = file
+        self._position = position
+        self._length_bytes = length_bytes
+        self.failed: Callable[[StorageError], None] | None = None
+
+    def __len__(self) -> int:
+        return self._length_bytes
+
+    def behind(self, skipped_bytes: int) -> FileSlice:
+        """The rest of it."""
+        rest = FileSlice(self._file, self._position + skipped_bytes, self._length_bytes - skipped_bytes)
+        rest.failed = self.failed
+        return rest
+
+    def send(self, descriptor: int) -> int:
+        """Have the system send its first bytes to a socket; how many that took, one or more.
+
+        Raises BlockingIOError for a socket that is full, another OSError where anything else is in the way: `pieces`
+        tells whether it is the file.
+        """
+        sent_bytes = self._file.send(descriptor, self._position, self._length_bytes)
+        if not sent_bytes:
+            raise self._ended(self._position)
+        return sent_bytes
+
+    def pieces(self) -> Iterator[memoryview]:
+        """Its bytes, in pieces of at most PIECE_BYTES, each read when it is asked for, and only to be sent.
+
+        Where they have to be copied, pieces are smaller.
+        Raises StorageError: for a file that cannot be read, or was closed meanwhile because its segment was deleted.
+        """
+        position, end = self._position, self._position + self._length_bytes
+        while position < end:
+            try:
+                piece = self._file.read_to_send(position, min(PIECE_BYTES, end - position))
+                if not piece:
+                    raise self._ended(position)
+            except StorageError as error:
+                if self.failed is not None:
+                    self.failed(error)
+                raise
+            position += len(piece)
+            yield piece
+
+    def _ended(self, position: int) -> StorageError:
+        end = self._position + self._length_bytes
+        return StorageError(f"{self._file.path} ends at byte {position}, before byte {end}")
+
+
+def sendable(reply: Sequence[Buffer | FileSlice]) -> Iterator[list[Buffer]]:
+    """The chunks of a reply in portions to send one after another, slices read when their portion is asked for. Raises
+    StorageError."""
+    portion: list[Buffer] = []
+    for chunk in reply:
+        if not isinstance(chunk, FileSlice):
+            portion.append(chunk)
+            continue
+        for piece in chunk.pieces():
+            portion.append(piece)
+            yield portion
+            portion = []
+    if portion:
+        yield portion

@@ -1,0 +1,206 @@
+"""The threads that wait for the device: files and directories are synced on them while the event loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.storage.disk import StorageError, UnexpectedFailureError, storage_error
+from fencepost.broker.storage.file_system_sync import FileSystem, write_back
+
+SYNC_THREAD = Place("sync on a thread", Policy.FAIL_PARTITION)
+SYNC_END = Place("end of a sync", Policy.FAIL_PARTITION)
+
+# Syncs that run together share one commit of the file system's journal: 32 files took 4.3 ms with 4 threads, 19 with 1.
+SYNC_THREAD_COUNT = 4
+
+LONGEST_WAIT_FOR_DESCRIPTOR_S = 10.0
+PAUSE_FOR_DESCRIPTOR_S = 0.005
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+"""What the system says when the process, or the machine, has no descriptor left."""
+
+
+def _never() -> bool:
+    return False
+
+
+class SyncJob(NamedTuple):
+    """A file or a directory to sync.
+
+    descriptor:    of the file; negative where it is not open, then it is opened for the sync.
+    is_deleted:    whether it need not be there any more; asked on a sync thread.
+    is_write_back: of all that is in memory of the directory's file system, without a word on whether it arrived.
+    """
+
+    path: str
+    descriptor: int = -1
+    is_deleted: Callable[[], bool] = _never
+    is_directory: bool = False
+    is_write_back: bool = False
+
+
+class SyncPart(NamedTuple):
+    """What one thread does: jobs one after another, or in one go where they are all on this file system."""
+
+    jobs: Sequence[SyncJob]
+    file_system: FileSystem | None = None
+
+
+class SyncThreads:
+    """Starts its threads when they are first needed."""
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+        self._parts: SimpleQueue[tuple[_Sync, SyncPart] | None] = SimpleQueue()
+
+    def sync(
+        self, parts: Sequence[SyncPart], errors: list[StorageError], on_end: Callable[[], None]
+    ) -> asyncio.Future[None]:
+        """Sync all that is given, the parts side by side.
+
+        errors: of what could not even be given; they count as those of a sync.
+        on_end: called on the event loop when nothing is being synced any more, before the future is done.
+        The future raises one StorageError for all that failed, with their paths.
+        """
+        sync = _Sync(asyncio.get_running_loop(), on_end, len(parts), errors)
+        if not parts:
+            sync.end()
+            return sync.future
+        while len(self._threads) < min(len(parts), SYNC_THREAD_COUNT):
+            thread = threading.Thread(target=self._run, name=f"sync-{len(self._threads)}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more for this process
+                if self._threads:
+                    break
+                raise
+            self._threads.append(thread)
+        for part in parts:
+            self._parts.put((sync, part))
+        return sync.future
+
+    def close(self) -> None:
+        """End the threads, after what they were given."""
+        for _ in self._threads:
+            self._parts.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    @SYNC_THREAD.handles
+    def _run(self) -> None:
+        """Whatever comes of a part, it ends, and the thread goes on: or everybody would wait for ever."""
+        take = self._parts.get
+        while (taken := take()) is not None:
+            sync, part = taken
+            try:
+                errors = _errors_of(part)
+            except BaseException as error:  # noqa: BLE001  # nothing else may end a thread either
+                SYNC_THREAD.failed(error, concerns=part.jobs[0].path)
+                errors = [UnexpectedFailureError("the sync", error)]
+            sync.part_ended(errors)
+
+
+def _errors_of(part: SyncPart) -> list[StorageError]:
+    """Do a part; what failed of it."""
+    if part.file_system is not None and part.file_system.sync():
+        return []
+    return [error for job in part.jobs if (error := _error_of(job)) is not None]
+
+
+def _error_of(job: SyncJob) -> StorageError | None:
+    """Do it; what failed."""
+    try:
+        if job.descriptor >= 0:
+            os.fdatasync(job.descriptor)
+        elif job.is_write_back:
+            write_back(job.path)
+        else:
+            _sync_path(job.path, is_directory=job.is_directory)
+    except FileNotFoundError as reason:
+        return None if job.is_deleted() else storage_error("sync", job.path, reason)
+    except OSError as reason:
+        return storage_error("sync", job.path, reason)
+    return None
+
+
+class _Sync:
+    """One call of `SyncThreads.sync`: counts its parts down, and resolves its future when the last has ended."""
+
+    __slots__ = ("_errors", "_lock", "_loop", "_missing_count", "_on_end", "future")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_end: Callable[[], None],
+        part_count: int,
+        errors: list[StorageError],
+    ) -> None:
+        self.future: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._on_end = on_end
+        self._missing_count = part_count
+        self._errors = errors
+        self._lock = threading.Lock()
+
+    def part_ended(self, errors: Sequence[StorageError]) -> None:
+        """Called on a sync thread, once for every part."""
+        with self._lock:
+            self._errors.extend(errors)
+            self._missing_count -= 1
+            if self._missing_count:
+                return
+        try:
+            self._loop.call_soon_threadsafe(self.end)
+        except RuntimeError:
+            pass  # the loop has been closed: nobody waits any more
+
+    @SYNC_END.handles
+    def end(self) -> None:
+        try:
+            self._on_end()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            SYNC_END.failed(error)
+            self._errors.append(UnexpectedFailureError("the end of the sync", error))
+        if self.future.done():
+            return
+        if not self._errors:
+            self.future.set_result(None)
+        elif len(self._errors) == 1:
+            self.future.set_exception(self._errors[0])
+        else:
+            paths = [path for error in self._errors for path in error.paths]
+            reason = "; ".join(str(error.strerror) for error in self._errors)
+            self.future.set_exception(StorageError(self._errors[0].errno, reason, paths=paths))
+
+
+def _sync_path(path: str, *, is_directory: bool) -> None:
+    """Sync what is not open; a thread may wait for a descriptor, which others have for a moment. Raises OSError."""
+    give_up_at_s = time.monotonic() + LONGEST_WAIT_FOR_DESCRIPTOR_S
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECTORY if is_directory else 0))
+            break
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR or time.monotonic() >= give_up_at_s:
+                raise
+        time.sleep(PAUSE_FOR_DESCRIPTOR_S)
+    sync_and_close(descriptor, is_directory=is_directory)
+
+
+def sync_and_close(descriptor: int, *, is_directory: bool) -> None:
+    """Sync what was opened for nothing else. Raises OSError."""
+    try:
+        if is_directory:
+            os.fsync(descriptor)
+        else:
+            os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)

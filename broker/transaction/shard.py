@@ -1,0 +1,465 @@
+"""The transaction coordinator's state for one partition of `__transaction_state`, and every decision on it. Pure.
+
+A `decide_…` function reads the shard and returns the records to append with the reply; only `apply` changes the shard
+(and a decision's `settle` its deadlines), so loading the partition is `apply` over its log. A prepared transaction is
+in the log and in `unsent`: the service takes it from there, sends its markers and asks for `decide_completion`.
+Requests that meet it meanwhile are answered CONCURRENT_TRANSACTIONS.
+Source: Kafka's TransactionCoordinator and TransactionStateManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
+
+import structlog
+
+from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
+from fencepost.broker.kernel.deadlines import DeadlinePace, Deadlines
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.transaction.metadata import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TWO_PHASE_COMMIT_TIMEOUT_MS,
+    Producer,
+    TransactionMetadata,
+    fence,
+    fence_end,
+    from_value,
+    new_transaction,
+    to_value,
+)
+from fencepost.broker.transaction.state_machine import (
+    ACKNOWLEDGE,
+    ADD_PARTITIONS,
+    ANSWERED_CONCURRENT_BEFORE_FENCING,
+    EMPTY,
+    END_ABORT,
+    END_COMMIT,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    TRANSACTION_VERSION_2,
+    Event,
+    Outcome,
+    TransactionState,
+    TransactionVersion,
+    lookup,
+)
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
+from fencepost.protocol.stored.transaction_state import (
+    TransactionLogValue,
+    decode_transaction_log_key,
+    encode_transaction_log_key,
+)
+from fencepost.protocol.stored.versioned import decode_known
+
+log = structlog.get_logger(__name__)
+
+MAX_DEADLINES_PER_DECISION = 500
+DEADLINE_RECORDS_BYTES = 16_384
+"""Of one decision about time-outs and expiry; what is left over is decided in later turns of the event loop."""
+
+_UNKNOWN_ID: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+class ProducerReply(NamedTuple):
+    """The answer to InitProducerId and EndTxn: the identity to use from now on, or why not."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+@dataclass(slots=True)
+class TransactionLimits:
+    """The settings that decisions depend on.
+
+    transaction_version:            of what the coordinator begins by itself: the level of the cluster feature
+                                    `transaction.version`. It may change between decisions.
+    transactional_id_expiration_ms: an id with nothing open and unused for that long is forgotten.
+    expiry_interval_ms:             expiry happens at multiples of it, so that many ids go in one batch.
+    time_out_retry_ms:              when a transaction that has timed out could not be aborted, it is tried again after
+                                    this time.
+    """
+
+    transaction_version: TransactionVersion = TransactionVersion.V2
+    transactional_id_expiration_ms: int = 604_800_000
+    expiry_interval_ms: int = 3_600_000
+    time_out_retry_ms: int = 10_000
+
+
+class TransactionShard:
+    """All transactional ids that hash to one partition.
+
+    take_producer_id: gives out a new producer id, or None when none is at hand; asked only when a decision needs one.
+    """
+
+    def __init__(self, *, limits: TransactionLimits, take_producer_id: Callable[[], int | None]) -> None:
+        self.transactions: dict[str, TransactionMetadata] = {}
+        self.unsent: dict[str, None] = {}  # prepared, and not yet taken by the service; in log order
+        self._limits = limits
+        self._take_producer_id = take_producer_id
+        self._deadlines: Deadlines[str] = Deadlines()  # the time-out of what is open, the expiry of what is not
+        self._pace = DeadlinePace(MAX_DEADLINES_PER_DECISION)
+        self.next_deadline_ms = self._deadlines.next_ms
+
+    # Requests
+
+    def decide_init_producer_id(
+        self, transactional_id: str, *, timeout_ms: int, expected: Producer | None, now_ms: int
+    ) -> Decision[ProducerReply]:
+        """Begin a producer session, or bump the epoch of the current one.
+
+        expected: what the producer believes to be (KIP-360); None for a new session, which fences all sessions before
+                  it.
+        Replies CONCURRENT_TRANSACTIONS when a transaction must end first, also when this very decision aborts it: then
+        decide again once its markers are written. Refuses: PRODUCER_FENCED; COORDINATOR_LOAD_IN_PROGRESS when a
+        producer id is needed and none is at hand.
+        Source: Kafka's TransactionCoordinator.handleInitProducerId and prepareInitProducerIdTransit.
+        """
+        metadata = self.transactions.get(transactional_id)
+        if metadata is None:
+            producer_id = self._take_producer_id()
+            if producer_id is None:
+                return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return self._reply_with_producer(
+                new_transaction(transactional_id, producer_id=producer_id, timeout_ms=timeout_ms, now_ms=now_ms)
+            )
+        version = self._limits.transaction_version
+        cell = lookup(version, Event.INIT_PRODUCER_ID, metadata.state)
+        if isinstance(cell, ErrorCode):
+            return _refuse_producer(cell)
+        if expected is not None and not _may_expect(metadata, expected):
+            return _refuse_producer(ErrorCode.PRODUCER_FENCED)
+        if cell is not EMPTY:
+            records = self._fence(metadata, now_ms)
+            if records is None:
+                return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            note = partial(
+                log.info,
+                "transaction_fenced",
+                transactional_id=transactional_id,
+                producer_id=metadata.producer_id,
+                producer_epoch=metadata.producer_epoch,
+            )
+            return Decision(ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS), records, settle=note)
+        if expected is not None and expected == metadata.previous:
+            # The reply to the request that led here was lost: the same identity again, not the next one.
+            producer, previous_producer_id = metadata.producer, metadata.previous_producer_id
+        else:
+            next_producer = self._next_producer(metadata)
+            if next_producer is None:
+                return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            producer = next_producer
+            previous_producer_id = NO_PRODUCER_ID if expected is None else metadata.producer_id
+        return self._reply_with_producer(
+            metadata.initialized(
+                producer=producer, previous_producer_id=previous_producer_id, timeout_ms=timeout_ms, now_ms=now_ms
+            )
+        )
+
+    def decide_add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        *,
+        version: TransactionVersion,
+        now_ms: int,
+    ) -> Decision[ErrorCode]:
+        """Let partitions join the producer's transaction, which this opens if none is open.
+
+        Refuses: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        Source: Kafka's TransactionCoordinator.handleAddPartitionsToTransaction.
+        """
+        metadata, error = self._find(transactional_id)
+        if metadata is None:
+            return Decision(error)
+        cell = lookup(version, ADD_PARTITIONS, metadata.state)
+        if isinstance(cell, ErrorCode):
+            return Decision(cell)
+        error = fence(metadata, producer)
+        if error is not NO_ERROR:
+            return Decision(error)
+        if metadata.state is ONGOING and metadata.partitions.issuperset(partitions):
+            return Decision(NO_ERROR)
+        return Decision(
+            NO_ERROR, [metadata_record(metadata.with_partitions(partitions, version=version, now_ms=now_ms))]
+        )
+
+    def confirms_partition(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        """Whether `verify_partitions` would say NONE of this one."""
+        metadata = self.transactions.get(transactional_id)
+        return (
+            metadata is not None
+            and metadata.state is ONGOING
+            and metadata.producer_id == producer_id
+            and metadata.producer_epoch == producer_epoch
+            and partition in metadata.partitions
+        )
+
+    def verify_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether partitions are in the producer's open transaction; changes nothing (KIP-890, first part).
+
+        Per partition: NONE, TRANSACTION_ABORTABLE when it is not, or for all of them the reason why the producer has no
+        say.
+        Source: Kafka's TransactionCoordinator.handleVerifyPartitionsInTransaction.
+        """
+        metadata, error = self._find(transactional_id)
+        if metadata is not None:
+            error = fence(metadata, producer)
+            if error is NO_ERROR:
+                cell = lookup(TransactionVersion.V1, Event.VERIFY_PARTITIONS, metadata.state)
+                if cell is ACKNOWLEDGE:
+                    if metadata.partitions.issuperset(partitions):
+                        return dict.fromkeys(partitions, NO_ERROR)
+                    return {
+                        partition: NO_ERROR if partition in metadata.partitions else ErrorCode.TRANSACTION_ABORTABLE
+                        for partition in partitions
+                    }
+                error = _refusal(cell)
+        return dict.fromkeys(partitions, error)
+
+    def decide_end_transaction(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        *,
+        committed: bool,
+        version: TransactionVersion,
+        now_ms: int,
+    ) -> Decision[ProducerReply]:
+        """Decide the outcome of the producer's transaction. When the record is durable, the transaction is committed or
+        aborted.
+
+        The reply carries the identity that the producer has after the transaction.
+        Refuses: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+        INVALID_TXN_STATE; COORDINATOR_LOAD_IN_PROGRESS when the epoch is exhausted and no new producer id is at hand.
+        Source: Kafka's TransactionCoordinator.endTransactionWithTV1 and endTransaction.
+        """
+        metadata, error = self._find(transactional_id)
+        if metadata is None:
+            return _refuse_producer(error)
+        event = fence_end(metadata, producer, committed=committed, version=version)
+        if isinstance(event, ErrorCode):
+            # A prepared transaction answers for itself first where the table of this version says so.
+            plain_event = END_COMMIT if committed else END_ABORT
+            if metadata.state.is_prepared and plain_event in ANSWERED_CONCURRENT_BEFORE_FENCING[version]:
+                event = ErrorCode.CONCURRENT_TRANSACTIONS
+            return _refuse_producer(event)
+        cell = lookup(version, event, metadata.state)
+        if cell is ACKNOWLEDGE:
+            return Decision(ProducerReply(NO_ERROR, metadata.producer_id, metadata.producer_epoch))
+        if not isinstance(cell, TransactionState):
+            return _refuse_producer(_refusal(cell))
+        next_producer_id = self._next_producer_id(metadata, version)
+        if next_producer_id is None:
+            return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        prepared = metadata.prepared(
+            committed=committed, version=version, now_ms=now_ms, next_producer_id=next_producer_id
+        )
+        return Decision(ProducerReply(NO_ERROR, *prepared.completed_producer), _end_records(prepared, now_ms))
+
+    # What the coordinator begins by itself
+
+    def decide_completion(self, transactional_id: str, *, now_ms: int) -> Decision[None]:
+        """All markers of a prepared transaction are written."""
+        metadata = self.transactions.get(transactional_id)
+        if metadata is None or not metadata.state.is_prepared:
+            return Decision(None)
+        return Decision(None, [metadata_record(metadata.completed(now_ms=now_ms))])
+
+    def decide_deadline(self, now_ms: int) -> Decision[None]:
+        """Abort the transactions that have timed out and forget the ids that have not been used for long.
+
+        Each is looked at again later, unless its record, once applied, has taken the reason away.
+        Source: Kafka's TransactionCoordinator.abortTimedOutTransactions and
+        TransactionStateManager.removeExpiredTransactionalIds.
+        """
+        records: list[CoordinatorRecord] = []
+        taken: list[str] = []
+        timed_out: list[TransactionMetadata] = []
+        moved: dict[str, int | None] = {}
+        size_bytes = 0
+        version, limits = self._limits.transaction_version, self._limits
+        for transactional_id in self._deadlines.due(now_ms, self._pace.most):
+            metadata = self.transactions[transactional_id]
+            due_records: Collection[CoordinatorRecord] = ()
+            retry_ms = None
+            if lookup(version, Event.TIME_OUT, metadata.state) is not Outcome.IGNORE:
+                retry_ms = now_ms + limits.time_out_retry_ms
+                fencing = self._fence(metadata, now_ms)
+                if fencing is not None:
+                    due_records = fencing
+                    timed_out.append(metadata)
+            elif lookup(version, Event.EXPIRE, metadata.state) is Outcome.FORGET:
+                retry_ms = now_ms + limits.expiry_interval_ms
+                due_records = (CoordinatorRecord(encode_transaction_log_key(transactional_id), None),)
+            records += due_records
+            taken.append(transactional_id)
+            moved[transactional_id] = retry_ms
+            size_bytes += _size_bytes(due_records)
+            if size_bytes >= DEADLINE_RECORDS_BYTES:
+                break
+        return Decision(
+            None,
+            records,
+            settle=partial(self._deadlines_settled, moved, timed_out, now_ms),
+            refused=partial(self._pace.refused, self._deadlines, taken, now_ms),
+        )
+
+    def _deadlines_settled(
+        self, moved: dict[str, int | None], timed_out: list[TransactionMetadata], now_ms: int
+    ) -> None:
+        for transactional_id, retry_ms in moved.items():
+            if retry_ms is None:
+                self._deadlines.clear(transactional_id)
+            else:
+                self._deadlines.set(transactional_id, retry_ms)
+        self._pace.settled(self._deadlines, now_ms)
+        for metadata in timed_out:
+            log.info(
+                "transaction_timed_out",
+                transactional_id=metadata.transactional_id,
+                producer_id=metadata.producer_id,
+                producer_epoch=metadata.producer_epoch,
+                timeout_ms=metadata.timeout_ms,
+            )
+
+    def _fence(self, metadata: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord] | None:
+        """The records that abort an open transaction without its producer; None when a producer id is needed and none
+        is at hand.
+        """
+        version = self._limits.transaction_version
+        next_producer_id = self._next_producer_id(metadata, version)
+        if next_producer_id is None:
+            return None
+        return _end_records(metadata.fenced(version=version, now_ms=now_ms, next_producer_id=next_producer_id), now_ms)
+
+    # Producer ids
+
+    def _next_producer(self, metadata: TransactionMetadata) -> Producer | None:
+        if not metadata.is_epoch_exhausted:
+            return Producer(metadata.producer_id, metadata.producer_epoch + 1)
+        producer_id = self._take_producer_id()
+        return None if producer_id is None else Producer(producer_id, 0)
+
+    def _next_producer_id(self, metadata: TransactionMetadata, version: TransactionVersion) -> int | None:
+        """The id that takes over when a transaction ends: -1 when the current one stays, None when one is needed and
+        none is at hand.
+        """
+        if version is TRANSACTION_VERSION_2 and metadata.is_epoch_exhausted:
+            return self._take_producer_id()
+        return NO_PRODUCER_ID
+
+    def _find(self, transactional_id: str) -> tuple[TransactionMetadata | None, ErrorCode]:
+        if not transactional_id:
+            return None, ErrorCode.INVALID_REQUEST
+        return self.transactions.get(transactional_id), _UNKNOWN_ID
+
+    def _reply_with_producer(self, metadata: TransactionMetadata) -> Decision[ProducerReply]:
+        return Decision(ProducerReply(NO_ERROR, *metadata.producer), [metadata_record(metadata)])
+
+    # Records
+
+    def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
+        metadata = self._read_record(key, value, origin)
+        if metadata is not None:
+            self.apply_decided(metadata, origin.offset, origin.producer_id)
+
+    def apply_decided(self, metadata: TransactionMetadata, _offset: int, _producer_id: int) -> None:
+        transactional_id = metadata.transactional_id
+        state = metadata.state
+        self.transactions[transactional_id] = metadata
+        if state is PREPARE_COMMIT or state is PREPARE_ABORT:
+            self.unsent[transactional_id] = None
+            self._deadlines.clear(transactional_id)
+            return
+        if self.unsent:
+            self.unsent.pop(transactional_id, None)
+        if state is not ONGOING:
+            interval_ms = self._limits.expiry_interval_ms
+            expires_ms = metadata.last_update_ms + self._limits.transactional_id_expiration_ms
+            self._deadlines.set(transactional_id, -(-expires_ms // interval_ms) * interval_ms)
+        elif metadata.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS:
+            self._deadlines.set(transactional_id, metadata.start_ms + metadata.timeout_ms + 1)
+        else:
+            self._deadlines.clear(transactional_id)
+
+    def _read_record(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> TransactionMetadata | None:
+        """The state that a record holds; None when there is none to take in: a tombstone is carried out here.
+
+        Raises DecodeError.
+        """
+        transactional_id = decode_transaction_log_key(key)
+        if transactional_id is None:
+            log.warning("transaction_record_skipped", reason="unknown key version", offset=origin.offset)
+            return None
+        if value is None:
+            self._forget(transactional_id)
+            return None
+        return from_value(transactional_id, decode_known(TransactionLogValue, value))
+
+    def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
+        """Nobody's transaction writes to `__transaction_state`."""
+
+    def loaded(self, now_ms: int) -> None:
+        """All of the state is in the log."""
+
+    def take_unsent(self) -> list[str]:
+        """The prepared transactions whose markers the caller now sends."""
+        taken = list(self.unsent)
+        self.unsent.clear()
+        return taken
+
+    def _forget(self, transactional_id: str) -> None:
+        self.transactions.pop(transactional_id, None)
+        self.unsent.pop(transactional_id, None)
+        self._deadlines.clear(transactional_id)
+
+
+def _may_expect(metadata: TransactionMetadata, expected: Producer) -> bool:
+    """Whether a producer that believes to be `expected` may begin another session.
+
+    The current producer may. Its predecessor may while nothing is open, if it asked for the current identity itself and
+    has lost the reply. With a transaction open the current identity has reached its owner, so anybody else is a zombie:
+    it must not abort what its successor has begun, as it can in Kafka, which compares no more than the producer id.
+    """
+    if expected == metadata.producer:
+        return True
+    return metadata.state is not ONGOING and expected == metadata.previous
+
+
+def _end_records(prepared: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord]:
+    """A transaction without partitions has no markers to wait for: it is complete in the same batch."""
+    records = [metadata_record(prepared)]
+    if not prepared.partitions:
+        records.append(metadata_record(prepared.completed(now_ms=now_ms)))
+    return records
+
+
+def metadata_record(metadata: TransactionMetadata) -> CoordinatorRecord:
+    """The record of `__transaction_state` that says what `metadata` says."""
+    key = encode_transaction_log_key(metadata.transactional_id)
+    return CoordinatorRecord(key, to_value(metadata), metadata)
+
+
+def _size_bytes(records: Collection[CoordinatorRecord]) -> int:
+    return sum(len(record.key) + len(record.value or b"") for record in records)
+
+
+def _refuse_producer(error: ErrorCode) -> Decision[ProducerReply]:
+    return Decision(ProducerReply(error))
+
+
+def _refusal(cell: TransactionState | ErrorCode | Outcome) -> ErrorCode:
+    if not isinstance(cell, ErrorCode):
+        raise TypeError(f"the table holds {cell} where only a refusal makes sense")
+    return cell

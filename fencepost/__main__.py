@@ -1,0 +1,5 @@
+"""`python -m fencepost` is the `fencepost` command."""
+
+from fencepost.broker.main import main
+
+main()

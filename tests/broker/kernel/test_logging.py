@@ -1,0 +1,73 @@
+"""The broker's own log: levels count at once, and where it cannot be written, the broker goes on."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+import fencepost.broker.log.cleaner  # noqa: F401  # for its logger
+from fencepost.broker.config import Alteration, AlterOperation
+from fencepost.broker.kernel.loggers import Loggers
+from fencepost.broker.kernel.logging import configure_logging
+
+
+class FullDisk(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:], root.level = handlers, level
+
+
+def set_level(loggers: Loggers, name: str, level: str) -> None:
+    assert loggers.alter(1, "1", [Alteration(name, AlterOperation.SET, level)], validate_only=False) is None
+
+
+def test_a_line_that_cannot_be_written_is_lost_and_nothing_else() -> None:
+    configure_logging(log_format="json", level="info", stream=FullDisk())
+    structlog.get_logger("test").error("partition_went_offline", reason="No space left on device")
+
+
+def test_a_level_counts_for_loggers_that_are_in_use_already() -> None:
+    stream = io.StringIO()
+    loggers = configure_logging(log_format="json", level="warning", stream=stream)
+    cleaner, topics = structlog.get_logger("broker.log.cleaner"), structlog.get_logger("broker.hosting.topics")
+
+    def log_all(round_name: str) -> list[str]:
+        stream.seek(0)
+        stream.truncate()
+        for logger in (cleaner, topics):
+            for method in ("debug", "info", "warning", "error", "critical"):
+                getattr(logger, method)(round_name)
+        return [json.loads(line)["level"] for line in stream.getvalue().splitlines()]
+
+    severe = ["warning", "error", "critical"]
+    assert log_all("as_started") == severe + severe
+    set_level(loggers, "broker.log.cleaner", "TRACE")
+    assert log_all("cleaner_in_detail") == ["debug", "info", *severe, *severe]
+    set_level(loggers, "root", "FATAL")
+    assert log_all("others_quiet") == ["debug", "info", *severe, "critical"]
+
+
+def test_what_libraries_log_obeys_the_root() -> None:
+    stream = io.StringIO()
+    loggers = configure_logging(log_format="json", level="info", stream=stream)
+    logging.getLogger("asyncio").warning("heard")
+    set_level(loggers, "root", "ERROR")
+    logging.getLogger("asyncio").warning("not heard")
+    assert [json.loads(line)["reason"] for line in stream.getvalue().splitlines() if "reason" in line] == ["heard"]

@@ -1,0 +1,94 @@
+"""A turnstile: bursts are spread over turns of the event loop, in order, and nobody waits without a reason."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+from fencepost.broker.kernel.per_turn_limiter import Turnstile
+
+
+class Visitors:
+    """`turn` counts the turns of the event loop while `entered` notes who came through in which."""
+
+    def __init__(self, turnstile: Turnstile) -> None:
+        self.turnstile = turnstile
+        self.entered: list[tuple[str, int]] = []
+        self.turn = 0
+
+    async def visit(self, name: str) -> None:
+        await self.turnstile.enter()
+        self.entered.append((name, self.turn))
+
+    async def count_turns_until_all_are_done(self, tasks: list[asyncio.Task[None]]) -> None:
+        while not all(task.done() for task in tasks):
+            self.turn += 1
+            await asyncio.sleep(0)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.entered]
+
+
+async def test_as_many_as_fit_into_a_turn_do_not_wait() -> None:
+    visitors = Visitors(Turnstile(2))
+    await visitors.visit("a")
+    await visitors.visit("b")
+    assert visitors.entered == [("a", 0), ("b", 0)]
+
+
+async def test_no_turn_lets_more_through_and_all_come_through_in_order() -> None:
+    visitors = Visitors(Turnstile(2))
+    names = [f"visitor-{number}" for number in range(7)]
+    tasks = [asyncio.create_task(visitors.visit(name)) for name in names]
+    await visitors.count_turns_until_all_are_done(tasks)
+    assert visitors.names == names
+    turns = [turn for _, turn in visitors.entered]
+    assert max(turns.count(turn) for turn in turns) == 2
+    assert len(set(turns)) == 4
+
+
+async def test_what_weighs_more_counts_as_several() -> None:
+    turnstile = Turnstile(4)
+    entered: list[int] = []
+
+    async def visit(name: int) -> None:
+        await turnstile.enter(3)
+        entered.append(name)
+
+    visits = [asyncio.create_task(visit(name)) for name in range(4)]
+    counts = []
+    while len(entered) < len(visits):
+        await asyncio.sleep(0)
+        counts.append(len(entered))
+    assert counts[0] == 2, "the second one begins in a turn that has room for one"
+    assert all(now - before <= 2 for before, now in pairwise(counts))
+    assert entered == [0, 1, 2, 3]
+
+
+async def test_who_comes_later_does_not_overtake_those_who_wait() -> None:
+    visitors = Visitors(Turnstile(1))
+    tasks = [asyncio.create_task(visitors.visit(name)) for name in ("a", "b", "c")]
+    await asyncio.sleep(0)
+    tasks.append(asyncio.create_task(visitors.visit("d")))
+    await visitors.count_turns_until_all_are_done(tasks)
+    assert visitors.names == ["a", "b", "c", "d"]
+
+
+async def test_who_gives_up_while_waiting_takes_nobody_elses_turn() -> None:
+    visitors = Visitors(Turnstile(1))
+    tasks = [asyncio.create_task(visitors.visit(name)) for name in ("a", "b", "c")]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    await visitors.count_turns_until_all_are_done(tasks)
+    assert visitors.names == ["a", "c"]
+    assert tasks[1].cancelled()
+
+
+async def test_after_a_pause_nobody_waits() -> None:
+    visitors = Visitors(Turnstile(1))
+    await visitors.visit("a")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await visitors.visit("b")
+    assert visitors.entered == [("a", 0), ("b", 0)]

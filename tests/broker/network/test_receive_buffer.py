@@ -1,0 +1,421 @@
+"""The memory that connections read into."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencepost.broker.network.receive_buffer import (
+    LARGE_CAPACITY_BYTES,
+    PIPELINE_CAPACITY_BYTES,
+    SHRINK_AFTER_SMALL_ROUNDS,
+    SMALL_CAPACITY_BYTES,
+    BufferPool,
+    ReceiveBuffer,
+    Receiver,
+)
+
+
+def fill(receiver: Receiver, content: bytes) -> int:
+    """What a socket does: fill as much as there is room for."""
+    room = receiver.writable()
+    byte_count = min(len(room), len(content))
+    assert byte_count > 0
+    room[:byte_count] = content[:byte_count]
+    return byte_count
+
+
+def feed(receiver: Receiver, content: bytes) -> int:
+    byte_count = fill(receiver, content)
+    receiver.received(byte_count)
+    return byte_count
+
+
+def read_frames(receiver: Receiver) -> list[memoryview]:
+    frames = []
+    while (taken := receiver.take_frame(0, 2**31 - 1)) is not None:
+        frames.append(taken)
+    return frames
+
+
+def frame(index: int, length: int) -> bytes:
+    return length.to_bytes(4, "big") + bytes([index % 251]) * length
+
+
+@given(
+    lengths=st.lists(
+        st.one_of(st.integers(0, 100), st.integers(0, 3 * SMALL_CAPACITY_BYTES)),
+        min_size=1,
+        max_size=12,
+    ),
+    piece_bytes=st.integers(1, 2 * SMALL_CAPACITY_BYTES),
+    held=st.sets(st.integers(0, 11)),
+    takes_single_frames=st.booleans(),
+)
+def test_frames_arrive_whole_and_held_ones_stay_as_they_are(
+    lengths: list[int], piece_bytes: int, held: set[int], takes_single_frames: bool
+) -> None:
+    piece_bytes = max(piece_bytes, sum(lengths) // 200)
+    pool = BufferPool()
+    receiver = Receiver(pool)
+    stream = b"".join(frame(index, length) for index, length in enumerate(lengths))
+    position = 0
+    received = 0
+    kept: list[tuple[int, memoryview, ReceiveBuffer]] = []
+    while position < len(stream):
+        byte_count = fill(receiver, stream[position : position + piece_bytes])
+        position += byte_count
+        contents: list[memoryview] = []
+        if not takes_single_frames:
+            receiver.received(byte_count)
+        elif (single := receiver.received_frame(byte_count, 0, 2**31 - 1)) is not None:
+            contents.append(single)
+        contents += read_frames(receiver)
+        for content in contents:
+            assert content == frame(received, lengths[received])[4:]
+            if received in held:
+                kept.append((received, content, receiver.hold()))
+            received += 1
+        receiver.rest()
+        for index, content, _ in kept:
+            assert content == frame(index, lengths[index])[4:]
+    assert received == len(lengths)
+    for _, _, buffer in kept:
+        receiver.release(buffer)
+    assert receiver.buffer is None, "nothing is held or missing: no memory is needed"
+
+
+@pytest.mark.parametrize(
+    ("content", "length"),
+    [
+        (frame(1, 100), 100),
+        (frame(1, 100)[:-1], None),
+        (frame(1, 100) + frame(2, 1), None),
+        (frame(1, 7), None),
+        (frame(1, 101), None),
+        (b"\0\0", None),
+        (b"\xff\xff\xff\xff", None),
+    ],
+    ids=["one", "a part of one", "several", "too short", "too long", "a part of a length", "a negative length"],
+)
+def test_one_whole_frame_is_taken_as_it_is_received_and_nothing_else(content: bytes, length: int | None) -> None:
+    receiver = Receiver(BufferPool())
+    taken = receiver.received_frame(fill(receiver, content), 8, 100)
+    if length is None:
+        assert taken is None
+        assert not receiver.is_empty
+    else:
+        assert bytes(taken or b"") == content[4:]
+        assert receiver.is_empty
+
+
+def test_connections_that_have_nothing_to_say_share_one_buffer() -> None:
+    pool = BufferPool()
+    shared = pool.shared
+    receivers = [Receiver(pool) for _ in range(3)]
+    for index in range(100):
+        for receiver in receivers:
+            feed(receiver, frame(index, 10_000))
+            assert read_frames(receiver) == [frame(index, 10_000)[4:]]
+            receiver.rest()
+            assert receiver.buffer is None
+    assert pool.shared is shared
+    assert pool.free_bytes == 0
+
+
+def test_what_is_incomplete_or_held_stays_while_others_use_the_shared_buffer() -> None:
+    pool = BufferPool()
+    incomplete, holding, other = (Receiver(pool) for _ in range(3))
+    content = frame(1, 10_000)
+    feed(incomplete, content[:5_000])
+    incomplete.rest()
+    feed(holding, frame(2, 10_000))
+    (held,) = read_frames(holding)
+    buffer = holding.hold()
+    holding.rest()
+    for index in range(3, 6):
+        feed(other, frame(index, 100_000))
+        assert len(read_frames(other)) == 1
+        other.rest()
+    feed(incomplete, content[5_000:])
+    assert read_frames(incomplete) == [content[4:]]
+    assert held == frame(2, 10_000)[4:]
+    incomplete.rest()
+    holding.release(buffer)
+    assert pool.free_bytes == 2 * SMALL_CAPACITY_BYTES, "both are free again"
+
+
+@given(
+    streams=st.lists(st.lists(st.integers(0, SMALL_CAPACITY_BYTES), min_size=1, max_size=6), min_size=2, max_size=4),
+    turns=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2 * SMALL_CAPACITY_BYTES), st.booleans()), max_size=30),
+)
+def test_connections_that_are_read_in_turns_do_not_see_each_others_bytes(
+    streams: list[list[int]], turns: list[tuple[int, int, bool]]
+) -> None:
+    pool = BufferPool()
+    receivers = [Receiver(pool) for _ in streams]
+    contents = [
+        b"".join(frame(index * 50 + at, length) for at, length in enumerate(s)) for index, s in enumerate(streams)
+    ]
+    positions = [0] * len(streams)
+    taken: list[list[bytes]] = [[] for _ in streams]
+    held: list[tuple[int, memoryview, bytes, ReceiveBuffer]] = []
+    everything = [(index, 2 * SMALL_CAPACITY_BYTES, False) for index in range(len(streams)) for _ in range(20)]
+    for turn, piece_bytes, is_held in (*turns, *everything):
+        index = turn % len(streams)
+        receiver, content, position = receivers[index], contents[index], positions[index]
+        if position == len(content):
+            continue
+        positions[index] += feed(receiver, content[position : position + piece_bytes])
+        for arrived in read_frames(receiver):
+            taken[index].append(bytes(arrived))
+            if is_held:
+                held.append((index, arrived, bytes(arrived), receiver.hold()))
+        receiver.rest()
+    for index, arrived, as_it_was, buffer in held:
+        assert arrived == as_it_was
+        receivers[index].release(buffer)
+    for index, lengths in enumerate(streams):
+        assert taken[index] == [frame(index * 50 + at, length)[4:] for at, length in enumerate(lengths)]
+        assert receivers[index].buffer is None
+
+
+def feed_all(receiver: Receiver, content: bytes) -> None:
+    position = 0
+    while position < len(content):
+        position += feed(receiver, content[position : position + 50_000])
+        read_frames(receiver)
+        receiver.rest()
+
+
+def test_large_frames_are_met_with_large_buffers_until_only_small_ones_come() -> None:
+    receiver = Receiver(BufferPool())
+    feed_all(receiver, frame(1, 1_000_000))
+    assert len(receiver.writable()) > 1_000_000, "the next large frame need not move"
+    receiver.rest()
+    for index in range(20):
+        feed_all(receiver, frame(index, 100))
+    assert len(receiver.writable()) == SMALL_CAPACITY_BYTES
+
+
+def test_an_announced_frame_gets_no_memory_before_its_bytes_arrive() -> None:
+    receiver = Receiver(BufferPool())
+    feed(receiver, (100_000_000).to_bytes(4, "big") + b"that is all")
+    assert read_frames(receiver) == []
+    assert len(receiver.writable()) <= 2 * SMALL_CAPACITY_BYTES
+
+
+def test_a_retired_buffer_is_free_only_when_its_last_frame_is_let_go() -> None:
+    pool = BufferPool()
+    buffer = pool.take(SMALL_CAPACITY_BYTES)
+    buffer.held_count = 2
+    pool.retire(buffer)
+    assert pool.free_bytes == 0
+    pool.release(buffer)
+    assert pool.free_bytes == 0
+    pool.release(buffer)
+    assert pool.free_bytes == SMALL_CAPACITY_BYTES
+    assert pool.take(1) is buffer
+    assert pool.free_bytes == 0
+
+
+def test_the_pool_keeps_no_more_than_its_limit_and_no_giants() -> None:
+    pool = BufferPool(limit_bytes=2 * SMALL_CAPACITY_BYTES)
+    for buffer in [pool.take(1) for _ in range(5)]:
+        pool.retire(buffer)
+    assert pool.free_bytes == 2 * SMALL_CAPACITY_BYTES
+    roomy = BufferPool(limit_bytes=1 << 40)
+    roomy.retire(roomy.take(LARGE_CAPACITY_BYTES + 1))
+    assert roomy.free_bytes == 0
+
+
+# Frames of one length that have arrived together
+
+
+def equal_count(receiver: Receiver, least_count: int = 2, most_count: int = 100) -> int | None:
+    found = receiver.equal_frames(least_count, most_count, 8, 1_000)
+    return None if found is None else len(found.buffer) // found.frame_bytes
+
+
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [
+        (frame(1, 50) * 5, 5),
+        (frame(1, 50) * 5 + frame(1, 50)[:-1], 5),
+        (frame(1, 50) * 5 + b"\0", 5),
+        (frame(1, 8) * 5, 5),
+        (frame(1, 1_000) * 5, 5),
+        (frame(1, 50) * 3, 3),
+        (frame(1, 50) * 3 + frame(2, 60) * 2, 5),
+        (frame(1, 50) * 2 + frame(2, 40), None),
+        (frame(1, 50) * 2, None),
+        (frame(1, 50) * 2 + frame(1, 50)[:-1], None),
+        (frame(1, 50) + frame(2, 51) + frame(1, 50) * 5, None),
+        (frame(1, 7) * 5, None),
+        (frame(1, 1_001) * 5, None),
+        (frame(1, 0) * 20, None),
+        (b"\xff" * 500, None),
+        (b"\x7f" + b"\xff" * 500, None),
+        (b"\0\0", None),
+        (b"", None),
+    ],
+    ids=[
+        "five",
+        "a part of another",
+        "a part of another length",
+        "as short as may be",
+        "as long as may be",
+        "as many as are asked for",
+        "room for more of the first",
+        "not enough for more of the first",
+        "too few",
+        "too few whole ones",
+        "the second is longer",
+        "too short",
+        "too long",
+        "empty ones",
+        "negative lengths",
+        "endless lengths",
+        "no length",
+        "nothing",
+    ],
+)
+def test_equal_frames_are_seen_if_there_are_enough(content: bytes, count: int | None) -> None:
+    receiver = Receiver(BufferPool())
+    if content:
+        feed(receiver, content)
+    assert equal_count(receiver, least_count=3) == count
+    assert equal_count(receiver, least_count=3) == count, "nothing was consumed"
+    assert receiver.is_empty is (content == b"")
+    if count is not None:
+        found = receiver.equal_frames(3, 100, 8, 1_000)
+        assert found is not None
+        assert found.buffer == content[: count * found.frame_bytes]
+        assert found.first == content[4 : found.frame_bytes]
+
+
+@pytest.mark.parametrize("most_count", [1, 2, 4, 5, 6])
+def test_no_more_equal_frames_are_seen_than_are_asked_for(most_count: int) -> None:
+    receiver = Receiver(BufferPool())
+    feed(receiver, frame(1, 50) * 5)
+    assert equal_count(receiver, most_count=most_count) == min(most_count, 5)
+
+
+@given(
+    counts=st.lists(st.integers(0, 8), min_size=1, max_size=8),
+    lengths=st.lists(st.integers(8, 60), min_size=8, max_size=8),
+    piece_bytes=st.integers(1, 2_000),
+    skipped=st.lists(st.integers(0, 8), min_size=1, max_size=5),
+    first_bytes=st.sampled_from((8, SMALL_CAPACITY_BYTES - 200, 3 * SMALL_CAPACITY_BYTES)),
+)
+def test_skipped_frames_are_consumed_and_those_behind_them_come_whole(
+    counts: list[int], lengths: list[int], piece_bytes: int, skipped: list[int], first_bytes: int
+) -> None:
+    frames = [frame(250, first_bytes)]
+    for index, count in enumerate(counts):
+        frames += [frame(index, lengths[index])] * count
+    stream = b"".join(frames)
+    receiver = Receiver(BufferPool())
+    taken: list[bytes] = []
+    position = turn = 0
+    while position < len(stream):
+        until = position + (first_bytes if position < first_bytes else piece_bytes)
+        position += feed(receiver, stream[position:until])
+        while True:
+            turn += 1
+            found = receiver.equal_frames(2, 100, 8, 2**31 - 1)
+            count = skipped[turn % len(skipped)]
+            if found is not None and 0 < count <= len(found.buffer) // found.frame_bytes:
+                alike = [
+                    bytes(found.buffer[at : at + found.frame_bytes])
+                    for at in range(0, len(found.buffer), found.frame_bytes)
+                ]
+                count = min(count, next((at for at, one in enumerate(alike) if one[:4] != alike[0][:4]), len(alike)))
+                taken += alike[:count]
+                receiver.skip(count * found.frame_bytes)
+                continue
+            one = receiver.take_frame(8, 2**31 - 1)
+            if one is None:
+                break
+            taken.append(len(one).to_bytes(4, "big") + one)
+        receiver.rest()
+    assert taken == frames
+    assert receiver.is_empty
+    assert receiver.buffer is None
+
+
+def burst(receiver: Receiver, content: bytes) -> list[int]:
+    """Take a burst as a connection does; how much arrived each time."""
+    readings = []
+    position = 0
+    while position < len(content):
+        readings.append(feed(receiver, content[position:]))
+        position += readings[-1]
+        read_frames(receiver)
+        receiver.rest()
+    return readings
+
+
+def test_a_client_that_sends_more_at_once_than_fits_gets_a_larger_buffer_for_the_next_time() -> None:
+    pool = BufferPool()
+    receiver = Receiver(pool)
+    content = frame(1, 16_000) * 40
+    assert burst(receiver, content)[0] == SMALL_CAPACITY_BYTES
+    assert burst(receiver, content) == [len(content)]
+    assert receiver.buffer is None, "between bursts it has none"
+    assert len(receiver.writable()) == PIPELINE_CAPACITY_BYTES
+    receiver.rest()
+
+
+def test_a_burst_that_just_does_not_fill_the_shared_buffer_needs_no_larger_one() -> None:
+    pool = BufferPool()
+    receiver = Receiver(pool)
+    content = frame(1, 16_380) * 8
+    assert len(content) == SMALL_CAPACITY_BYTES
+    for _ in range(3):
+        assert burst(receiver, content[16_384:]) == [7 * 16_384]
+    assert len(receiver.writable()) == SMALL_CAPACITY_BYTES
+    burst(receiver, content)
+    assert len(receiver.writable()) == PIPELINE_CAPACITY_BYTES
+    receiver.rest()
+
+
+def test_the_larger_buffer_goes_back_after_small_bursts() -> None:
+    pool = BufferPool()
+    receiver = Receiver(pool)
+    burst(receiver, frame(1, 16_000) * 40)
+    for _ in range(SHRINK_AFTER_SMALL_ROUNDS):
+        assert len(receiver.writable()) == PIPELINE_CAPACITY_BYTES
+        burst(receiver, frame(2, 1_000) * 5)
+    assert receiver.writable() is pool.shared.view
+    assert pool.free_bytes >= PIPELINE_CAPACITY_BYTES
+
+
+def test_a_large_burst_in_between_keeps_the_larger_buffer() -> None:
+    receiver = Receiver(BufferPool())
+    for _ in range(5):
+        burst(receiver, frame(1, 16_000) * 40)
+        for _ in range(SHRINK_AFTER_SMALL_ROUNDS - 1):
+            burst(receiver, frame(2, 1_000) * 5)
+    assert len(receiver.writable()) == PIPELINE_CAPACITY_BYTES
+    receiver.rest()
+
+
+def test_a_small_buffer_with_a_held_frame_makes_place_for_a_larger_one() -> None:
+    pool = BufferPool()
+    receiver = Receiver(pool)
+    content = frame(1, 16_000) * 9
+    arrived = feed(receiver, content)
+    assert arrived == SMALL_CAPACITY_BYTES
+    first, *_ = read_frames(receiver)
+    buffer = receiver.hold()
+    receiver.rest()
+    assert len(receiver.writable()) > SMALL_CAPACITY_BYTES
+    feed(receiver, content[arrived:])
+    assert len(read_frames(receiver)) == 1
+    receiver.rest()
+    assert first == content[4:16_004]
+    receiver.release(buffer)
+    assert receiver.buffer is None
+    assert pool.free_bytes == SMALL_CAPACITY_BYTES + PIPELINE_CAPACITY_BYTES

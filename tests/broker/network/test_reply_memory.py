@@ -1,0 +1,96 @@
+"""Memory for replies that wait: a client that reads none costs the others nothing, and all of them together a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from fencepost.broker.kernel import freed_memory
+from fencepost.broker.kernel.freed_memory import GIVE_BACK, KEPT_BYTES, FreedMemory
+from fencepost.broker.network.reply_memory import LEAST_SHARE_BYTES, ReplyMemory
+from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
+
+MIB = 1024 * 1024
+
+
+@dataclass(eq=False)
+class Holder:
+    refusals: list[str] = field(default_factory=list)
+
+    def give_up(self, reason: str) -> None:
+        self.refusals.append(reason)
+
+
+async def test_the_connection_that_waits_for_longest_is_closed_where_there_is_too_much() -> None:
+    memory = ReplyMemory(asyncio.get_running_loop(), 10 * MIB)
+    first, second, third = Holder(), Holder(), Holder()
+    memory.waits(first, 3 * MIB)
+    memory.waits(second, 4 * MIB)
+    memory.waits(first, 5 * MIB)
+    assert memory.waiting_bytes == 9 * MIB
+    memory.waits(third, 2 * MIB)
+    assert (len(first.refusals), len(second.refusals), len(third.refusals)) == (1, 0, 0)
+    assert memory.waiting_bytes == 6 * MIB
+
+
+async def test_whoever_reads_again_begins_anew() -> None:
+    memory = ReplyMemory(asyncio.get_running_loop(), 10 * MIB)
+    first, second, third = Holder(), Holder(), Holder()
+    memory.waits(first, 4 * MIB)
+    memory.waits(second, 4 * MIB)
+    memory.sent(first)
+    memory.waits(first, 4 * MIB)
+    memory.waits(third, 4 * MIB)
+    assert second.refusals
+    assert not first.refusals
+
+
+async def test_one_reply_may_be_larger_than_all_memory() -> None:
+    memory = ReplyMemory(asyncio.get_running_loop(), MIB)
+    only = Holder()
+    memory.waits(only, 2 * MIB)
+    assert not only.refusals
+
+
+async def test_the_share_of_each_connection_gets_smaller_with_their_number() -> None:
+    memory = ReplyMemory(asyncio.get_running_loop(), 256 * MIB)
+    shares = [memory.joined(4 * MIB) for _ in range(10_000)]
+    assert shares[:32] == [4 * MIB] * 32
+    assert shares[999] == 128 * MIB // 1_000
+    assert shares[-1] == LEAST_SHARE_BYTES
+    unbounded = ReplyMemory(asyncio.get_running_loop(), -1)
+    assert {unbounded.joined(4 * MIB) for _ in range(1_000)} == {4 * MIB}
+    holder = Holder()
+    unbounded.waits(holder, 1 << 40)
+    unbounded.left(holder)
+    assert not holder.refusals
+    unbounded.close()
+
+
+async def test_much_memory_that_was_freed_goes_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(freed_memory, "GIVE_BACK_AFTER_S", 0.001)
+    trimmed: list[int] = []
+    monkeypatch.setattr(freed_memory, "c_function", lambda name: trimmed.append if name == "malloc_trim" else None)
+    freed = FreedMemory(asyncio.get_running_loop())
+    freed.freed(3 * KEPT_BYTES, KEPT_BYTES)
+    await asyncio.sleep(0.005)
+    assert not trimmed, "most of it is in use"
+    freed.freed(2 * KEPT_BYTES, 2 * KEPT_BYTES)
+    await until(lambda: trimmed)
+    assert trimmed == [KEPT_BYTES]
+    freed.freed(KEPT_BYTES, KEPT_BYTES)
+    await asyncio.sleep(0.005)
+    assert len(trimmed) == 1, "it was not much"
+
+
+@plants(GIVE_BACK)
+@unforeseen
+async def test_memory_that_cannot_be_given_back_is_said(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(freed_memory, "GIVE_BACK_AFTER_S", 0.001)
+    monkeypatch.setattr(freed_memory, "c_function", lambda _: raising(error))
+    freed = FreedMemory(asyncio.get_running_loop())
+    with logged(GIVE_BACK) as lines:
+        freed.freed(3 * KEPT_BYTES, 3 * KEPT_BYTES)
+        await until(lambda: lines)

@@ -1,0 +1,193 @@
+"""Requests that wait without a task: asked again when something happened, told at once, forgotten when over."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+
+import pytest
+
+from fencepost.broker.requests.api import CloseConnection
+from fencepost.broker.requests.long_polls import DELIVERED_FIRST_COUNT, LongPoll, LongPolls, PendingReply
+
+Told = tuple[object, BaseException | None]
+
+
+class Waiting(LongPoll[str]):
+    """Answers what a test has put there."""
+
+    def __init__(self) -> None:
+        self.answer: str | None = None
+        self.asked_count = 0
+        self.wake: Callable[[], None] = lambda: None
+        self.is_watching = False
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        self.wake, self.is_watching = wake, True
+
+    def poll(self) -> str | None:
+        self.asked_count += 1
+        return self.answer
+
+    def end(self) -> None:
+        self.is_watching = False
+        self.wake = lambda: None
+
+    def happens(self, answer: str | None = "news") -> None:
+        self.answer = answer
+        self.wake()
+
+
+class Client:
+    """A long poll, and what its connection was told."""
+
+    def __init__(self, polls: LongPolls, *, order: list[Client] | None = None) -> None:
+        self.waiting = Waiting()
+        self.told: list[Told] = []
+        self._order = order
+        self.pending = PendingReply(polls, self.waiting, self._reply)
+        self.pending.begin()
+        self.pending.on_reply = self._replied
+
+    def _reply(self) -> list[bytes] | None:
+        answer = self.waiting.poll()
+        return None if answer is None else [answer.encode()]
+
+    def _replied(self, reply: object, error: BaseException | None) -> None:
+        if self._order is not None:
+            self._order.append(self)
+        self.told.append((reply, error))
+
+
+@pytest.fixture
+def polls() -> LongPolls:
+    return LongPolls()
+
+
+async def turn() -> None:
+    await asyncio.sleep(0)
+
+
+async def test_what_happened_is_told_in_the_next_turn(polls: LongPolls) -> None:
+    client = Client(polls)
+    client.waiting.happens()
+    assert not client.told
+    await turn()
+    assert client.told == [([b"news"], None)]
+    assert not client.waiting.is_watching
+
+
+async def test_what_happened_is_told_at_once_by_who_asks_first(polls: LongPolls) -> None:
+    client = Client(polls)
+    client.waiting.happens()
+    polls.ask_first()
+    assert client.told == [([b"news"], None)]
+    await turn()
+    assert len(client.told) == 1
+
+
+async def test_only_a_few_are_told_before_others_have_their_turn(polls: LongPolls) -> None:
+    order: list[Client] = []
+    clients = [Client(polls, order=order) for _ in range(DELIVERED_FIRST_COUNT + 3)]
+    for client in clients:
+        client.waiting.happens()
+    polls.ask_first()
+    assert order == clients[:DELIVERED_FIRST_COUNT]
+    await turn()
+    assert order == clients
+
+
+async def test_a_poll_that_is_woken_often_is_asked_once(polls: LongPolls) -> None:
+    client = Client(polls)
+    for _ in range(5):
+        client.waiting.happens(None)
+    await turn()
+    assert (client.waiting.asked_count, client.told) == (1, [])
+    client.waiting.happens()
+    await turn()
+    assert (client.waiting.asked_count, client.told) == (2, [([b"news"], None)])
+
+
+async def test_what_happens_while_polls_are_asked_comes_in_the_turn_after(polls: LongPolls) -> None:
+    first, second = Client(polls), Client(polls)
+    first.pending.on_reply = lambda *_: second.waiting.happens()
+    first.waiting.happens()
+    await turn()
+    assert not second.told
+    await turn()
+    assert second.told
+
+
+async def test_a_poll_whose_client_is_gone_is_not_asked(polls: LongPolls) -> None:
+    client = Client(polls)
+    client.waiting.happens()
+    client.pending.cancel()
+    client.pending.cancel()
+    await turn()
+    assert (client.waiting.asked_count, client.told, client.waiting.is_watching) == (0, [], False)
+
+
+async def test_what_cannot_be_answered_ends_the_wait_with_its_reason(polls: LongPolls) -> None:
+    waiting = Waiting()
+
+    def refuse() -> None:
+        raise CloseConnection("no answer")
+
+    pending = PendingReply(polls, waiting, refuse)
+    pending.begin()
+    told: list[Told] = []
+    pending.on_reply = lambda reply, error: told.append((reply, error))
+    waiting.happens()
+    await turn()
+    ((reply, error),) = told
+    assert reply is None
+    assert isinstance(error, CloseConnection)
+    assert not waiting.is_watching
+
+
+async def test_a_wait_that_cannot_begin_leaves_nothing_behind(polls: LongPolls) -> None:
+    class Failing(Waiting):
+        def begin(self, wake: Callable[[], None]) -> None:
+            super().begin(wake)
+            raise OSError("no more")
+
+    waiting = Failing()
+    with pytest.raises(OSError, match="no more"):
+        PendingReply(polls, waiting, lambda: None).begin()
+    assert not waiting.is_watching
+
+
+async def test_a_poll_is_asked_as_the_one_who_waits_and_not_as_who_woke_it(polls: LongPolls) -> None:
+    who = ContextVar("who", default="nobody")
+    who.set("the one who waits")
+    waiting = Waiting()
+    asked_as: list[str] = []
+    pending = PendingReply(polls, waiting, lambda: asked_as.append(who.get()))
+    pending.begin()
+    who.set("who woke it")
+    waiting.happens()
+    polls.ask_first()
+    waiting.happens()
+    await turn()
+    assert asked_as == ["the one who waits"] * 2
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
+async def test_the_memory_of_a_poll_that_is_over_is_free_without_a_collection(polls: LongPolls) -> None:
+    answered, cancelled = Client(polls), Client(polls)
+    answered.waiting.happens()
+    await turn()
+    cancelled.pending.cancel()
+    left = [weakref.ref(client.waiting) for client in (answered, cancelled)]
+    del answered, cancelled
+    assert [reference() for reference in left] == [None, None]
