@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-import structlog
-
 from fencepost.broker.config import DynamicLayers, Endpoint, Listener, Settings, parse_listeners
 from fencepost.broker.group.service import GroupService
 from fencepost.broker.handlers import Services
@@ -24,6 +22,7 @@ from fencepost.broker.hosting.placement import NodeAddress, Placement, SingleNod
 from fencepost.broker.hosting.scram_credentials import ScramCredentials
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock, SystemClock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.loggers import Loggers
 from fencepost.broker.kernel.random_ids import random_uuid, uuid_text
 from fencepost.broker.kernel.supervision import CURRENT, Place, Policy, Supervisor
@@ -51,7 +50,7 @@ from fencepost.broker.transaction.verification import TransactionVerifier
 if TYPE_CHECKING:
     import random
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SWEEP_TIMER = Place("timer of the sweeps", Policy.RETRY)
 

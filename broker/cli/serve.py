@@ -11,10 +11,9 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, NoReturn
 
-import structlog
-
 from fencepost.broker.config import ConfigurationError, Endpoint, Entry, LoadedSettings, Settings, load_settings
 from fencepost.broker.config.listeners import parse_endpoint
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.freed_memory import keep_freed_memory
 from fencepost.broker.kernel.loggers import Loggers
 from fencepost.broker.kernel.logging import configure_logging
@@ -25,7 +24,7 @@ from fencepost.broker.node import Node
 from fencepost.broker.storage.descriptors import raise_limit
 from fencepost.broker.storage.disk import StorageError, remedy
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 FREEZE = Place("freezing of what the coordinators loaded", Policy.REPORT)
 

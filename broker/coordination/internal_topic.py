@@ -9,16 +9,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-import structlog
-
 from fencepost.broker.coordination.runtime import CoordinatorRuntime
 from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.image import TopicMetadata
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 FINISH = Place("what follows the loading of a coordinator's partition", Policy.RETRY)
 

@@ -18,8 +18,6 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import structlog
-
 from fencepost.broker.coordination.reloads import Reloads
 from fencepost.broker.coordination.replay import Replay
 from fencepost.broker.coordination.shard import (
@@ -34,6 +32,7 @@ from fencepost.broker.coordination.shard import (
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.deadlines import TOO_LARGE
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.per_turn_limiter import Turnstile
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.log.ways_out import ways_back
@@ -59,7 +58,7 @@ __all__ = [
     "partition_for_key",
 ]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 S = TypeVar("S", bound=Shard)
 Answer = TypeVar("Answer")

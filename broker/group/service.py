@@ -13,8 +13,6 @@ from itertools import count
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.internal_topic import CoordinatedTopic
 from fencepost.broker.coordination.runtime import (
@@ -35,6 +33,7 @@ from fencepost.broker.group.shard import GroupCoordinatorShard
 from fencepost.broker.hosting.group_configs import GroupConfigs
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from fencepost.broker.log.steps import Steps, done_in_slices
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
     from fencepost.broker.group.streams.groups import StreamsGroups
     from fencepost.broker.group.streams.service import StreamsGroupService
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CLEANUP = Place("removal of the offsets of deleted topics", Policy.RETRY)
 ABANDONMENT = Place("note of a group request that was given up", Policy.REPORT)

@@ -13,8 +13,6 @@ from functools import cached_property, partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
-import structlog
-
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
 from fencepost.broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicState
 from fencepost.broker.group.classic.membership import ClassicMembership, Joiner
@@ -43,6 +41,7 @@ from fencepost.broker.group.offsets.records import (
 from fencepost.broker.group.share_groups.group import ShareGroup
 from fencepost.broker.group.streams.group import StreamsGroup
 from fencepost.broker.kernel.deadlines import DeadlinePace, Deadlines
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
@@ -74,7 +73,7 @@ if TYPE_CHECKING:
     from fencepost.broker.group.share_groups.groups import ShareGroups
     from fencepost.broker.group.streams.groups import StreamsGroups
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MAX_GROUPS_PER_SWEEP_STEP = 1_000
 MAX_DEADLINES_PER_DECISION = 500

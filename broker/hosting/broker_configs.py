@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-import structlog
-
 from fencepost.broker.config import AlterationRefusal, Settings, check_dynamic_configs
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.protocol.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 KEY = "broker-configs"
 ALL_BROKERS = ""

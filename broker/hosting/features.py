@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-import structlog
-
 from fencepost.broker.config import Settings
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 KEY = "features"
 TRANSACTION_VERSION = "transaction.version"

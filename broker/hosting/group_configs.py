@@ -9,15 +9,14 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import structlog
-
 from fencepost.broker.config import AlterationRefusal, ConfigValue, Settings
 from fencepost.broker.config.group_settings import check_group_configs, describe_group_configs, group_value
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.protocol.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 KEY = "group-configs"
 

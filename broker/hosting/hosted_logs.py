@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-import structlog
-
 from fencepost.broker.config import Settings, readable_configs
 from fencepost.broker.hosting.placement import Placement
 from fencepost.broker.hosting.topic_rules import log_config
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID
 from fencepost.broker.log.log_config import LogConfig
@@ -18,7 +17,7 @@ from fencepost.broker.log.log_opening import OWN_LEADER_EPOCH
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.image import TopicMetadata
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CHANGED_PER_TURN = 4
 """Logs that are made or deleted at a stretch, while others are served; one takes up to 1 ms."""

@@ -10,9 +10,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol, cast
 
-import structlog
-
 from fencepost.broker.hosting.placement import NodeAddress
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, describe
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import find_frame, request_frame
@@ -21,7 +20,7 @@ from fencepost.protocol.messages import RESPONSES
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.schema import decode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CONNECTING = Place("connection to another node", Policy.REPORT)
 RESPONSE = Place("response of another node", Policy.REPORT)

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.protocol.deferred import deferred
@@ -23,7 +22,7 @@ else:
     hashlib = deferred("hashlib")
     hmac = deferred("hmac")
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 KEY = "scram-credentials"
 MINIMUM_ITERATIONS = 4096

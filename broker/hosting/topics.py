@@ -14,8 +14,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-import structlog
-
 from fencepost.broker.config import (
     AlterationRefusal,
     ConfigValue,
@@ -27,6 +25,7 @@ from fencepost.broker.hosting.background_opening import LaterLogs
 from fencepost.broker.hosting.hosted_logs import HostedLogs
 from fencepost.broker.hosting.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
 from fencepost.broker.hosting.topic_rules import check_topic_name, collision_key, internal_topic
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.random_ids import random_uuid
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
@@ -39,7 +38,7 @@ from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 REFRESH = Place("refresh of the metadata", Policy.RETRY)
 ADMISSION = Place("admission of a partition", Policy.RETRY)

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
-
-import structlog
 
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.replay import Replay
@@ -21,6 +18,7 @@ from fencepost.broker.group.shard import GroupCoordinatorShard
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import Event, events_to
 from fencepost.broker.kernel.topic_partition import (
     CONSUMER_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
@@ -36,8 +34,6 @@ from fencepost.broker.share.shard import ShareCoordinatorShard
 from fencepost.broker.storage.disk import Disk, StorageError
 from fencepost.broker.transaction.shard import TransactionLimits, TransactionShard
 from fencepost.protocol.primitives import DecodeError
-
-Event = MutableMapping[str, Any]
 
 
 @dataclass
@@ -77,18 +73,12 @@ def collected_events() -> Iterator[list[Event]]:
     """Take the broker's log lines in place of having them written."""
     events: list[Event] = []
 
-    def collect(_: Any, level: str, event: Event) -> Event:
+    def collect(_: str, level: str, event: Event) -> None:
         event["level"] = level
         events.append(event)
-        raise structlog.DropEvent
 
-    processors = structlog.get_config()["processors"]
-    before = processors.copy()
-    processors[:] = [collect]  # in place: loggers that exist keep this list
-    try:
+    with events_to(collect):
         yield events
-    finally:
-        processors[:] = before
 
 
 async def try_start(

@@ -10,16 +10,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
-import structlog
-
 from fencepost.broker.config import Alteration, AlterationRefusal, AlterOperation
+from fencepost.broker.kernel.events import PACKAGE, get_logger
 from fencepost.protocol.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 ROOT = "root"
-PACKAGE = "fencepost."
-"""What the names of loggers leave out: `broker.log.cleaner` is the logger of `fencepost.broker.log.cleaner`."""
 
 
 class LogLevel(IntEnum):

@@ -15,11 +15,10 @@ from contextvars import ContextVar
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])

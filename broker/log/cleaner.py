@@ -12,9 +12,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-import structlog
-
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET
@@ -41,7 +40,7 @@ from fencepost.protocol.record_batch import (
     retention_steps,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CLEANER = Place("cleaner", Policy.RETRY)
 CLEANING = Place("cleaning of a log", Policy.RETRY)

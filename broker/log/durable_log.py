@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.flusher import Flusher, SyncWork
@@ -28,7 +27,7 @@ from fencepost.broker.log.waiters import DONE, DurabilityWaiters, Watchers
 from fencepost.broker.log.ways_out import ways_back
 from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError, UnexpectedFailureError, remedy
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 NO_ROOM_TOLD_EVERY_MS = 60_000
 

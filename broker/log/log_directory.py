@@ -14,9 +14,8 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import structlog
-
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.cleaner import Cleaner
@@ -40,7 +39,7 @@ from fencepost.broker.log.ways_out import ways_out
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, Volume
 from fencepost.protocol.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SWEEP = Place("sweep of a log", Policy.RETRY)
 SWEEP_SHARE = Place("sweep of the logs", Policy.RETRY)

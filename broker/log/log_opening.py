@@ -10,9 +10,8 @@ import errno
 import math
 from collections.abc import Callable, Iterable
 
-import structlog
-
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID
@@ -31,7 +30,7 @@ from fencepost.broker.log.unreadable_log import unreadable_segment
 from fencepost.broker.log.ways_out import ways_back
 from fencepost.broker.storage.disk import Disk, StorageError, UnexpectedFailureError, remedy
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 OPENING = Place("opening of a log", Policy.FAIL_PARTITION)
 OPENING_SYNC = Place("sync of logs that were recovered", Policy.FAIL_PARTITION)

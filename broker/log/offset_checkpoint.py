@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets_in_steps
 from fencepost.broker.log.durable_file import replace_durably
@@ -17,7 +16,7 @@ from fencepost.broker.log.room_reserve import RoomReserve
 from fencepost.broker.log.steps import Steps, done_in_slices
 from fencepost.broker.storage.disk import Disk, NoRoomError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 LOG_START_FILE = "log-start-offset-checkpoint"
 

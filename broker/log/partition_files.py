@@ -9,8 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.checkpoints import (
     ZERO_TOPIC_ID,
     CorruptCheckpointError,
@@ -27,7 +26,7 @@ from fencepost.broker.log.segment_files import NOTED_SUFFIXES, file_name
 from fencepost.broker.log.steps import Steps, done
 from fencepost.broker.storage.disk import Disk, LogFile
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 METADATA_FILE = "partition.metadata"

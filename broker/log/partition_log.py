@@ -10,8 +10,7 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.append_rules import AppendRules
 from fencepost.broker.log.batch_preparation import (
     finish_preparation,
@@ -77,7 +76,7 @@ __all__ = [
     "TimestampedOffset",
 ]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PRODUCERS_PER_STEP = 1_000
 

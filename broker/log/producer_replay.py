@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.producer_state import ProducerState
 from fencepost.broker.log.segment import Segment
@@ -18,7 +17,7 @@ from fencepost.broker.log.segment_files import CorruptTransactionIndexError, Seg
 from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
 from fencepost.protocol.record_batch import BatchHeader, RecordBatch, read_end_transaction_marker
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 STEP_BATCHES = 256
 NEVER_EXPIRE_MS = 2**63 - 1

@@ -21,8 +21,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder, Fault
 from fencepost.broker.log.batch_scan import DamagedLogError, damaged
 from fencepost.broker.log.checkpoints import GREATEST_NUMBER
@@ -45,7 +44,7 @@ from fencepost.broker.log.ways_out import ways_out
 from fencepost.broker.storage.disk import LogFile, StorageError
 from fencepost.protocol.record_batch import RecordBatch
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 STEP_BYTES = 1024 * 1024
 STEP_BATCHES = 64

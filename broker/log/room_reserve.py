@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.storage.disk import Disk, StorageError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 RESERVE_BYTES = 256 * 1024
 

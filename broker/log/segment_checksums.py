@@ -17,12 +17,12 @@ import re
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-import structlog
 from crc32c import crc32c
 
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.storage.disk import Disk, LogFile
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CHECKSUMS_FILE = "segment-checksums"
 _HEADER = b"1\n"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import structlog
 from crc32c import crc32c
 
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET, NO_EPOCHS, BatchOrder, Fault
 from fencepost.broker.log.batch_scan import DamagedLogError, ScannedBatch, damaged, header_at, scan_batches
 from fencepost.broker.log.checked_ranges import CheckedRanges
@@ -24,7 +24,7 @@ from fencepost.broker.log.transaction_index import TransactionIndex, Transaction
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 from fencepost.protocol.record_batch import CRC_POSITION, HEADER_BYTES, BatchHeader, RecordBatch, check_crc, read_header
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 NOTED_SUFFIXES = (".log", START_SUFFIX, *INDEX_SUFFIXES)

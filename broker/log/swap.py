@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder
 from fencepost.broker.log.batch_scan import DamagedLogError, damaged
 from fencepost.broker.log.partition_files import PartitionFiles
@@ -21,7 +20,7 @@ from fencepost.broker.log.segment_files import INDEX_SUFFIXES, file_name
 from fencepost.broker.log.steps import Steps
 from fencepost.broker.log.tail_check import checked_batches
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CLEANED_SUFFIX = ".log.cleaned"
 SWAP_SUFFIX = ".log.swap"

@@ -5,8 +5,7 @@ Source: Kafka's UnifiedLog.deleteOldSegments, LogManager.cleanupLogs and Produce
 
 from __future__ import annotations
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log import retention
 from fencepost.broker.log.durable_log import FEW_PRODUCERS_COUNT, SLICE_S, DurableLog
 from fencepost.broker.log.log_config import MAX_INT64
@@ -14,7 +13,7 @@ from fencepost.broker.log.steps import done, done_in_slices
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.protocol.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PRODUCER_SWEEP_INTERVAL_MS = 600_000
 TO_HIGH_WATERMARK = -1

@@ -18,15 +18,14 @@ from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import TypeVar
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.metadata.copy import COPY_SUFFIX, read_copy, write_copy, write_durably
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.store import new_cluster_id
 from fencepost.broker.storage.disk import StorageError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 COPYING = Place("copy of the metadata", Policy.RETRY)
 

@@ -10,12 +10,11 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import structlog
-
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
 from fencepost.broker.handlers import APIS, Api, CloseConnection, LargeReply, RequestContext, Services
 from fencepost.broker.handlers.api_versions import unsupported_version_reply
 from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.steps import done_in_slices
 from fencepost.broker.quotas.client_quotas import ClientQuotas, RequestMeter
 from fencepost.broker.request_cache.request_templates import TEMPLATES, new_templates
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from fencepost.broker.request_cache.produce_runs import StartedRun
     from fencepost.broker.request_cache.produce_templates import ProduceTemplates
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PRODUCE = int(ApiKey.PRODUCE)
 

@@ -8,10 +8,9 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-import structlog
-
 from fencepost.broker.config import Endpoint, Listener, Settings
 from fencepost.broker.config.listeners import ALL_INTERFACES
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.network.connection import Connection
 from fencepost.broker.network.direct_send import DirectSends
@@ -21,7 +20,7 @@ from fencepost.broker.network.reply_memory import ReplyMemory
 from fencepost.broker.network.request_memory import RequestMemory
 from fencepost.broker.quotas.connections import ConnectionQuotas
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 IDLE_CHECK = Place("check for idle connections", Policy.RETRY)
 LATE_CLOSE = Place("close of a connection that came too often", Policy.REPORT)

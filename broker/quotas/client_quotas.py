@@ -12,17 +12,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import structlog
-
 from fencepost.broker.config import Settings
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.quotas.addresses import address_of
 from fencepost.broker.quotas.entities import DEFAULT, Entity, Limit, QuotaKey, entity_of, limit_for
 from fencepost.broker.quotas.rates import SampledRate, TokenBucket
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 KEY = "client-quotas"
 ANONYMOUS = "ANONYMOUS"

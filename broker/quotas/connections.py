@@ -12,17 +12,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-import structlog
-
 from fencepost.broker.config import Settings
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.quotas.addresses import address_of
 from fencepost.broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas
 from fencepost.broker.quotas.rates import SampledRate, TokenBucket
 from fencepost.broker.storage.descriptors import Descriptors
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 LOOK_UP = Place("look-up of the hosts that have limits of their own", Policy.RETRY)
 

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from fencepost.broker.handlers.fetch import (
     FIRST_VERSION_WITH_TOPIC_IDS,
     ISOLATIONS,
@@ -27,6 +25,7 @@ from fencepost.broker.handlers.fetch import (
     fetch_failed,
     most_bytes,
 )
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.partition_log import Isolation
 from fencepost.broker.request_cache.shape_cache import RequestShapes, VaryingField
 from fencepost.broker.requests.fetch_sessions import FINAL_EPOCH, NO_SESSION_ID
@@ -61,7 +60,7 @@ _BOUNDS = Struct(">qqq")
 _MARKED_BOUNDS = (0x0123456789ABCDEF, 0x123456789ABCDEF0, 0x23456789ABCDEF01)
 _MARKED_RECORDS = b"\xfedcba9876543210\xfe"
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class _Template:

@@ -15,11 +15,10 @@ from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING
 
-import structlog
-
 from fencepost.broker.group.offsets.commits import OffsetToCommit
 from fencepost.broker.handlers.group_offsets import Commit, commit_of, committer_of
 from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.request_cache.shape_cache import RequestShapes, VaryingField
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import LENGTH_BYTES, response_frame
@@ -40,7 +39,7 @@ _OFFSET_BYTES = 8
 _REPLY_START = Struct(">ii")
 """Length and correlation id."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @lru_cache(maxsize=1_024)

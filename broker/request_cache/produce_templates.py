@@ -19,10 +19,9 @@ from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING
 
-import structlog
-
 from fencepost.broker.handlers.produce import ACKS_ALL, ACKS_LEADER, resolve
 from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.results import AppendResult
 from fencepost.broker.log.verification import IN_THIS_STEP, VerificationGuard
@@ -73,7 +72,7 @@ _ANSWER = Struct(">hqqq")
 _MARKED_ANSWER = (0x0123, 0x456789ABCDEF0123, 0x456789ABCDEF0124, 0x456789ABCDEF0125)
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class _Template:

@@ -18,10 +18,9 @@ from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from fencepost.broker.handlers.produce import are_of_one_producer, read_batch, resolve
 from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.request_cache.prefix_cache import RequestHeads
 from fencepost.broker.requests.production import (
@@ -71,7 +70,7 @@ _ANSWER = Struct(">ihqqq")
 """Index, error code, base offset, log append time and log start offset: what changes in a reply, in one piece."""
 _MARKED_ANSWER = (0x01234567, 0x0123, 0x456789ABCDEF0123, 0x456789ABCDEF0124, 0x456789ABCDEF0125)
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class _Template:

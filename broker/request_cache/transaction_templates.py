@@ -16,8 +16,6 @@ from collections.abc import Awaitable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import structlog
-
 from fencepost.broker.handlers.transactions import (
     END_TXN_TRANSACTION_VERSION_2,
     FIRST_BATCH_VERSION,
@@ -27,6 +25,7 @@ from fencepost.broker.handlers.transactions import (
     unwritable_partitions,
 )
 from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.request_cache.shape_cache import RequestShapes, VaryingField
 from fencepost.broker.transaction.metadata import Producer
 from fencepost.broker.transaction.shard import ProducerReply
@@ -57,7 +56,7 @@ _NEXT_PRODUCER = Struct(">qh")
 """What changes in a reply to EndTxn, in one piece."""
 _MARKED_PRODUCER = (0x0123456789ABCDEF, 0x1234)
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class _Template(ABC):

@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import structlog
-
 from fencepost.broker.config.group_settings import EARLIEST, duration_ms
 from fencepost.broker.hosting.group_configs import GroupConfigs
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
@@ -37,7 +36,7 @@ from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.primitives import DecodeError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 LOCKS = Place("timer of the locks of a share partition", Policy.FAIL_PARTITION)
 SHARING = Place("change of a share partition", Policy.FAIL_PARTITION)

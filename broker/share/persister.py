@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import structlog
-
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.internal_topic import CoordinatedTopic
 from fencepost.broker.coordination.runtime import (
@@ -23,6 +21,7 @@ from fencepost.broker.coordination.runtime import (
 )
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import SHARE_GROUP_STATE_TOPIC
 from fencepost.broker.metadata.image import TopicMetadata
@@ -32,7 +31,7 @@ from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.stored.share_group_state import StateBatch
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 FORGETTING = Place("removal of the share state of a deleted topic", Policy.RETRY)
 PRUNING = Place("pruning of share state", Policy.RETRY)

@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-import structlog
-
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
 from fencepost.broker.group.consumer.membership import Refusal as GroupRefusal
@@ -23,6 +21,7 @@ from fencepost.broker.group.share_groups.membership import StateToInitialize
 from fencepost.broker.hosting.group_configs import GroupConfigs
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.share.led_partitions import LedSharePartitions
@@ -37,7 +36,7 @@ from fencepost.protocol.messages.share_groups import (
     ShareGroupHeartbeatResponse,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 INITIALIZATION = Place("initialization of share partitions", Policy.RETRY)
 

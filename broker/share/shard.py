@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import structlog
-
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
+from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.stored.share_group_state import (
@@ -31,7 +30,7 @@ from fencepost.protocol.stored.share_group_state import (
     encode_share_state_value,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_COUNT = -1

@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from itertools import chain, count
 from typing import Any, NamedTuple
 
-import structlog
-
 from fencepost.broker.coordination.runtime import (
     CoordinatorPartition,
     CoordinatorRefusal,
@@ -19,6 +17,7 @@ from fencepost.broker.coordination.runtime import (
 )
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.per_turn_limiter import Turnstile
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -28,7 +27,7 @@ from fencepost.broker.transaction.shard import TransactionShard
 from fencepost.broker.transaction.state_machine import PREPARE_COMMIT
 from fencepost.protocol.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 COMPLETION = Place("completion of a transaction", Policy.RETRY)
 COMPLETION_TASK = Place("task of a transaction's completion", Policy.FAIL_PARTITION)

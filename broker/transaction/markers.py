@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-import structlog
-
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
@@ -21,7 +20,7 @@ from fencepost.broker.log.steps import Steps, done_in_slices
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MARKER_APPEND = Place("append of a marker", Policy.RETRY)
 

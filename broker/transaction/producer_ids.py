@@ -6,13 +6,12 @@ import asyncio
 import json
 from typing import NamedTuple
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.storage.disk import StorageError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 RESERVATION = Place("reservation of producer ids", Policy.RETRY)
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.protocol.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 REELECTION = Place("reelection of a coordinator", Policy.RETRY)
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Collection, Mapping
 
-import structlog
-
 from fencepost.broker.hosting.peers import Peers, PeerUnreachable, received_error
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.transaction.markers import LocalMarkerChannel, TransactionMarker
@@ -25,7 +24,7 @@ from fencepost.protocol.messages.markers import (
     WriteTxnMarkersResponse,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SENDING = Place("sending of markers to another node", Policy.RETRY)
 

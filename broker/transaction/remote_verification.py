@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import structlog
-
 from fencepost.broker.coordination.runtime import partition_for_key
 from fencepost.broker.hosting.peers import Peers, PeerUnreachable, received_error
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.transaction.remote_markers import by_topic
@@ -28,7 +27,7 @@ from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnTransaction,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 ASKING = Place("verification with another node", Policy.RETRY)
 

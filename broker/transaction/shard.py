@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-import structlog
-
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
 from fencepost.broker.kernel.deadlines import DeadlinePace, Deadlines
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.transaction.metadata import (
     NO_PRODUCER_EPOCH,
@@ -56,7 +55,7 @@ from fencepost.protocol.stored.transaction_state import (
 )
 from fencepost.protocol.stored.versioned import decode_known
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MAX_DEADLINES_PER_DECISION = 500
 DEADLINE_RECORDS_BYTES = 16_384

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import structlog
 
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.topics import Topics
@@ -23,6 +22,7 @@ from fencepost.broker.storage.disk import LogFile, StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, build_batch
+from tests.support.captured_events import capture_logs
 from tests.support.log_world import NOW_MS
 
 FIRST, SECOND, THIRD = (TopicPartition("orders", partition) for partition in range(3))
@@ -137,7 +137,7 @@ async def test_the_size_of_a_log_is_known_before_it_is_open(tmp_path: Path) -> N
 
 async def test_the_rest_is_opened_without_anybody_asking(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).with_orders()
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         await broker.restart()
         await broker.topics.ensure_opened()
     assert [entry.get("unopened") for entry in logs if entry["event"] == "logs_opened"] == [3, None]
@@ -235,7 +235,7 @@ async def test_a_stray_directory_is_neither_served_nor_taken_over(tmp_path: Path
     broker = await Broker(tmp_path).with_orders()
     await broker.stop()
     shutil.copytree(tmp_path / str(FIRST), tmp_path / "strange-0")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         topics = await broker.start()
         error, _ = await topics.create("strange", 1, {})
         assert error is ErrorCode.KAFKA_STORAGE_ERROR
@@ -250,7 +250,7 @@ async def test_a_stray_directory_is_neither_served_nor_taken_over(tmp_path: Path
 async def test_a_log_that_the_disk_does_not_read_is_offline_and_the_others_are_served(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).with_orders()
     broker.disk.refused = str(SECOND)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         await broker.restart(crash=True)
         await broker.topics.ensure_opened()
     assert [entry["partition"] for entry in logs if entry["event"] == "partition_went_offline"] == [1]
@@ -269,7 +269,7 @@ async def test_a_log_for_which_means_are_short_is_reported_and_tried_again_when_
     broker = await Broker(tmp_path).with_orders()
     broker.disk.refused = str(SECOND)
     broker.disk.error = errno.EMFILE
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         topics = await broker.restart(crash=True)
         await broker.topics.ensure_opened()
     assert [entry["partition"] for entry in logs if entry["event"] == "partition_not_opened"] == [1]

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from fencepost.broker.config import Settings
 from fencepost.broker.node import Node
@@ -27,6 +26,7 @@ from fencepost.protocol.messages.topics import CreatableTopic, CreateTopicsReque
 from fencepost.protocol.record_batch import Record, build_batch, check_crc, iterate_batches
 from fencepost.protocol.schema import decode
 from tests.support.broker_process import BrokerProcess
+from tests.support.captured_events import capture_logs
 from tests.support.hostile_clients import Caller, Witness, attack, victims, watched
 from tests.support.hostile_requests import HostileRequests
 from tests.support.wire import WireConnection, frame, request_frame

@@ -33,7 +33,7 @@ from tests.simulation.clients.consumer import READ_COMMITTED, Consumer
 from tests.simulation.clients.group import GroupMember
 from tests.simulation.cluster_faults import ClusterFaults
 from tests.simulation.crossing import Crossings
-from tests.simulation.events import BrokerEvents
+from tests.simulation.events import broker_events
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.invariant import Invariants
 from tests.simulation.lookout import Lookout
@@ -90,7 +90,7 @@ def tell(seed: int, *, keeps_trace: bool = False) -> Outcome:
     began_s = time.process_time()
     # No time passes while a log is opened: else many would be at a stretch, and few clients come in between.
     with (
-        BrokerEvents(teller.note_event),
+        broker_events(teller.note_event),
         may_happen(),
         mock.patch.object(log_opening, "SLICE_S", 0.0),
         # Worlds are small: what is much in them is sent as large replies are.

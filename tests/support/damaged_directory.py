@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import structlog
-
 from fencepost.broker.coordination.replay import Replay
 from fencepost.broker.group.offsets.records import OffsetAndMetadata, offset_record
 from fencepost.broker.group.shard import GroupCoordinatorShard
@@ -38,6 +36,7 @@ from fencepost.protocol.record_batch import (
     iterate_batches,
     read_records,
 )
+from tests.support.captured_events import capture_logs
 from tests.support.log_world import ManualClock
 
 ORDERS = TopicPartition("orders", 0)
@@ -298,7 +297,7 @@ async def judge(template: Template, path: Path, damaged: Iterable[TopicPartition
     before = {name: _log_files(path / str(name)) for name in PARTITIONS}
     directory = Directory(path)
     faults: list[str] = []
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         try:
             await directory.start()
         except StorageError as error:

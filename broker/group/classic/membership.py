@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-import structlog
-
 from fencepost.broker.coordination.shard import Parked
 from fencepost.broker.group.classic.group import (
     ClassicEvent,
@@ -24,6 +22,7 @@ from fencepost.broker.group.classic.group import (
 from fencepost.broker.group.classic.rebalance import ClassicRebalance, generation_of, listed, refuse_join, refuse_sync
 from fencepost.broker.group.classic.records import group_record
 from fencepost.broker.group.effects import Effects, GroupConfig
+from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
@@ -36,7 +35,7 @@ from fencepost.protocol.messages.group_membership import (
     SyncGroupResponse,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PROTOCOLS_PER_RECORD = 4
 """How many times the largest record all that the members of one group can speak may take in memory: members have two

@@ -12,15 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import structlog
-
 from fencepost.broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicMember, ClassicState
 from fencepost.broker.group.classic.records import group_record
 from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_membership import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # a new member cannot send heartbeats while its first JoinGroup waits
 

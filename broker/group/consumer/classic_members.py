@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import structlog
-
 from fencepost.broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protocols
 from fencepost.broker.group.classic.membership import Joiner, protocols_of, rebalance_timeout_ms_of
 from fencepost.broker.group.classic.rebalance import refuse_join, refuse_sync
@@ -22,6 +20,7 @@ from fencepost.broker.group.consumer.migration import classic_assignment, partit
 from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig
+from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.consumer_protocol import ConsumerProtocolSubscription, decode_subscription
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_membership import (
@@ -36,7 +35,7 @@ from fencepost.protocol.messages.group_membership import (
 )
 from fencepost.protocol.primitives import DecodeError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class ClassicMembersOfConsumerGroups:

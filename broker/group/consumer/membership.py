@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-import structlog
-
 from fencepost.broker.group.consumer.draft import Draft
 from fencepost.broker.group.consumer.group import (
     JOIN_EPOCH,
@@ -29,6 +27,7 @@ from fencepost.broker.group.consumer.reconciliation import ReportedPartitions
 from fencepost.broker.group.consumer.records import current_value
 from fencepost.broker.group.consumer.subscriptions import compile_regex
 from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
@@ -39,7 +38,7 @@ from fencepost.protocol.messages.consumer_groups import (
 )
 from fencepost.protocol.stored.consumer_groups import ConsumerGroupCurrentMemberAssignmentKey
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 FIRST_VERSION_WITH_CLIENT_MEMBER_ID = 1  # KIP-1082
 

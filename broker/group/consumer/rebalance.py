@@ -11,8 +11,6 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
-import structlog
-
 from fencepost.broker.group.consumer.assignors import ASSIGNORS, Subscriber
 from fencepost.broker.group.consumer.draft import Draft
 from fencepost.broker.group.consumer.group import (
@@ -28,6 +26,7 @@ from fencepost.broker.group.consumer.reconciliation import ReportedPartitions, r
 from fencepost.broker.group.consumer.records import current_value, member_value, regex_value, target_value
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, matching_topics, metadata_hash, topic_ids
 from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, GroupConfig
+from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.stored.consumer_groups import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -40,7 +39,7 @@ from fencepost.protocol.stored.consumer_groups import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 REGEX_REFRESH_MIN_INTERVAL_MS = 10_000  # topics may come by the hundred; Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import NamedTuple
 
-import structlog
-
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, Assignment
 from fencepost.broker.group.consumer.membership import Refusal, Sender
@@ -37,6 +35,7 @@ from fencepost.broker.group.share_groups.state_partitions import (
     finish_initializing,
     give_up_initializing,
 )
+from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_groups import ShareGroupDescribedGroup, ShareGroupHeartbeatRequest
 from fencepost.protocol.stored.share_groups import (
@@ -45,7 +44,7 @@ from fencepost.protocol.stored.share_groups import (
     decode_share_group_value,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MAX_GROUPS_PER_DECISION = 1_000
 

@@ -13,8 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-import structlog
-
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, LEAVE_EPOCH, NO_PARTITIONS, Assignment
 from fencepost.broker.group.consumer.membership import Refusal, Sender
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash, topic_ids
@@ -23,6 +21,7 @@ from fencepost.broker.group.share_groups.assignor import SIMPLE_ASSIGNOR, assign
 from fencepost.broker.group.share_groups.group import ShareGroup, ShareMember
 from fencepost.broker.group.share_groups.records import ShareDraft, current_value, member_value, target_value
 from fencepost.broker.group.share_groups.state_partitions import begin_initializing, uninitialized
+from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_groups import (
     ShareGroupDescribeAssignment,
@@ -44,7 +43,7 @@ from fencepost.protocol.stored.share_groups import (
     ShareGroupTargetAssignmentMetadataValue,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class StateToInitialize(NamedTuple):

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, MutableMapping
 
-import structlog
-
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
 from fencepost.broker.group.classic.group import ClassicGroup, ClassicState
 from fencepost.broker.group.classic.records import group_tombstone
@@ -22,6 +20,7 @@ from fencepost.broker.group.streams.group import StreamsGroup
 from fencepost.broker.group.streams.membership import StreamsHeartbeat, StreamsMembership, refuse
 from fencepost.broker.group.streams.records import apply, check_value, group_tombstones
 from fencepost.broker.group.streams.requests import check_request
+from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.streams_groups import StreamsGroupDescribedGroup, StreamsGroupHeartbeatRequest
 from fencepost.protocol.stored.streams_groups import (
@@ -30,7 +29,7 @@ from fencepost.protocol.stored.streams_groups import (
     decode_streams_group_value,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class StreamsGroups:

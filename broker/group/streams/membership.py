@@ -12,8 +12,6 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
-import structlog
-
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, MemberState
 from fencepost.broker.group.consumer.membership import (
     SETTLING_HEARTBEAT_INTERVAL_MS,
@@ -54,6 +52,7 @@ from fencepost.broker.group.streams.topology import (
     Topology,
     configure,
 )
+from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.streams_groups import (
     StreamsGroupHeartbeatRequest,
@@ -71,7 +70,7 @@ from fencepost.protocol.stored.streams_groups import (
     StreamsGroupTopologyKey,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 NUM_STANDBY_REPLICAS = "num.standby.replicas"
 

@@ -9,14 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
 
-import structlog
-
 from fencepost.broker.coordination.runtime import CoordinatorRefusal, Decision, Reply
 from fencepost.broker.group.consumer.membership import Sender
 from fencepost.broker.group.streams.groups import StreamsGroups
 from fencepost.broker.group.streams.topology import InternalTopic, Status
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
@@ -26,7 +25,7 @@ from fencepost.protocol.messages.streams_groups import (
     StreamsGroupHeartbeatResponse,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CREATION = Place("creation of an internal topic of a streams group", Policy.RETRY)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
-from structlog.testing import capture_logs
 
 from fencepost.broker.coordination.runtime import Decision
 from fencepost.broker.group.classic.group import ClassicGroup
@@ -17,6 +16,7 @@ from fencepost.broker.group.shard import GroupCoordinatorShard
 from fencepost.broker.kernel.deadlines import REFUSED_PAUSE_MS
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from tests.support.captured_events import capture_logs
 from tests.support.consumer_group import ClassicModelMember, GroupWorld
 from tests.support.group_shard import ShardHarness
 from tests.support.pure_decisions import picture

@@ -9,10 +9,11 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-import structlog
 
 import fencepost.broker.log.cleaner  # noqa: F401  # for its logger
 from fencepost.broker.config import Alteration, AlterOperation
+from fencepost.broker.kernel import events
+from fencepost.broker.kernel.events import get_logger, set_processors
 from fencepost.broker.kernel.loggers import Loggers
 from fencepost.broker.kernel.logging import configure_logging
 
@@ -29,8 +30,9 @@ class FullDisk(io.StringIO):
 def logging_as_before() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
+    processors = events._PROCESSORS.copy()
     yield
-    structlog.reset_defaults()
+    set_processors(processors)
     root.handlers[:], root.level = handlers, level
 
 
@@ -40,13 +42,13 @@ def set_level(loggers: Loggers, name: str, level: str) -> None:
 
 def test_a_line_that_cannot_be_written_is_lost_and_nothing_else() -> None:
     configure_logging(log_format="json", level="info", stream=FullDisk())
-    structlog.get_logger("test").error("partition_went_offline", reason="No space left on device")
+    get_logger("test").error("partition_went_offline", reason="No space left on device")
 
 
 def test_a_level_counts_for_loggers_that_are_in_use_already() -> None:
     stream = io.StringIO()
     loggers = configure_logging(log_format="json", level="warning", stream=stream)
-    cleaner, topics = structlog.get_logger("broker.log.cleaner"), structlog.get_logger("broker.hosting.topics")
+    cleaner, topics = get_logger("broker.log.cleaner"), get_logger("broker.hosting.topics")
 
     def log_all(round_name: str) -> list[str]:
         stream.seek(0)

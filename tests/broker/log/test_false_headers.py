@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.batch_order import BatchOrder
@@ -20,6 +19,7 @@ from fencepost.broker.log.recovery import LogLoader
 from fencepost.broker.log.time_search import searched_at_once
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import iterate_batches
+from tests.support.captured_events import capture_logs
 from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, content_of, replace
 
 BATCHES = 10
@@ -88,7 +88,7 @@ async def test_a_false_bit_below_the_recovery_point_takes_the_partition_offline(
         if (which, bit) == (BATCHES - 1, LOWEST_EPOCH_BIT):
             continue  # the last batch may be the first of the next epoch
         replace(path, flipped(content, positions[which], bit))
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             log = await world.restart(crash=True)
         (entry,) = [entry for entry in logs if entry["event"] == "log_damaged"]
         assert (entry["path"], entry["position"], entry["offset"]) == (path, positions[which], which)
@@ -115,7 +115,7 @@ async def test_a_batch_that_is_not_whole_above_the_recovery_point_is_cut_and_who
             continue
         damaged = flipped(content, positions[which], bit)
         replace(path, damaged)
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             log = await world.restart(crash=True)
         has_whole = which < BATCHES - 1 or bit not in LENGTH_BITS
         event = "log_cut_before_valid_batches" if has_whole else "torn_tail_cut"
@@ -139,7 +139,7 @@ async def test_a_whole_batch_with_a_false_header_is_no_torn_write_wherever_the_r
     for bit in set(PREFIX_BITS) - set(LENGTH_BITS):
         damaged = flipped(content, positions[which], bit)
         replace(path, damaged)
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             log = await world.restart(crash=True)
         (entry,) = [entry for entry in logs if entry["event"] == "log_damaged"]
         assert (entry["path"], entry["position"], entry["offset"]) == (path, positions[which], which)
@@ -159,7 +159,7 @@ async def test_batches_of_earlier_epochs_are_found_behind_a_bad_place(world: Log
     path = log_path(log)
     content = content_of(path)
     replace(path, b"\xff" * 20 + content[20:])
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         await world.restart(crash=True)
     (entry,) = [entry for entry in logs if entry["event"] == "log_cut_before_valid_batches"]
     assert (entry["offset"], entry["end_offset"]) == (0, 4)
@@ -244,7 +244,7 @@ async def test_after_a_clean_stop_nobody_is_served_a_batch_with_a_false_header(
         if not has_list:
             os.unlink(f"{world.path}/{ORDERS}/segment-checksums")
         log = await world.restart(crash=True)
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             found = served(log)
             assert found[which] is ErrorCode.CORRUPT_MESSAGE
             if has_list:  # else the index is made anew, and nothing leads behind the damage
@@ -274,7 +274,7 @@ async def test_a_segment_that_is_gone_takes_the_partition_offline(world: LogWorl
         await world.stop()
     os.unlink(path)
     kept = sizes_bytes(log)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart(crash=True)
     (entry,) = [entry for entry in logs if entry["event"] == "log_damaged"]
     assert entry["path"] == path
@@ -304,7 +304,7 @@ async def test_segments_that_retention_deleted_are_not_missed(world: LogWorld, c
 async def test_nothing_is_said_of_empty_partitions_after_a_clean_stop(world: LogWorld) -> None:
     world.create()
     for _ in range(2):
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             await world.restart()
         assert events(logs) == []
 
@@ -372,7 +372,7 @@ async def test_a_checkpoint_with_an_epoch_that_the_log_has_not_reached_is_correc
     replace(checkpoint, b"0\n1\n8 0\n")
     if crash:
         os.unlink(f"{world.path}/.kafka_cleanshutdown")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart(crash=True)
     assert crash or "leader_epochs_corrupt" in events(logs)  # after a crash it is made anew from the log anyway
     assert log.leader_epoch == 0
@@ -419,7 +419,7 @@ async def test_a_swap_file_that_cannot_be_believed_costs_no_segment(world: LogWo
     replace(first.path(".log.swap"), content)
     kept = sizes_bytes(log)
     for _ in range(2):
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             log = await world.restart(crash=True)
         assert "log_damaged" in events(logs)
         assert log.is_offline

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-import structlog
 
 from fencepost.broker.inspection.problems import Kind
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -13,6 +12,7 @@ from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE
 from fencepost.protocol.record_batch import Record, build_batch
+from tests.support.captured_events import capture_logs
 from tests.support.data_directory import problems_of, records_of, repair
 from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, content_of, overwrite
 
@@ -68,7 +68,7 @@ async def test_log_files_that_were_exchanged_take_both_partitions_offline(
         await world.stop()
     paths = [f"{world.path}/{name}/{segment:020d}.log" for name in (ORDERS, other)]
     exchange(*paths)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         await world.restart(crash=True)
     for log in world.logs.logs():
         assert log.is_offline == (log.topic_partition in (ORDERS, other))
@@ -134,7 +134,7 @@ async def test_an_active_segment_that_is_gone_is_noticed_above_the_recovery_poin
         os.remove(path)
     else:
         os.truncate(path, 0)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart(crash=True)
     assert log.is_offline
     assert [entry["path"] for entry in logs if entry["event"] == "log_damaged"] == [path]

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Awaitable, Sequence
 
 import pytest
-import structlog
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_config import LogConfig
@@ -20,6 +19,7 @@ from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, build_batch
+from tests.support.captured_events import capture_logs
 from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, replace
 
 
@@ -162,7 +162,7 @@ async def test_a_corrupt_checkpoint_means_reading_the_logs_again(world: LogWorld
     world.append(b"a")
     await world.stop()
     replace(f"{world.path}/recovery-point-offset-checkpoint", b"\0\0\0")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart()
     assert [entry["event"] for entry in logs][:2] == ["checkpoint_corrupt", "unclean_stop_found"]
     assert log.log_end_offset == 1
@@ -293,7 +293,7 @@ async def test_a_partition_whose_directory_was_removed_is_offline_and_stays_so(w
     shutil.rmtree(f"{world.path}/{ORDERS}")
     world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock)
     await world.start()
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = world.create()
     assert [(entry["event"], entry["recovery_point"]) for entry in logs] == [("partition_lost", 1)]
     assert log.is_offline

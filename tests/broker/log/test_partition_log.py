@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-import structlog
 
 from fencepost.broker.coordination.shard import CoordinatorRecord
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -38,6 +37,7 @@ from fencepost.protocol.record_batch import (
     read_header,
     read_records,
 )
+from tests.support.captured_events import capture_logs
 from tests.support.log_world import NOW_MS, TOPIC_ID, LogWorld, content_of, overwrite
 from tests.support.markers import end_in_log
 
@@ -477,7 +477,7 @@ async def test_a_damaged_transaction_index_is_rebuilt(world: LogWorld) -> None:
     await world.stop()
     good = content_of(path)
     overwrite(path, 1, b"\x07")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         await world.restart()
         read = world.orders.read(0, 1 << 20, isolation=Isolation.READ_COMMITTED)
     assert read.aborted_transactions == [(2, 1), (1, 0)]
@@ -849,7 +849,7 @@ async def test_a_file_that_cannot_be_read_when_it_is_sent_takes_the_log_offline(
         raise StorageError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(type(log.segments.active.log), "read", broken)
-    with structlog.testing.capture_logs() as logs, pytest.raises(StorageError, match="Input/output error"):
+    with capture_logs() as logs, pytest.raises(StorageError, match="Input/output error"):
         list(found.pieces())
     assert [entry["event"] for entry in logs] == ["partition_went_offline"]
     assert log.is_offline
@@ -918,7 +918,7 @@ async def test_a_failed_append_takes_the_log_offline_and_leaves_the_file_as_it_w
     calls: list[bool] = []
     log.add_watcher(lambda: calls.append(log.is_offline))
     monkeypatch.setattr(type(log.segments.active.log), "append", full)
-    with structlog.testing.capture_logs() as logs, pytest.raises(StorageError, match="No space left"):
+    with capture_logs() as logs, pytest.raises(StorageError, match="No space left"):
         world.append(b"b")
     monkeypatch.undo()
     assert [entry["event"] for entry in logs] == ["partition_went_offline"]
@@ -947,7 +947,7 @@ async def test_a_full_disk_refuses_appends_and_reads_go_on_until_there_is_room(
         raise OSError(failure, os.strerror(failure))
 
     real_pwrite = os.pwrite
-    with monkeypatch.context() as broken, structlog.testing.capture_logs() as logs:
+    with monkeypatch.context() as broken, capture_logs() as logs:
         broken.setattr(os, "pwritev", lambda fd, buffers, at: real_pwrite(fd, b"".join(buffers)[:10], at))
         broken.setattr(os, "pwrite", full)
         for _ in range(3):

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from fencepost.broker.log.cleaner import CleaningAbandonedError, LogCleaning, dirty_range
 from fencepost.broker.log.log_config import LogConfig
@@ -20,6 +19,7 @@ from fencepost.broker.log.time_search import searched_at_once
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, iterate_batches
+from tests.support.captured_events import capture_logs
 from tests.support.log_world import NOW_MS, ORDERS, LogWorld, content_of, replace
 
 DAMAGES = 15
@@ -138,7 +138,7 @@ async def test_nothing_false_is_served_and_nothing_is_lost_in_silence(
         path = f"{world.path}/{ORDERS}/{name}"
         changed = damage(chance, name, content_of(path))
         replace(path, changed)
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             log = await world.restart(crash=True)
             if not log.is_offline:
                 found, was_refused = served(log)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import structlog
 
 from fencepost.broker.log.checkpoints import encode_offsets
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import iterate_batches
+from tests.support.captured_events import capture_logs
 from tests.support.log_world import ORDERS, LogWorld, content_of, overwrite, replace
 
 SMALL_SEGMENTS = LogConfig(segment_bytes=400)
@@ -42,7 +42,7 @@ async def test_a_clean_stop_is_believed(world: LogWorld) -> None:
     for sequence in range(10):
         world.append(b"v" * 100, producer_id=1, producer_epoch=0, base_sequence=sequence)
     await log.flushed()
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart()
     assert events(logs) == []
     assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (10, 10, 10)
@@ -106,7 +106,7 @@ async def test_a_torn_last_batch_is_cut_and_said(world: LogWorld, kept_bytes: in
     await log.flushed()
     path = active_path(world)
     os.truncate(path, whole_bytes + kept_bytes)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart(crash=True)
     assert events(logs) == ["unclean_stop_found", "torn_tail_cut"]
     assert (logs[1]["offset"], logs[1]["lost_bytes"]) == (1, kept_bytes)
@@ -121,7 +121,7 @@ async def test_zeros_at_the_end_are_cut(world: LogWorld) -> None:
     world.append(b"v" * 100)
     await log.flushed()
     replace(active_path(world), content_of(active_path(world)) + bytes(10_000))
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart(crash=True)
     assert events(logs) == ["unclean_stop_found", "torn_tail_cut"]
     assert (log.log_end_offset, logs[1]["lost_bytes"]) == (1, 10_000)
@@ -137,7 +137,7 @@ async def test_whole_batches_behind_a_bad_one_are_kept_aside_and_said_to_be_lost
     path = active_path(world)
     lost = content_of(path)[2 * batch_bytes :]
     overwrite(path, 2 * batch_bytes, bytes(batch_bytes))
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart(crash=True)
     assert events(logs) == ["unclean_stop_found", "log_cut_before_valid_batches"]
     assert (logs[1]["offset"], logs[1]["lost_bytes"]) == (2, 3 * batch_bytes)
@@ -154,7 +154,7 @@ async def test_segments_behind_a_bad_batch_are_kept_aside_too(world: LogWorld) -
     await log.flushed()
     paths = [segment.path(".log") for segment in log.segments]
     overwrite(paths[1], 70, b"!")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart(crash=True)
     assert events(logs) == ["unclean_stop_found", "log_cut_before_valid_batches"]
     assert base_offsets(log) == [0, 1]
@@ -172,7 +172,7 @@ async def test_damage_to_what_was_known_to_be_on_the_disk_takes_the_partition_of
     await world.logs._write_recovery_points(durable=True)
     before = content_of(path)
     overwrite(path, 200, b"!")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart(crash=True)
     assert events(logs) == ["unclean_stop_found", "log_damaged"]
     assert logs[1]["offset"] == 1
@@ -234,7 +234,7 @@ async def test_a_corrupt_snapshot_is_replaced_by_the_one_before_it_and_the_log(w
     await world.stop()
     newest = max(name for name in world.disk.list(f"{world.path}/{ORDERS}") if name.endswith(".snapshot"))
     overwrite(f"{world.path}/{ORDERS}/{newest}", 10, b"\xff\xff")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart()
     assert events(logs) == ["producer_snapshot_corrupt"]
     assert log.active_producers(0) == producers
@@ -265,7 +265,7 @@ async def test_a_clean_stop_that_does_not_fit_the_files_is_not_believed(world: L
     size_bytes = log.size_bytes
     await world.stop()
     replace(path, content_of(path) + b"half a batch")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart()
     assert events(logs) == ["clean_stop_not_believed", "torn_tail_cut"]
     assert (log.log_end_offset, log.size_bytes) == (3, size_bytes)

@@ -7,7 +7,6 @@ import struct
 from tempfile import TemporaryDirectory
 
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from fencepost.broker.log.segment import Segment, SegmentLimits, SegmentRead
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.record_batch import Record, build_batch, iterate_batches
+from tests.support.captured_events import capture_logs
 from tests.support.counted_file import CountedFile
 
 FAR = 2**62
@@ -256,7 +256,7 @@ def test_an_index_that_cannot_be_right_is_rebuilt_from_the_log(
         with open(path, "wb") as file:
             file.write(bad)
     reopened = Segment(disk, directory, 100, next_offset=140, index_interval_bytes=512)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         assert offsets_of(reopened, 130, 1 << 20) == list(range(130, 140))
     assert [entry["event"] for entry in logs] == ["index_rebuilt"]
     with open(path, "rb") as file:

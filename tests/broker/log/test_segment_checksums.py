@@ -21,6 +21,7 @@ from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import iterate_batches
+from tests.support.captured_events import capture_logs
 from tests.support.log_world import NOW_MS, ORDERS, LogWorld, content_of, overwrite, replace
 
 BATCHES = 12
@@ -78,7 +79,7 @@ async def test_nothing_is_said_of_files_that_are_as_they_were_left(world: LogWor
     before = committed_offsets(world.orders)
     assert before == [4 * number for number in range(BATCHES // 2)]
     for _ in range(2):
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             log = await world.restart(crash=crash)
             assert committed_offsets(log) == before
         assert set(events(logs)) <= {"logs_opened", "unclean_stop_found"}
@@ -91,7 +92,7 @@ async def test_a_sealed_segment_that_was_cut_where_a_batch_ends_takes_the_partit
     await world.stop()
     for _ in ("after a clean stop", "after a crash"):
         replace(path, whole[:-78])  # the last batch is a marker
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             log = await world.restart(crash=True)
         assert "log_damaged" in events(logs)
         assert log.is_offline
@@ -106,7 +107,7 @@ async def test_a_segment_that_is_missing_in_the_middle_takes_the_partition_offli
     await world.stop()
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):
         os.unlink(path_of(world, bases[1], suffix))
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart(crash=True)
     assert log.is_offline
     (entry,) = [entry for entry in logs if entry["event"] == "log_damaged"]
@@ -167,7 +168,7 @@ async def test_a_side_file_that_could_be_right_but_is_not_its_own_is_made_anew_a
         assert change(content) != content
         replace(path, change(content))
     for expected in ({event}, set()):
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             log = await world.restart(crash=True)
             assert committed_offsets(log) == before
             assert searched_at_once(log.offset_for_timestamp(NOW_MS, isolation=Isolation.READ_COMMITTED)) is not None
@@ -187,7 +188,7 @@ async def test_an_index_that_leads_astray_is_noticed_without_the_list_too(world:
     later_offsets = int.to_bytes(0, 4, "big") + content[12:16]
     for changed in (within_a_batch, later_offsets):
         replace(path, changed)
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             log = await world.restart(crash=True)
             assert log.read(bases[1] + 1, 100, isolation=Isolation.READ_COMMITTED).error is ErrorCode.NONE
             first = next(iterate_batches(log.read(bases[1] + 1, 100, isolation=Isolation.READ_COMMITTED).records))
@@ -210,12 +211,12 @@ async def test_without_a_whole_list_files_are_taken_as_they_are(world: LogWorld,
     else:
         changes = {"torn": content[:-3], "changed": content[:40] + b"7" + content[41:], "of another kind": b"1\nx\n"}
         replace(path, changes[damage])
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart(crash=True)
         assert committed_offsets(log) == before
     assert ("segment_checksums_dropped" in events(logs)) is (damage != "deleted")
     await world.stop()
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         await world.restart(crash=True)
     assert events(logs) == ["logs_opened"]
 
@@ -225,7 +226,7 @@ async def test_a_damaged_batch_is_told_to_its_readers_and_hides_nothing_else(wor
     await world.stop()
     overwrite(path_of(world, bases[1], ".log"), 8, b"\xff\xff\xff\xff")
     log = await world.restart(crash=True)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         for _ in range(2):
             for isolation in (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED):
                 assert log.read(bases[1], 5000, isolation=isolation).error is ErrorCode.CORRUPT_MESSAGE
@@ -244,7 +245,7 @@ async def test_producers_are_not_guessed_from_a_part_of_a_damaged_log(world: Log
         if name.endswith(".snapshot"):
             os.unlink(f"{directory}/{name}")
     overwrite(path_of(world, bases[1], ".log"), 8, b"\xff\xff\xff\xff")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart(crash=True)
     assert log.is_offline
     assert "log_damaged" in events(logs)
@@ -282,7 +283,7 @@ async def test_a_false_greatest_time_is_noticed_without_the_list_too(world: LogW
     path = path_of(world, bases[1], ".timeindex")
     time_ms, offset = struct.unpack(">qi", content_of(path)[-12:])
     replace(path, struct.pack(">qi", time_ms - age_ms, offset))
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         log = await world.restart(crash=True)
         assert [segment.max_timestamp_ms for segment in log.segments][1] == time_ms
     assert "index_rebuilt" in events(logs)

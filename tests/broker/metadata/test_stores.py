@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
@@ -24,6 +23,7 @@ from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.storage.disk import StorageError
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
+from tests.support.captured_events import capture_logs
 from tests.support.log_world import ManualClock
 
 ORDERS = TopicMetadata("orders", b"o" * 16, 3, {"retention.ms": "1000"})

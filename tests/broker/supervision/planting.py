@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
-from structlog.testing import capture_logs
 
 import fencepost.broker
 from fencepost.broker.kernel.supervision import PLACES, Place
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from tests.support.captured_events import capture_logs
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 

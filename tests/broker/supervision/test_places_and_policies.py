@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextvars import copy_context
 
 import pytest
-from structlog.testing import capture_logs
 
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.supervision import CURRENT, PLACES, Place, Policy, Supervisor
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from tests.support.captured_events import capture_logs
 
 
 class Unforeseen(Exception):  # noqa: N818  # what nobody has a clause for

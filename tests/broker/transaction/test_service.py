@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import pytest
-from structlog.testing import capture_logs
 
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.runtime import CoordinatorRecord, partition_for_key
@@ -41,6 +40,7 @@ from fencepost.protocol.stored.transaction_state import (
     encode_transaction_log_key,
     encode_transaction_log_value,
 )
+from tests.support.captured_events import capture_logs
 from tests.support.memory_topics import INTERNAL_PARTITION_COUNT, MemoryLog, MemoryTopics, in_page_cache
 
 V1, V2 = TransactionVersion.V1, TransactionVersion.V2

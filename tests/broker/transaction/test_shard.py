@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from fencepost.broker.coordination.shard import Decision
 from fencepost.broker.kernel.deadlines import REFUSED_PAUSE_MS
@@ -24,6 +23,7 @@ from fencepost.broker.transaction.state_machine import (
     TransactionVersion,
 )
 from fencepost.protocol.errors import ErrorCode
+from tests.support.captured_events import capture_logs
 from tests.support.transaction_shard import (
     NOTHING_OPEN,
     NOW_MS,

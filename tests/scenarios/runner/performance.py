@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
+from fencepost.broker.kernel.events import events_to
 from tests.scenarios.runner.arguments import ArgumentError
 from tests.scenarios.runner.stage import Stage
 from tests.scenarios.runner.steps import perform
@@ -44,25 +42,13 @@ def perform_transcript(transcript: Transcript, plant: Plant | None = None) -> Pe
     Raises TranscriptError for a line that is not of the language.
     """
     performance = Performance(transcript)
-    with _silence():
+    with events_to(_forget):
         run(_perform(performance, plant))
     return performance
 
 
-@contextmanager
-def _silence() -> Iterator[None]:
-    """What is logged is forgotten: whoever kept it would keep the objects of dead processes alive with it."""
-    processors = structlog.get_config()["processors"]
-    usual = processors.copy()
-    processors[:] = [_drop]
-    try:
-        yield
-    finally:
-        processors[:] = usual
-
-
-def _drop(_: object, __: str, ___: MutableMapping[str, object]) -> MutableMapping[str, object]:
-    raise structlog.DropEvent
+def _forget(*_: object) -> None:
+    """Whoever kept what is logged would keep the objects of dead processes alive with it."""
 
 
 async def _perform(performance: Performance, plant: Plant | None) -> None:
