@@ -167,6 +167,20 @@ class Node:
         self._services = None
         self._servers = []
 
+    async def crash(self) -> None:
+        """End as `kill -9` ends a process: connections break without an answer, and nothing more is written to a file.
+
+        For nodes on a disk and a store of their own. What the node has on the event loop is left to the caller, who
+        ends the loop.
+        """
+        for server in self._servers:
+            server.abort()
+        assert isinstance(self._disk, LocalDisk)
+        assert isinstance(self._store, SqliteMetadataStore)
+        self._disk.crash()
+        await self._store.crash()
+        self._cleanup.pop_all()
+
     def _fail(self, reason: str) -> None:
         """Serve nobody any more, at once: what is acknowledged from here on might not be true."""
         self.failure = reason

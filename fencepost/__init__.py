@@ -1,1 +1,31 @@
-"""Fencepost: a broker that speaks the Kafka wire protocol, with Kafka's transactions at its heart."""
+"""Fencepost: a broker that speaks the Kafka wire protocol, with Kafka's transactions at its heart.
+
+`Broker` runs one inside this process. Nothing of the broker is imported before it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fencepost.in_process import Broker
+
+    __version__: str
+
+__all__ = ["Broker", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Broker":
+        from fencepost.in_process import Broker
+
+        return Broker
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fencepost")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -17,7 +17,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.freed_memory import keep_freed_memory
 from fencepost.broker.kernel.loggers import Loggers
 from fencepost.broker.kernel.logging import configure_logging
-from fencepost.broker.kernel.supervision import Place, Policy, describe
+from fencepost.broker.kernel.supervision import Place, Policy, describe, log_loop_error
 from fencepost.broker.kernel.time_slices import ask_for_long_time_slices
 from fencepost.broker.network.server import StartError
 from fencepost.broker.node import Node
@@ -107,7 +107,7 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     # Before the node starts threads, which inherit it.
     ask_for_long_time_slices()
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_log_loop_error)
+    loop.set_exception_handler(log_loop_error)
     for warning in loaded.warnings:
         log.warning("setting_ignored", reason=warning)
     stopping = asyncio.Event()
@@ -152,10 +152,6 @@ def _end_at_once(reason: str) -> NoReturn:
     print(f"fencepost: stopped: {reason}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(EXIT_FAILED)
-
-
-def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    log.error("event_loop_error", reason=context.get("message"), exc_info=context.get("exception"))
 
 
 def _print_ready(node: Node, settings: Settings) -> None:

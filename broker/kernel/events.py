@@ -8,6 +8,7 @@ inside.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any, Final, cast
@@ -68,11 +69,16 @@ def events_to(take: Callable[[str, str, Event], None]) -> Iterator[None]:
         set_processors(before)
 
 
+def silence_this_thread() -> None:
+    """Log nothing of this thread any more: a broker that has crashed on it has nothing to say."""
+    _THREAD.is_silent = True
+
+
 def _to_standard_library(logger: NamedLogger, level: str, event: Event) -> Event:
     """Log it as `logging.getLogger("fencepost.broker...")` would, where such a level is wanted."""
     number = structlog.processors.NAME_TO_LEVEL[level]
     target = logging.getLogger(PACKAGE + logger.name)
-    if target.isEnabledFor(number):
+    if target.isEnabledFor(number) and not getattr(_THREAD, "is_silent", False):
         exc_info = event.pop("exc_info", None)
         name = event.pop("event")
         fields = " ".join(f"{key}={value!r}" for key, value in event.items())
@@ -80,4 +86,5 @@ def _to_standard_library(logger: NamedLogger, level: str, event: Event) -> Event
     raise structlog.DropEvent
 
 
+_THREAD: Final = threading.local()
 _PROCESSORS: Final[list[Any]] = [_to_standard_library]

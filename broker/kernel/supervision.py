@@ -235,3 +235,8 @@ def describe(error: BaseException) -> str:
     """An exception in one line."""
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """The event loop's exception handler: logs what asyncio and uvloop themselves report."""
+    log.error("event_loop_error", reason=context.get("message"), exc_info=context.get("exception"))

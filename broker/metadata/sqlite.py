@@ -113,6 +113,17 @@ class SqliteMetadataStore:
         self._executor.shutdown()
         self._executor = None
 
+    async def crash(self) -> None:
+        """Let go of the file as the end of the process would, without a last copy."""
+        if self._executor is None:
+            return
+        if self._copying is not None:
+            self._copying.cancel()
+            self._copying = None
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._close)
+        self._executor.shutdown()
+        self._executor = None
+
     async def cluster_id(self) -> str:
         def read(database: sqlite3.Connection) -> str:
             row = database.execute("SELECT cluster_id FROM cluster").fetchone()

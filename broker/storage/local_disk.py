@@ -289,6 +289,7 @@ class LocalDisk:
         self._file_systems: dict[int, FileSystem | None] = {}
         self._syncing_count = 0  # files that are kept open for it
         self._syncs_count = 0  # that have not ended
+        self._is_crashed = False
         self._removed: set[str] = set()  # names that are gone since the first of them began
 
     # Files
@@ -321,6 +322,7 @@ class LocalDisk:
 
     def _open(self, path: str, flags: int) -> int:
         """Raises OSError."""
+        self._insist_on_being_alive()
         try:
             return os.open(path, flags, FILE_MODE)
         except OSError as error:
@@ -416,6 +418,7 @@ class LocalDisk:
 
     def make_directory(self, path: str) -> None:
         try:
+            self._insist_on_being_alive()
             os.makedirs(path, exist_ok=True)
         except OSError as error:
             raise storage_error("make the directory", path, error) from error
@@ -423,6 +426,7 @@ class LocalDisk:
     def rename(self, source: str, target: str) -> None:
         self._note_removal(source)
         try:
+            self._insist_on_being_alive()
             os.replace(source, target)
         except OSError as error:
             raise storage_error(f"rename to {target} the file", source, error) from error
@@ -430,6 +434,7 @@ class LocalDisk:
     def delete(self, path: str) -> None:
         self._note_removal(path)
         try:
+            self._insist_on_being_alive()
             if stat.S_ISDIR(os.lstat(path).st_mode):
                 shutil.rmtree(path)
             else:
@@ -524,6 +529,16 @@ class LocalDisk:
         """Whether a file need not be there any more; called on sync threads. Who deletes a file may not be who has it
         open, as with the indexes of a segment that is removed while they are being synced."""
         return file.is_closed() or file.path in self._removed
+
+    def crash(self) -> None:
+        """From now on nothing reaches a file any more, as after the end of the process; files keep what was written."""
+        self._is_crashed = True
+        self.close()
+
+    def _insist_on_being_alive(self) -> None:
+        """Raises OSError after a crash."""
+        if self._is_crashed:
+            raise OSError(errno.EIO, "the broker has crashed")
 
     def close(self) -> None:
         """End the sync threads, after what they were given, close all files and give the locks back."""

@@ -67,6 +67,7 @@ ALLOWED: dict[str, str] = {
     "fencepost.broker.metadata.sqlite.SqliteMetadataStore._copy": _AWAITED,
     "fencepost.broker.metadata.sqlite.SqliteMetadataStore._run": _AWAITED,
     "fencepost.broker.metadata.sqlite.SqliteMetadataStore.close": _AWAITED,
+    "fencepost.broker.metadata.sqlite.SqliteMetadataStore.crash": _AWAITED,
     "fencepost.broker.node._close_on_thread": _AWAITED,
     "fencepost.broker.share.led_partitions.LedSharePartitions.get": _FORGETS,
     "fencepost.broker.transaction.completion.Completion._deliver_all": _AWAITED,
