@@ -1,18 +1,30 @@
-"""The wheel holds the broker and the protocol, and starts as `fencepost`."""
+"""What is installed: one package, `fencepost`, and the command of that name."""
 
 from __future__ import annotations
 
+import re
+import tarfile
 import zipfile
 from pathlib import Path
 
+import pytest
+from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 ROOT = Path(__file__).resolve().parents[1]
 
+_NAME = r"(?:broker|protocol)(?:\.\w+)*"
+BARE_NAME = re.compile(rf"\bfrom +{_NAME} +import\b|\bimport +{_NAME}(?=[ ;,\"'`]|$)|(?:^| )-m +{_NAME}\b")
+"""An import, in code or in a command, of what is there in a checkout only, and twice there."""
 
-def test_the_wheel_holds_the_two_packages_and_the_command(tmp_path: Path) -> None:
-    (path,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
-    with zipfile.ZipFile(path) as wheel:
+
+def build_wheel(root: Path, directory: Path) -> Path:
+    (path,) = WheelBuilder(str(root)).build(directory=str(directory), versions=["standard"])
+    return Path(path)
+
+
+def test_the_wheel_holds_one_package_and_the_command(tmp_path: Path) -> None:
+    with zipfile.ZipFile(build_wheel(ROOT, tmp_path)) as wheel:
         names = wheel.namelist()
         (entry_points,) = (name for name in names if name.endswith("/entry_points.txt"))
         assert "fencepost = fencepost.broker.main:main" in wheel.read(entry_points).decode()
@@ -24,4 +36,43 @@ def test_the_wheel_holds_the_two_packages_and_the_command(tmp_path: Path) -> Non
         for package in ("broker", "protocol")
         for path in (ROOT / package).rglob("*.py")
     }
-    assert sources <= set(names)
+    sources |= {str(path.relative_to(ROOT)) for path in (ROOT / "fencepost").glob("*.py")}
+    assert sources | {"fencepost/py.typed"} <= set(names)
+
+
+def test_the_source_distribution_makes_the_same_wheel(tmp_path: Path) -> None:
+    (archive,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with tarfile.open(archive) as unpacked:
+        unpacked.extractall(tmp_path / "unpacked", filter="data")
+    (root,) = (tmp_path / "unpacked").iterdir()
+    wheel = build_wheel(root, tmp_path / "from_source_distribution")
+    assert wheel.read_bytes() == build_wheel(ROOT, tmp_path / "from_checkout").read_bytes()
+
+
+@pytest.mark.parametrize("place", ["fencepost", "broker", "protocol", "tests", "scripts", "docs", "docker"])
+def test_nothing_imports_the_folders_by_their_bare_names(place: str) -> None:
+    """Ruff sees imports; this sees those in strings, documents and shell scripts, too."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in (ROOT / place).rglob("*")
+        if path.is_file() and (path.suffix in (".py", ".md", ".sh", ".yaml") or not path.suffix)
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+        if BARE_NAME.search(line)
+    ]
+    assert not found, "write fencepost.broker and fencepost.protocol:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_bare"),
+    [
+        ("from {}.log import x", True),
+        ("import {}.reader", True),
+        ("'import {}'", True),
+        ("python -m {}", True),
+        ("from fencepost.{}.log import x", False),
+        ("import fencepost.{}", False),
+        ("AddPartitionsToTxn from {} to {}, one", False),
+    ],
+)
+def test_bare_names_are_told_from_words(line: str, is_bare: bool) -> None:
+    assert bool(BARE_NAME.search(line.replace("{}", "broker"))) is is_bare
