@@ -27,7 +27,7 @@ from typing import Self
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.free_port import free_port
+from fencepost.soak.free_port import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache"

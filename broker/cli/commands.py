@@ -9,7 +9,7 @@ import click
 
 # Each is a click command of this name in the module of broker.cli with the same name; for `serve`, which a broker runs
 # without click, see `broker.main`.
-COMMANDS = ("serve", "ping", "topics", "produce", "consume", "groups", "transactions", "log")
+COMMANDS = ("serve", "ping", "topics", "produce", "consume", "groups", "transactions", "log", "history", "soak")
 _MODULES = {"serve": "serve_command"}
 
 

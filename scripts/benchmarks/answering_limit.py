@@ -4,8 +4,8 @@
 
 It checks nothing, keeps nothing in order and is no broker: it says yes, with replies made in advance. What comes in one
 piece is written by one write, synced by one fdatasync in a thread, and answered by one write. So it shows what clients,
-system and event loop take whatever a broker does. `scripts/limit.py` is the same for bytes per second; this one speaks
-enough of the protocol for librdkafka. It prints the address when it listens.
+system and event loop take whatever a broker does. `scripts/benchmarks/byte_limit.py` is the same for bytes per second;
+this one speaks enough of the protocol for librdkafka. It prints the address when it listens.
 """
 
 from __future__ import annotations

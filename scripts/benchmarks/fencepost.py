@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from fencepost.soak.free_port import free_port
 from scripts.benchmarks.broker_process import BrokerProcess
 from scripts.benchmarks.measuring import REMOVED_AT_ONCE
-from scripts.free_port import free_port
 
 IN_PAGE_CACHE = {"log.flush.interval.messages": str(2**63 - 1)}
 """Acknowledged once the operating system has it, as Apache Kafka does by default."""

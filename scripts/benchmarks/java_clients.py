@@ -8,11 +8,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from scripts.alone import alone_in
+from fencepost.soak.alone import alone_in
+from fencepost.soak.kafka_jars import KAFKA_CLIENTS_VERSION, kafka_class_path
 from scripts.benchmarks.broker_process import ROOT
 from scripts.benchmarks.client_process import ClientFailedError, ClientProcess, bootstrap
 from scripts.benchmarks.figures import Broker
-from scripts.kafka_clients import KAFKA_CLIENTS_VERSION, kafka_class_path
 
 SOURCE = Path(__file__).parent / "clients" / "Transactions.java"
 CACHE = ROOT / ".cache" / "bench" / "java"

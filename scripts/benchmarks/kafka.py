@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from fencepost.soak.free_port import free_port
 from scripts.apache_kafka import ApacheKafka
 from scripts.benchmarks.broker_process import BrokerProcess
 from scripts.benchmarks.measuring import REMOVED_AT_ONCE
-from scripts.free_port import free_port
 
 JAVA_OPTIONS = (
     "-server",

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from fencepost.soak.free_port import free_port
 from scripts.benchmarks.broker_process import BrokerProcess
 from scripts.benchmarks.figures import LIMIT, LIMIT_ON_DISK
-from scripts.free_port import free_port
 
 
 class LimitSubject:

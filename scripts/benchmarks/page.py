@@ -61,11 +61,11 @@ METHOD = f"""## Method
   ([decision 0008](decisions/0008-one-sync-for-many-files.md)). Elsewhere it takes longer, as it did before 453b555.
 - **Broker CPU** is user and system time of the broker's processes between the moment when the client is ready and the
   moment when it is done. MB are 10⁶ bytes, GB 10⁹, of records before compression.
-- **The limit** is a server on the same event loop that does the least. For bytes per second it is `scripts/limit.py`,
-  which reads a frame, checksums it, writes it to a file and replies. For single requests it is
-  `scripts/benchmarks/answering_limit.py`, which writes what it gets, syncs it if wanted, and sends a reply made in
-  advance. Both ask the scheduler for what Fencepost asks for (`broker/kernel/time_slices.py`). What a limit takes is
-  taken by clients, system and event loop, whatever a broker does.
+- **The limit** is a server on the same event loop that does the least. For bytes per second it is
+  `scripts/benchmarks/byte_limit.py`, which reads a frame, checksums it, writes it to a file and replies. For single
+  requests it is `scripts/benchmarks/answering_limit.py`, which writes what it gets, syncs it if wanted, and sends a
+  reply made in advance. Both ask the scheduler for what Fencepost asks for (`broker/kernel/time_slices.py`). What a
+  limit takes is taken by clients, system and event loop, whatever a broker does.
 
 ```sh
 .venv/bin/python scripts/bench.py --headline --rounds 5 --json docs/performance/results.json

@@ -1,4 +1,4 @@
-"""How far produce is from the least that an asyncio server can do for the same bytes, see `scripts/limit.py`."""
+"""How far produce is from the least that an asyncio server can do for the same bytes, see `byte_limit.py`."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fencepost.soak.kafka_jars import KAFKA_CLIENTS_VERSION
 from scripts.benchmarks import java_clients
 from scripts.benchmarks.client_process import measured
 from scripts.benchmarks.figures import COMPARED, Figure, Round, Sample
@@ -17,7 +18,6 @@ from scripts.benchmarks.transactions import (
     Case,
     transaction_samples,
 )
-from scripts.kafka_clients import KAFKA_CLIENTS_VERSION
 
 RECORD_BYTES = 1_000
 BATCHES = ((16_384, "16 KB batches"), (1_000_000, "1 MB batches"))

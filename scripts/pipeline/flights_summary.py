@@ -27,8 +27,9 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from fencepost.soak.kafka_jars import IVY_SETTINGS
+
 ROOT = Path(__file__).resolve().parent.parent.parent
-IVY_SETTINGS = Path(__file__).resolve().parent / "ivysettings.xml"
 EVENT_SCHEMA = "identifier LONG, day STRING, carrier STRING, number INT, airport STRING, time INT, delay_minutes LONG"
 OFFSETS_PER_TRIGGER = 400_000
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from fencepost.soak.free_port import free_port
 from scripts.apache_kafka import ApacheKafka
-from scripts.free_port import free_port
 from tests.support.broker_process import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,7 +21,7 @@ FETCH_LIMIT_S = 400
 def class_path(artifact: str, version: str) -> str:
     """The class path of one of Kafka's artifacts. Raises NotHereError when it cannot be had."""
     try:
-        from scripts.kafka_clients import kafka_class_path  # needs pyspark, for its Ivy
+        from fencepost.soak.kafka_jars import kafka_class_path  # needs pyspark, for its Ivy
     except ImportError as error:
         raise NotHereError(f"nothing to fetch Kafka's jars with: {error}") from error
     try:

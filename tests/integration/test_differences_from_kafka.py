@@ -1,6 +1,6 @@
 """What Apache Kafka 4.3 answered to some five thousand requests, a broker process of ours answers, too.
 
-Kafka's side is a recording; `scripts/diff_kafka.py --record` renews it.
+Kafka's side is a recording; `python -m tests.differences --record` renews it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import pytest
 
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
-from scripts.diff_kafka import comparisons
-from scripts.diffing.comparison import Deviation, answers_of, compare, described, load, until_first
-from scripts.diffing.connection import Connection
-from scripts.diffing.declared import obsolete, undeclared
-from scripts.diffing.fencepost import SETTINGS
-from scripts.diffing.generated import RECORDED_SEEDS
-from scripts.diffing.sequences import SEQUENCES
+from tests.differences.__main__ import comparisons
+from tests.differences.comparison import Deviation, answers_of, compare, described, load, until_first
+from tests.differences.connection import Connection
+from tests.differences.declared import obsolete, undeclared
+from tests.differences.fencepost import SETTINGS
+from tests.differences.random_sequences import RECORDED_SEEDS
+from tests.differences.sequences import SEQUENCES
 from tests.support.broker_process import BrokerProcess
 
 SEEDS = [(theme, seed) for theme, seeds in RECORDED_SEEDS.items() for seed in seeds]
@@ -48,7 +48,7 @@ def deviations_in(theme: str, broker: BrokerProcess) -> list[Deviation]:
 @pytest.mark.parametrize("theme", SEQUENCES)
 def test_no_reply_deviates_without_a_reason(theme: str, broker: BrokerProcess) -> None:
     left = undeclared(deviations_in(theme, broker))
-    assert not left, f"declare these in scripts/diffing/declared.py, or mend them:\n{described(left)}"
+    assert not left, f"declare these in tests/differences/declared.py, or mend them:\n{described(left)}"
 
 
 def deviations_of_seed(theme: str, seed: int, broker: BrokerProcess) -> list[Deviation]:
@@ -64,10 +64,10 @@ def test_no_reply_to_what_a_seed_makes_up_deviates_without_a_reason(
     theme: str, seed: int, broker: BrokerProcess
 ) -> None:
     left = undeclared(deviations_of_seed(theme, seed, broker))
-    assert not left, f"see it happen with scripts/diff_kafka.py {theme} --seeds {seed}:\n{described(until_first(left))}"
+    assert not left, f"see it: python -m tests.differences {theme} --seeds {seed}:\n{described(until_first(left))}"
 
 
 def test_every_declared_difference_still_exists(broker: BrokerProcess) -> None:
     deviations = [deviation for theme in SEQUENCES for deviation in deviations_in(theme, broker)]
     deviations += [deviation for theme, seed in SEEDS for deviation in deviations_of_seed(theme, seed, broker)]
-    assert not obsolete(deviations), "take these out of scripts/diffing/declared.py and of the page"
+    assert not obsolete(deviations), "take these out of tests/differences/declared.py and of the page"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kafka_clients import kafka_clients_class_path
+from fencepost.soak.kafka_jars import kafka_clients_class_path
 from tests.support.broker_process import BrokerProcess
 
 PROGRAM = Path(__file__).parent / "java" / "ShareGroups.java"

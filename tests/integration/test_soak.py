@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOAK = [sys.executable, str(ROOT / "scripts" / "soak.py")]
+SOAK = [sys.executable, "-m", "fencepost", "soak"]
 
 
 def soak(directory: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:

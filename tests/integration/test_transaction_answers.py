@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from scripts.recording.transaction_answers import ANSWERS, ask
+from tests.recording.transaction_answers import ANSWERS, ask
 from tests.support.broker_process import BrokerProcess
 
 

@@ -1,7 +1,7 @@
 """What real clients and Apache Kafka 4.3 said to each other, read and written again by our classes: the same bytes
 must come out.
 
-The frames in tests/frames were recorded by scripts/record_frames.py; one file per API, one exchange per line.
+The frames in tests/frames were recorded by `python -m tests.recording`; one file per API, one exchange per line.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from unittest import mock
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log import log_opening, segment
 from fencepost.broker.storage import file_slice
+from fencepost.history.checker import check_history
+from fencepost.history.writer import ClientHistory, HistoryWriter, ReadRecord
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from fencepost.protocol.messages.transaction_admin import ListTransactionsRequest
 from fencepost.protocol.writer import COPIED_RECORDS_BYTES
-from scripts.history.checker import check_history
-from scripts.history.writer import ClientHistory, HistoryWriter, ReadRecord
 from tests.simulation.aging import age
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.broker_cluster import BrokerCluster

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from scripts.free_port import free_port
+from fencepost.soak.free_port import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 READY = re.compile(r"ready: (?P<host>\S+):(?P<port>\d+)")

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fencepost.broker.hosting.placement import NodeAddress
-from scripts.history.writer import HistoryWriter
+from fencepost.history.writer import HistoryWriter
 from tests.simulation.clients.cluster import Cluster
 from tests.simulation.loop import Process
 from tests.simulation.situations import A_ZOMBIE_IS_FENCED

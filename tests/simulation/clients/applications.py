@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from scripts.history.writer import IsolationLevel, ReadRecord
+from fencepost.history.writer import IsolationLevel, ReadRecord
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.actor import Life
 from tests.simulation.clients.cluster import EARLIEST

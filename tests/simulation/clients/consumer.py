@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.history.writer import ClientHistory, ReadRecord
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from fencepost.protocol.record_batch import iterate_batches, read_end_transaction_marker, read_records
-from scripts.history.writer import ClientHistory, ReadRecord
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.cluster import EARLIEST, Cluster
 

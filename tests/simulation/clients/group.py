@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.history.writer import ClientHistory, OffsetsCall
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
@@ -28,7 +29,6 @@ from fencepost.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
 )
-from scripts.history.writer import ClientHistory, OffsetsCall
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.cluster import EARLIEST, GROUP, Cluster
 from tests.simulation.clients.producer import GroupMembership

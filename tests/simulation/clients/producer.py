@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.history.writer import Call, ClientHistory, SendCall
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.transactions import (
@@ -24,7 +25,6 @@ from fencepost.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from fencepost.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Record
-from scripts.history.writer import Call, ClientHistory, SendCall
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.cluster import GROUP, TRANSACTION, Cluster
 from tests.simulation.clients.libraries import Library, Reaction

@@ -16,12 +16,12 @@ from typing import Final
 
 from fencepost.broker.hosting.placement import NodeAddress
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.history.writer import SendCall
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from fencepost.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Record, build_batch
 from fencepost.protocol.sequence import advance_sequence
-from scripts.history.writer import SendCall
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.cluster import Cluster
 from tests.simulation.clients.libraries import Library, Reaction

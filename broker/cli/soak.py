@@ -1,0 +1,119 @@
+"""`fencepost soak`: real clients transact against a real broker while processes are killed and frozen."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from fencepost.soak.java_program import NoJavaError, compiled_class_path
+from fencepost.soak.plan import KINDS, Plan
+from fencepost.soak.run import Soak
+
+EXIT_FINDINGS = 1
+EXIT_NOT_RUN = 2
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+
+
+def _kinds(_: click.Context, __: click.Parameter, text: str) -> list[str]:
+    kinds = list(dict.fromkeys(text.split(",")))
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown:
+        raise click.BadParameter(f"no such client: {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    return kinds
+
+
+@click.command()
+@click.option("--minutes", type=float, required=True, metavar="M", help="For how long there are faults.")
+@click.option("--seed", type=int, metavar="N", help="Of what goes wrong, and when; default: the time of day.")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Empty or new; it keeps history.jsonl, nemesis.log, broker.log, data/, clients/. Default: a new one in /tmp.",
+)
+@click.option(
+    "--clients",
+    "kinds",
+    callback=_kinds,
+    default=",".join(KINDS),
+    metavar="KIND,…",
+    help=f"Of {', '.join(KINDS)}; default: all.",
+)
+@click.option(
+    "--rate", type=float, default=100, show_default=True, help="Transactions a second of all clients together."
+)
+@click.option(
+    "--fault-interval", type=float, default=4.0, show_default=True, metavar="S", help="Mean seconds between faults."
+)
+@click.option("--json", "is_json", is_flag=True, help="Print the figures as JSON.")
+def soak(
+    minutes: float,
+    seed: int | None,
+    directory: Path | None,
+    kinds: list[str],
+    rate: float,
+    fault_interval: float,
+    is_json: bool,
+) -> None:
+    """Transact while processes are killed and frozen.
+
+    The broker, on a port and a data directory of its own, and the clients (kafka-python, confluent-kafka, and Kafka's
+    Java client where there is a JDK) are processes: transactional producers, consume-transform-produce applications in
+    groups, read_committed consumers. At random moments, the same for one seed, the broker is killed (kill -9),
+    restarted, frozen with SIGSTOP, or finds its disk full; clients are killed, frozen, restarted, or come back as
+    zombies, whose transactional id another client has. All that the clients did and were told is recorded; in the end
+    everything is read, and the history is checked as by `fencepost history check`.
+
+    The exit code is 1 on any anomaly, on anything left open and when a client never committed; 2 when nothing could be
+    run.
+    """
+    # What is for people goes to standard error where standard output is for a program.
+    console = Console(stderr=is_json)
+    # SIGTERM unwinds like Ctrl-C, so that the processes started here are ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    directory = (directory or Path(tempfile.mkdtemp(prefix="fencepost-soak-"))).resolve()
+    if directory.exists() and any(directory.iterdir()):
+        console.print(f"{directory} is not empty", style="bold red", highlight=False, soft_wrap=True)
+        sys.exit(EXIT_NOT_RUN)
+    directory.mkdir(parents=True, exist_ok=True)
+    java_class_path = None
+    if "java" in kinds:
+        try:
+            java_class_path = compiled_class_path(directory / "java")
+        except NoJavaError as error:
+            console.print(f"the Java client is left out: {error}", style="yellow", highlight=False)
+            kinds.remove("java")
+    if not kinds:
+        console.print("no clients are left", style="bold red")
+        sys.exit(EXIT_NOT_RUN)
+    plan = Plan(kinds=kinds, rate=rate, seed=int(time.time()) if seed is None else seed)
+    console.print(
+        f"{minutes:g} minutes, seed {plan.seed}, {', '.join(kinds)}; everything goes to {directory}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    running = Soak(
+        plan,
+        directory,
+        minutes=minutes,
+        fault_interval_s=fault_interval,
+        java_class_path=java_class_path,
+        console=console,
+    )
+    try:
+        report = running.run()
+    except KeyboardInterrupt:
+        console.print("stopped")
+        sys.exit(EXIT_INTERRUPTED)
+    report.show(console)
+    if is_json:
+        click.echo(json.dumps(report.as_object(), indent=2))
+    sys.exit(0 if report.is_good else EXIT_FINDINGS)

@@ -1,0 +1,86 @@
+"""What a check reports: an anomaly, in one sentence, with the lines that prove it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from fencepost.history.model import Send, SendOutcome, Transaction, TransactionOutcome
+
+
+class Anomaly(Enum):
+    """The kinds of anomalies, by the names under which they are reported; docs/history.md explains them."""
+
+    LOST_WRITE = "lost write"
+    DUPLICATE = "duplicate"
+    INCONSISTENT_OFFSET = "inconsistent offset"
+    FOREIGN_READ = "foreign read"
+    ABORTED_READ = "aborted read"
+    DIRTY_READ = "dirty read"
+    TORN_TRANSACTION = "torn transaction"
+    SKIPPED_READ = "skipped read"
+    NONMONOTONIC_POLL = "non-monotonic poll"
+    NONMONOTONIC_SEND = "non-monotonic send"
+    WRITE_CYCLE = "write cycle (G0)"
+    READ_CYCLE = "read cycle (G1c)"
+    OFFSET_REGRESSION = "offset regression"
+    INPUT_PROCESSED_TWICE = "input processed twice"
+    INPUT_NEVER_PROCESSED = "input never processed"
+
+
+class Proof(NamedTuple):
+    """One line of the history, and what it says to the matter."""
+
+    line: int
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One anomaly; proofs in the order of their lines, as few as prove it."""
+
+    anomaly: Anomaly
+    summary: str
+    proofs: tuple[Proof, ...]
+
+
+def finding(anomaly: Anomaly, summary: str, *proofs: Proof | None) -> Finding:
+    """A finding with its proofs put in order; what is None or has no line is left out."""
+    present = {proof for proof in proofs if proof is not None and proof.line > 0}
+    return Finding(anomaly, summary, tuple(sorted(present)))
+
+
+def sent(send: Send) -> Proof:
+    """That a record was sent."""
+    place = send.topic if send.partition is None else str(send.partition)
+    return Proof(send.line, f'{send.client} sends "{send.value}" to {place}')
+
+
+def acknowledged(send: Send) -> Proof | None:
+    """That a record was acknowledged, if it was."""
+    if send.outcome is not SendOutcome.OK:
+        return None
+    where = "" if send.acknowledged_offset is None else f" at offset {send.acknowledged_offset}"
+    return Proof(send.outcome_line, f'"{send.value}" is acknowledged{where}')
+
+
+def began(transaction: Transaction) -> Proof:
+    """That a transaction began."""
+    return Proof(transaction.line, f"{transaction.client} begins the transaction")
+
+
+def commit_told_or_asked(transaction: Transaction) -> Proof:
+    """How the commit ended for the client itself; what others saw of the transaction is shown beside it."""
+    if transaction.outcome is TransactionOutcome.COMMITTED:
+        return Proof(transaction.end_line, f"{transaction.client} is told that it is committed")
+    return Proof(transaction.commit_line, f"{transaction.client} asks for the commit and is not told the outcome")
+
+
+def committed(transaction: Transaction) -> Proof | None:
+    """What shows that a transaction is committed: its client's line or, if that one never knew, what somebody saw."""
+    if transaction.outcome is TransactionOutcome.COMMITTED:
+        return Proof(transaction.end_line, f"{transaction.client} is told that it is committed")
+    if transaction.evidence_line:
+        return Proof(transaction.evidence_line, f"{transaction.evidence}: so it is committed")
+    return None

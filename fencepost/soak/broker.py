@@ -1,0 +1,148 @@
+"""The broker under soak: a process on one port and one data directory, killed, frozen, starved of disk and restarted.
+
+Nothing here waits: a start is begun with `spawn` and `is_ready` says when it serves, so that the nemesis can do
+something else meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from fencepost.soak.free_port import free_port
+
+READY = re.compile(rb"fencepost is ready|event=ready|: ready")
+HOST = "127.0.0.1"
+
+
+class BrokerDiedError(RuntimeError):
+    """The broker ended although nobody had ended it; carries its last words."""
+
+
+class Broker:
+    """settings: Kafka settings, passed with --set. `log_path` gets what all its processes write."""
+
+    def __init__(self, data_directory: Path, log_path: Path, settings: Mapping[str, str]) -> None:
+        self.data_directory = data_directory
+        self.log_path = log_path
+        self.port = free_port()
+        self.recoveries_s: list[float] = []  # from the start of the process to its ready line, after the first start
+        self._settings = dict(settings)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._sink: subprocess.Popen[bytes] | None = None
+        self._log_start = 0  # where in the log the present process began to write
+        self._spawned_at_s = 0.0
+        self._is_ready = False
+        self._starts_count = 0
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether clients are served. Raises BrokerDiedError where the process has ended."""
+        if not self._is_ready:
+            if READY.search(self.written()):
+                self._is_ready = True
+                if self._starts_count > 1:
+                    self.recoveries_s.append(time.monotonic() - self._spawned_at_s)
+            else:
+                self.raise_if_dead()
+        return self._is_ready
+
+    def raise_if_dead(self) -> None:
+        """Raises BrokerDiedError where it was started and has ended by itself."""
+        if self._process is not None and self._process.poll() is not None:
+            last_words = self.written().decode(errors="replace").strip().splitlines()[-5:]
+            raise BrokerDiedError(
+                f"the broker ended by itself with exit code {self._process.returncode}; see {self.log_path}\n"
+                + "\n".join(last_words)
+            )
+
+    def spawn(self) -> None:
+        """Start the process; `is_ready` says when it serves."""
+        command = [
+            *(sys.executable, "-m", "fencepost", "serve"),
+            *("--listener", self.bootstrap_servers, "--data-dir", str(self.data_directory)),
+        ]
+        for name, value in self._settings.items():
+            command += ["--set", f"{name}={value}"]
+        self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
+        # Through a pipe: a limit on the size of files must not hit the log that tells of it.
+        with self.log_path.open("ab") as log:
+            self._sink = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log, start_new_session=True)
+        assert self._sink.stdin is not None
+        with self._sink.stdin as pipe:
+            # In a session of its own: Ctrl-C ends the soak, which then ends the broker.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=pipe,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._spawned_at_s = time.monotonic()
+        self._starts_count += 1
+        self._is_ready = False
+
+    def kill(self) -> None:
+        """kill -9, also of a frozen one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._finish()
+
+    def terminate(self) -> None:
+        """SIGTERM; `has_ended` says when it has."""
+        assert self._process is not None
+        self._process.terminate()
+
+    def has_ended(self) -> bool:
+        """Whether the process that was told to end did."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            return False
+        self._finish()
+        return True
+
+    def freeze(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def limit_file_size(self, limit_bytes: int | None) -> None:
+        """No file of the process can grow beyond this from now on, as if the disk were full there; None: no limit."""
+        assert self._process is not None
+        self.raise_if_dead()
+        soft_limit = resource.RLIM_INFINITY if limit_bytes is None else limit_bytes
+        _, hard_limit = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (soft_limit, hard_limit))
+
+    def written(self) -> bytes:
+        """What the present process has written to its log."""
+        with self.log_path.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read()
+
+    def log_files(self) -> list[Path]:
+        """The segments of all partitions."""
+        return list(self.data_directory.glob("*-[0-9]*/*.log"))
+
+    def _finish(self) -> None:
+        if self._sink is not None:
+            self._sink.wait()
+        self._process = self._sink = None

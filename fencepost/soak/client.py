@@ -1,0 +1,101 @@
+"""One Python client process of the soak: python -m fencepost.soak.client '{"kind": …}' (see `Order`).
+
+It writes one line of JSON to standard output twice a second and at its end, ends gently at SIGTERM, and shows where
+all its threads are, in its log, at SIGUSR1.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+
+from fencepost.history.writer import HistoryWriter
+from fencepost.soak.plan import ExitCode, Plan, group_id
+from fencepost.soak.roles import Client, Counters, FencedError, Library, SessionLostError
+
+REPORT_INTERVAL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Order:
+    """name: of this process, used by no other of the soak. role, transactional_id: those of its slot."""
+
+    name: str
+    kind: str
+    role: str
+    transactional_id: str
+    bootstrap_servers: str
+    history_path: str
+    kinds: list[str]
+    rate: float
+    seed: int
+
+
+def main() -> int:
+    faulthandler.register(signal.SIGUSR1)
+    # That the broker goes away is part of the plan; kafka-python reports each attempt to reach it.
+    logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    order = Order(**json.loads(sys.argv[1]))
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    counters = Counters()
+    reporting = threading.Thread(target=_report, args=(counters, stop), daemon=True)
+    reporting.start()
+    exit_code, reason = _work(order, counters, stop)
+    _say({**vars(counters), "ended": exit_code.name, "reason": reason})
+    # What a library still has in flight or would wait for has no say in the end.
+    os._exit(exit_code)
+
+
+def _work(order: Order, counters: Counters, stop: threading.Event) -> tuple[ExitCode, str]:
+    history = HistoryWriter.open(order.history_path).client(
+        order.name,
+        transactional_id=None if order.role == "verifier" else order.transactional_id,
+        group_id=group_id(order.kind) if order.role == "transformer" else None,
+        isolation_level="read_committed",
+    )
+    plan = Plan(kinds=order.kinds, rate=order.rate, seed=order.seed)
+    chance = random.Random(f"{order.seed} {order.name}")
+    client = Client(_library(order), history, plan, chance, counters, stop)
+    try:
+        client.run(order.kind, order.role, order.transactional_id)
+    except FencedError as error:
+        return ExitCode.FENCED, str(error)
+    except SessionLostError as error:
+        return ExitCode.SESSION_LOST, str(error)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the soak shall know and show it
+        traceback.print_exc()
+        return ExitCode.FAILED, repr(error)
+    return ExitCode.STOPPED, ""
+
+
+def _library(order: Order) -> Library:
+    # Each process loads only the library that it works with.
+    if order.kind == "kafka-python":
+        from fencepost.soak.with_kafka_python import KafkaPython
+
+        return KafkaPython(order.bootstrap_servers)
+    from fencepost.soak.with_confluent_kafka import ConfluentKafka
+
+    return ConfluentKafka(order.bootstrap_servers)
+
+
+def _report(counters: Counters, stop: threading.Event) -> None:
+    while not stop.wait(REPORT_INTERVAL_S):
+        _say(vars(counters))
+
+
+def _say(report: dict[str, object]) -> None:
+    print(json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    main()

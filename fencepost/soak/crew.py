@@ -1,0 +1,136 @@
+"""All client processes: keeps one running in every slot, counts what they did, ends those that hang."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from fencepost.soak.client_process import ClientProcess, Surroundings, is_known
+from fencepost.soak.plan import ExitCode, Slot
+
+RESTART_DELAY_S = 0.5
+HANGING_AFTER_S = 30.0  # without a single call that came back, although neither it nor the broker was disturbed
+
+
+class Post:
+    """A slot and who is in it. While it `is_held`, the nemesis starts and ends its process."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+        self.process: ClientProcess | None = None
+        self.lives = 0
+        self.is_held = False  # the nemesis is at it: nobody else may disturb it
+        self.starts_at_s: float | None = 0.0  # when to start the next process; None: not by itself
+        self.committed_at_s = 0.0
+        self.commits_seen = 0  # of the present process
+
+
+class Crew:
+    """`look` must be called every now and then: nothing happens by itself."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self.posts = {slot: Post(slot) for slot in surroundings.plan.slots()}
+        self.ends: Counter[str] = Counter()  # how sessions ended by themselves
+        self.failures: list[str] = []  # ends that no client should come to
+        self.hung: list[str] = []
+        self._surroundings = surroundings
+        self._past: Counter[str] = Counter()  # counters of processes that are gone
+
+    def look(self, *, watch_hanging: bool = True) -> None:
+        """Start who is due, notice who has ended or committed. watch_hanging: end those that stand still."""
+        now_s = time.monotonic()
+        for post in self.posts.values():
+            process = post.process
+            if process is None:
+                if post.starts_at_s is not None and now_s >= post.starts_at_s:
+                    self.start(post)
+                continue
+            if process.committed > post.commits_seen:
+                post.commits_seen = process.committed
+                post.committed_at_s = now_s
+            if process.exit_code is not None:
+                self._note_end(process)
+                self.retire(post)
+                post.starts_at_s = now_s + RESTART_DELAY_S
+            elif watch_hanging and not process.is_frozen and now_s - process.moved_at_s > HANGING_AFTER_S:
+                self._end_hanging(post, process)
+
+    def start(self, post: Post) -> ClientProcess:
+        """Put a new process into the slot; whoever was there must have been retired."""
+        post.lives += 1
+        post.process = ClientProcess(self._surroundings, post.slot, post.lives)
+        post.commits_seen = 0
+        post.starts_at_s = None
+        return post.process
+
+    def kill(self, post: Post) -> None:
+        """kill -9; the slot stays empty until `starts_at_s` is set."""
+        if post.process is not None:
+            post.process.kill()
+            self.retire(post)
+
+    def detach(self, post: Post) -> ClientProcess:
+        """Take the process out of its slot without ending it; the caller looks after it and gives it to `bury`."""
+        assert post.process is not None
+        process, post.process = post.process, None
+        return process
+
+    def bury(self, process: ClientProcess) -> None:
+        """A process that is in no slot is gone, or shall be."""
+        process.kill()
+        self._count(process)
+
+    def retire(self, post: Post) -> None:
+        """The process in the slot has ended: what it did is kept in the totals."""
+        assert post.process is not None
+        post.process.kill()
+        self._count(post.process)
+        post.process, post.starts_at_s = None, None
+
+    def total(self, name: str) -> int:
+        """One counter of all processes, past and present; those killed had up to half a second to report."""
+        present = [post.process for post in self.posts.values() if post.process is not None]
+        return self._past[name] + sum(int(getattr(process, name)) for process in present)
+
+    def idle_since(self, moment_s: float) -> list[Slot]:
+        """Transactional slots that have committed nothing since then."""
+        return [slot for slot, post in self.posts.items() if slot.is_transactional and post.committed_at_s <= moment_s]
+
+    def stop(self, timeout_s: float) -> None:
+        """Ask all to end, and kill those that have not by then."""
+        for post in self.posts.values():
+            post.starts_at_s = None
+            if post.process is not None:
+                if post.process.is_frozen:
+                    post.process.thaw()
+                post.process.terminate()
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s and any(
+            post.process is not None and post.process.exit_code is None for post in self.posts.values()
+        ):
+            time.sleep(0.05)
+        self.kill_all()
+
+    def kill_all(self) -> None:
+        for post in self.posts.values():
+            self.kill(post)
+
+    def _note_end(self, process: ClientProcess) -> None:
+        exit_code = process.exit_code
+        assert exit_code is not None
+        if is_known(exit_code):
+            self.ends[ExitCode(exit_code).name.lower()] += 1
+        else:
+            self.ends["failed"] += 1
+            self.failures.append(f"{process.name} ended with {exit_code}: {process.reason or 'see its log'}")
+
+    def _end_hanging(self, post: Post, process: ClientProcess) -> None:
+        process.dump_threads()
+        time.sleep(0.5)
+        self.hung.append(process.name)
+        self.kill(post)
+        post.starts_at_s = time.monotonic() + RESTART_DELAY_S
+
+    def _count(self, process: ClientProcess) -> None:
+        for name in ("sent", "committed", "aborted", "unknown", "read", "steps"):
+            self._past[name] += getattr(process, name)

@@ -1,0 +1,61 @@
+"""Kafka's own Java libraries, fetched once by the Ivy that pyspark brings along.
+
+They are kept in the cache of a checkout, `.cache`, or of the user where the package is installed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pyspark
+
+from fencepost.soak.alone import alone_in
+
+PACKAGE = Path(__file__).resolve().parents[1]
+IS_CHECKOUT = (PACKAGE.parent / "pyproject.toml").exists()
+CACHE = PACKAGE.parent / ".cache" if IS_CHECKOUT else Path.home() / ".cache" / "fencepost"
+IVY_SETTINGS = Path(__file__).with_name("ivysettings.xml")
+KAFKA_CLIENTS_VERSION = "4.3.0"
+FETCH_TIMEOUT_S = 180
+
+
+def kafka_class_path(artifact: str, version: str, *, timeout_s: float = FETCH_TIMEOUT_S) -> str:
+    """The class path of one of Kafka's artifacts, such as kafka-streams, and of what it needs.
+
+    timeout_s: how long fetching may take. Needs Java and a package registry on the first call.
+    Raises subprocess.SubprocessError and OSError when the jars cannot be had.
+    """
+    folder = CACHE / artifact / version
+    complete = folder / ".complete"
+    if not complete.exists():
+        cache = CACHE / "ivy" / "kafka-clients"
+        with alone_in(cache):  # Ivy expects no other Ivy there
+            if not complete.exists():
+                _fetch(artifact, version, cache, folder, timeout_s)
+                complete.touch()
+    return f"{folder}/*"
+
+
+def _fetch(artifact: str, version: str, cache: Path, folder: Path, timeout_s: float) -> None:
+    """Put the jars of an artifact, and of what it needs, into a folder."""
+    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+    subprocess.run(
+        [
+            *("java", "-jar", str(ivy)),
+            *("-settings", str(IVY_SETTINGS)),
+            *("-cache", str(cache)),
+            *("-dependency", "org.apache.kafka", artifact, version),
+            *("-confs", "default", "-types", "jar", "bundle"),
+            *("-retrieve", f"{folder}/[artifact]-[revision].[ext]"),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        timeout=timeout_s,
+        check=True,
+    )
+
+
+def kafka_clients_class_path() -> str:
+    """The class path of kafka-clients, of the version that everything here uses, and of what it needs."""
+    return kafka_class_path("kafka-clients", KAFKA_CLIENTS_VERSION)

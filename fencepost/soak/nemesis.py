@@ -1,0 +1,276 @@
+"""What goes wrong: at random moments, but the same ones for the same seed, as far as processes can repeat themselves.
+
+Each fault is a generator that does something, yields for how many seconds it wants to be left alone, and goes on. So
+several are under way at a time: a client dies while the broker is away, another is frozen when the disk is full. One
+fault at a time has the broker, and one each client.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from fencepost.soak.broker import Broker, BrokerDiedError
+from fencepost.soak.client_process import ClientProcess
+from fencepost.soak.crew import Crew, Post
+from fencepost.soak.plan import ExitCode
+
+Fault: TypeAlias = Iterator[float]
+
+LOOK_S = 0.02  # between two looks at something that is waited for
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+FENCING_TIMEOUT_S = 90.0  # a zombie may wait for a reply as long as its client's own time-outs
+SUCCESSOR_TIMEOUT_S = 60.0
+DISK_FULL_S = (0.5, 4.0)
+BROKER_FROZEN_S = (0.2, 4.0)
+CLIENT_FROZEN_S = (0.2, 14.0)  # beyond the time-outs of sessions and of transactions
+
+
+class Nemesis:
+    """`act` must be called every now and then; it begins faults, and goes on with those under way.
+
+    interval_s: between the beginnings of two faults, on average. `counts` are the faults that took place; `findings`
+    is what must not be: zombies that were not fenced, a broker that does not start or stop.
+    """
+
+    def __init__(
+        self, broker: Broker, crew: Crew, chance: random.Random, *, interval_s: float, say: Callable[[str], None]
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.findings: list[str] = []
+        self.fenced_zombies_count = 0
+        self.last_at_s = 0.0  # when the last fault was over
+        self._broker = broker
+        self._crew = crew
+        self._chance = chance
+        self._interval_s = interval_s
+        self._say = say
+        self._next_at_s = time.monotonic() + interval_s
+        self._under_way: list[tuple[float, int, Fault]] = []
+        self._numbers = itertools.count()
+        self._is_broker_held = False
+        self._zombies: list[ClientProcess] = []
+        # How often each happens, against the others.
+        self._faults: dict[Callable[[], Fault], int] = {
+            self._kill_broker: 5,
+            self._restart_broker: 2,
+            self._freeze_broker: 3,
+            self._fill_disk: 2,
+            self._kill_client: 6,
+            self._freeze_client: 5,
+            self._replace_client: 4,
+            self._make_zombie: 5,
+        }
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._under_way)
+
+    def act(self, *, may_begin: bool) -> None:
+        """Go on with what is due. may_begin: whether new faults may begin. Raises BrokerDiedError."""
+        if not self._is_broker_held:
+            self._broker.raise_if_dead()
+        now_s = time.monotonic()
+        if may_begin and now_s >= self._next_at_s:
+            self._next_at_s = now_s + self._chance.expovariate(1 / self._interval_s)
+            (begin,) = self._chance.choices(list(self._faults), list(self._faults.values()))
+            heapq.heappush(self._under_way, (now_s, next(self._numbers), begin()))
+        while self._under_way and self._under_way[0][0] <= now_s:
+            _, _, fault = heapq.heappop(self._under_way)
+            pause_s = next(fault, None)
+            if pause_s is None:
+                self.last_at_s = time.monotonic()
+            else:
+                heapq.heappush(self._under_way, (time.monotonic() + pause_s, next(self._numbers), fault))
+
+    def stop(self) -> None:
+        """End what it keeps alive itself."""
+        self._under_way.clear()
+        for zombie in list(self._zombies):
+            self._crew.bury(zombie)
+        self._zombies.clear()
+
+    # The broker's
+
+    def _kill_broker(self) -> Fault:
+        if self._is_broker_held:
+            return
+        self._is_broker_held = True
+        self._note("broker_kills", "broker: kill -9")
+        self._broker.kill()
+        yield self._chance.uniform(0, 2)
+        yield from self._start_broker()
+        self._is_broker_held = False
+
+    def _restart_broker(self) -> Fault:
+        if self._is_broker_held:
+            return
+        self._is_broker_held = True
+        self._note("broker_restarts", "broker: SIGTERM")
+        yield from self._terminate_broker()
+        yield from self._start_broker()
+        self._is_broker_held = False
+
+    def _freeze_broker(self) -> Fault:
+        if self._is_broker_held:
+            return
+        self._is_broker_held = True
+        duration_s = self._chance.uniform(*BROKER_FROZEN_S)
+        self._note("broker_freezes", f"broker: SIGSTOP for {duration_s:.1f} s")
+        self._broker.freeze()
+        yield duration_s
+        if self._chance.random() < 0.2:
+            self._note("broker_kills", "broker: kill -9 while frozen")
+            self._broker.kill()
+            yield from self._start_broker()
+        else:
+            self._broker.thaw()
+        self._is_broker_held = False
+
+    def _fill_disk(self) -> Fault:
+        """Files of the broker cannot grow beyond what one of them has now: those that are longer are full, and the
+        others soon may be. A partition that found no room stays offline until the broker starts again."""
+        sizes = sorted(size for size in (path.stat().st_size for path in self._broker.log_files()) if size)
+        if self._is_broker_held or not sizes:
+            return
+        self._is_broker_held = True
+        limit_bytes = self._chance.choice(sizes) + self._chance.randrange(200)
+        self._note("disk_full", f"broker: no file beyond {limit_bytes:,} bytes")
+        self._broker.limit_file_size(limit_bytes)
+        yield self._chance.uniform(*DISK_FULL_S)
+        lost = self._broker.written().count(b"partition_went_offline")
+        if lost and self._chance.random() < 0.5:
+            self._note("broker_kills", f"broker: kill -9 with {lost} partitions offline")
+            self._broker.kill()
+            yield from self._start_broker()
+        elif lost:
+            self._broker.limit_file_size(None)
+            yield self._chance.uniform(0, 1)
+            self._note("broker_restarts", f"broker: SIGTERM with {lost} partitions offline")
+            yield from self._terminate_broker()
+            yield from self._start_broker()
+        else:
+            self._broker.limit_file_size(None)
+        self._is_broker_held = False
+
+    def _terminate_broker(self) -> Fault:
+        self._broker.terminate()
+        deadline_s = time.monotonic() + STOP_TIMEOUT_S
+        while not self._broker.has_ended():
+            if time.monotonic() > deadline_s:
+                self.findings.append(f"the broker did not end {STOP_TIMEOUT_S:.0f} s after SIGTERM")
+                self._broker.kill()
+                return
+            yield LOOK_S
+
+    def _start_broker(self) -> Fault:
+        self._broker.spawn()
+        deadline_s = time.monotonic() + READY_TIMEOUT_S
+        while not self._broker.is_ready:
+            if time.monotonic() > deadline_s:
+                raise BrokerDiedError(f"the broker was not ready {READY_TIMEOUT_S:.0f} s after its start")
+            yield LOOK_S
+
+    # The clients'
+
+    def _kill_client(self) -> Fault:
+        post = self._pick()
+        if post is None:
+            return
+        post.is_held = True
+        self._note("client_kills", f"{post.slot.name}: kill -9")
+        self._crew.kill(post)
+        yield self._chance.uniform(0, 3)
+        self._crew.start(post)
+        post.is_held = False
+
+    def _freeze_client(self) -> Fault:
+        post = self._pick()
+        if post is None or post.process is None:
+            return
+        post.is_held = True
+        duration_s = self._chance.uniform(*CLIENT_FROZEN_S)
+        self._note("client_freezes", f"{post.slot.name}: SIGSTOP for {duration_s:.1f} s")
+        process = post.process
+        process.freeze()
+        yield duration_s
+        process.thaw()
+        post.is_held = False
+
+    def _replace_client(self) -> Fault:
+        """It leaves as clients should, and comes back: members of groups come and go."""
+        post = self._pick()
+        if post is None or post.process is None:
+            return
+        post.is_held = True
+        self._note("client_restarts", f"{post.slot.name}: SIGTERM")
+        process = self._crew.detach(post)
+        self._zombies.append(process)
+        process.terminate()
+        deadline_s = time.monotonic() + STOP_TIMEOUT_S
+        while process.exit_code is None and time.monotonic() < deadline_s:
+            yield LOOK_S
+        self._zombies.remove(process)
+        self._crew.bury(process)
+        yield self._chance.uniform(0, 2)
+        self._crew.start(post)
+        post.is_held = False
+
+    def _make_zombie(self) -> Fault:
+        """A client is frozen, another takes its transactional id and gets on, then the first one wakes up."""
+        # One that has not asked for its producer id yet would be no zombie, but the younger of the two.
+        post = self._pick(has_committed=True)
+        if post is None or post.process is None:
+            return
+        post.is_held = True
+        zombie = self._crew.detach(post)
+        self._zombies.append(zombie)
+        zombie.freeze()
+        self._note("zombies", f"{zombie.name}: SIGSTOP, and a successor")
+        self._crew.start(post)
+        began_at_s = time.monotonic()
+        while post.committed_at_s <= began_at_s and time.monotonic() < began_at_s + SUCCESSOR_TIMEOUT_S:
+            yield LOOK_S
+        committed_before = zombie.committed
+        zombie.thaw()
+        deadline_s = time.monotonic() + FENCING_TIMEOUT_S
+        while zombie.exit_code is None and time.monotonic() < deadline_s:
+            yield LOOK_S
+        self._zombies.remove(zombie)
+        self._crew.bury(zombie)
+        post.is_held = False
+        self._judge_zombie(zombie, committed_before, has_successor=post.committed_at_s > began_at_s)
+
+    def _judge_zombie(self, zombie: ClientProcess, committed_before: int, *, has_successor: bool) -> None:
+        if not has_successor:
+            self.counts["zombies_without_successor"] += 1
+        elif zombie.exit_code == ExitCode.FENCED:
+            self.fenced_zombies_count += 1
+            self._say(f"{zombie.name} was fenced")
+        elif zombie.exit_code == ExitCode.SESSION_LOST:
+            self.counts["zombies_that_lost_their_session"] += 1
+        else:
+            more = zombie.committed - committed_before
+            self.findings.append(
+                f"{zombie.name} came back from the dead and was not fenced: exit code {zombie.exit_code}, "
+                f"{more} commits reported after its successor's first; see {zombie.log_path}"
+            )
+
+    def _pick(self, *, has_committed: bool = False) -> Post | None:
+        """A client that runs and is left alone so far."""
+        free = [
+            post
+            for post in self._crew.posts.values()
+            if not post.is_held and post.process is not None and (post.process.committed or not has_committed)
+        ]
+        return self._chance.choice(free) if free else None
+
+    def _note(self, fault: str, text: str) -> None:
+        self.counts[fault] += 1
+        self._say(text)

@@ -1,0 +1,233 @@
+"""One soak from its first topic to its verdict."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
+
+from fencepost.history.writer import HistoryWriter
+from fencepost.soak.broker import Broker, BrokerDiedError
+from fencepost.soak.client_process import Surroundings
+from fencepost.soak.closing import ClosingError, Examiner, wait_until_settled
+from fencepost.soak.crew import Crew
+from fencepost.soak.figures import figures_of
+from fencepost.soak.nemesis import Nemesis
+from fencepost.soak.plan import BROKER_SETTINGS, Plan
+from fencepost.soak.report import Report
+
+TICK_S = 0.02
+PROGRESS_INTERVAL_S = 5.0
+FIRST_COMMITS_TIMEOUT_S = 60.0
+QUIET_TIMEOUT_S = 90.0  # after the last fault; all must have committed again by then
+STOP_TIMEOUT_S = 15.0
+CREATE_TIMEOUT_S = 20.0
+RESTART_TIMEOUT_S = 60.0
+ANOMALIES_SHOWN = 5  # of each kind
+FAILURES_SHOWN = 5
+
+
+class Soak:
+    """directory: gets history.jsonl, nemesis.log, broker.log, data/, clients/. java_class_path: None without Java."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        directory: Path,
+        *,
+        minutes: float,
+        fault_interval_s: float,
+        java_class_path: str | None,
+        console: Console,
+    ) -> None:
+        self.report = Report(seed=plan.seed, minutes=minutes, directory=str(directory))
+        self._plan = plan
+        self._minutes = minutes
+        self._console = console
+        self._began_at_s = time.monotonic()
+        self._log = (directory / "nemesis.log").open("a", buffering=1)
+        self._history_path = directory / "history.jsonl"
+        self._history = HistoryWriter.open(self._history_path)
+        logs_directory = directory / "clients"
+        logs_directory.mkdir(exist_ok=True)
+        self._broker = Broker(directory / "data", directory / "broker.log", BROKER_SETTINGS)
+        surroundings = Surroundings(
+            plan, self._broker.bootstrap_servers, self._history_path, logs_directory, java_class_path
+        )
+        self._crew = Crew(surroundings)
+        self._nemesis = Nemesis(
+            self._broker, self._crew, random.Random(plan.seed), interval_s=fault_interval_s, say=self._say
+        )
+        self._progress_at_s = 0.0
+
+    def run(self) -> Report:
+        """All of it. Whatever happens, no process is left; everything else stays to be looked at."""
+        try:
+            self._start()
+            self._work()
+            self._close()
+        except (BrokerDiedError, ClosingError) as error:
+            self.report.findings.append(str(error))
+        finally:
+            self._nemesis.stop()
+            self._crew.kill_all()
+            self._broker.kill()
+        self._sum_up()
+        self._check()
+        self._log.close()
+        return self.report
+
+    def _start(self) -> None:
+        self._broker.spawn()
+        self._wait_for_broker()
+        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
+        wanted = [NewTopic(topic, count, 1) for topic, count in self._plan.topics().items()]
+        for created in admin.create_topics(wanted).values():
+            created.result(CREATE_TIMEOUT_S)
+
+    def _work(self) -> None:
+        """Faults for as long as asked for, then quiet until everybody has committed again."""
+        self._began_at_s = began_at_s = time.monotonic()
+        # Faults begin when everybody is at work, but not later than this, should somebody never be.
+        self._look_until(lambda: not self._crew.idle_since(began_at_s), FIRST_COMMITS_TIMEOUT_S, "starting")
+        never = self._crew.idle_since(began_at_s)
+        if never:
+            self.report.findings.append(f"never committed, before any fault: {', '.join(slot.name for slot in never)}")
+            return
+        end_at_s = time.monotonic() + self._minutes * 60
+        while time.monotonic() < end_at_s:
+            self._tick(may_begin=True, doing="faults")
+        while self._nemesis.is_busy:
+            self._tick(may_begin=False, doing="the last faults end")
+        quiet_since_s = time.monotonic()
+        self._say("no more faults")
+        self._look_until(lambda: not self._crew.idle_since(quiet_since_s), QUIET_TIMEOUT_S, "quiet")
+        self.report.findings += [
+            f"{slot.name} has committed nothing in {time.monotonic() - quiet_since_s:.0f} s after the last fault"
+            for slot in self._crew.idle_since(quiet_since_s)
+        ]
+
+    def _close(self) -> None:
+        self._say("clients end")
+        self._crew.stop(STOP_TIMEOUT_S)
+        bootstrap_servers = self._broker.bootstrap_servers
+        self.report.findings += [f"left open: {one}" for one in wait_until_settled(bootstrap_servers)]
+        examiner = Examiner(bootstrap_servers, self._plan.partitions())
+        self.report.findings += examiner.unstable_partitions()
+        self._say("final read")
+        client = self._history.client("final-read", isolation_level="read_committed")
+        visible = examiner.record_everything(client)
+        examiner.record_offsets(client, self._plan.kinds)
+        everything = examiner.content("read_uncommitted")
+        self.report.visible_records = visible.records_count
+        self.report.aborted_records = everything.records_count - visible.records_count
+        if self.report.aborted_records <= 0:
+            self.report.findings.append("read_uncommitted shows no aborted records: nothing was proved about them")
+        self._say("one more crash")
+        self._broker.kill()
+        self._broker.spawn()
+        self._wait_for_broker()
+        if examiner.content("read_committed") != visible:
+            self.report.findings.append("after one more kill -9, read_committed shows other records than before")
+        if examiner.content("read_uncommitted") != everything:
+            self.report.findings.append("after one more kill -9, read_uncommitted shows other records than before")
+        self.report.findings += [f"after one more kill -9: {one}" for one in examiner.unstable_partitions()]
+
+    def _look_until(self, condition: Callable[[], bool], timeout_s: float, doing: str) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not condition() and time.monotonic() < deadline_s:
+            self._tick(may_begin=False, doing=doing)
+
+    def _tick(self, *, may_begin: bool, doing: str) -> None:
+        self._nemesis.act(may_begin=may_begin)
+        self._crew.look()
+        if time.monotonic() - self._progress_at_s > PROGRESS_INTERVAL_S:
+            self._progress_at_s = time.monotonic()
+            self._show_progress(doing)
+        time.sleep(TICK_S)
+
+    def _show_progress(self, doing: str) -> None:
+        faults = sum(self._nemesis.counts.values())
+        totals = {name: self._crew.total(name) for name in ("committed", "aborted", "sent", "read")}
+        self._console.print(
+            f"{time.monotonic() - self._began_at_s:7.1f} s  {doing}: "
+            f"{totals['committed']:,} committed, {totals['aborted']:,} aborted, "
+            f"{totals['sent']:,} records sent, {totals['read']:,} read, {faults} faults, "
+            f"{self._nemesis.fenced_zombies_count} zombies fenced, {len(self._nemesis.findings)} findings",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    def _wait_for_broker(self) -> None:
+        deadline_s = time.monotonic() + RESTART_TIMEOUT_S
+        while not self._broker.is_ready:
+            if time.monotonic() > deadline_s:
+                raise BrokerDiedError(f"the broker was not ready {RESTART_TIMEOUT_S:.0f} s after its start")
+            time.sleep(TICK_S)
+
+    def _sum_up(self) -> None:
+        report, crew, nemesis = self.report, self._crew, self._nemesis
+        figures = figures_of(self._history_path)
+        report.duration_s = time.monotonic() - self._began_at_s
+        report.operations, report.records_sent, report.records_read = figures.operations, figures.sent, figures.read
+        report.committed = {
+            kind: sum(count for client, count in figures.committed.items() if client.startswith(f"{kind}-"))
+            for kind in self._plan.kinds
+        }
+        report.aborted, report.unknown = figures.aborted, figures.unknown
+        report.faults = dict(nemesis.counts)
+        report.fenced_zombies = nemesis.fenced_zombies_count
+        report.sessions = dict(crew.ends)
+        report.recoveries_s = [round(recovery_s, 3) for recovery_s in self._broker.recoveries_s]
+        report.findings += nemesis.findings
+        log = self._broker.log_path.read_bytes() if self._broker.log_path.exists() else b""
+        report.partitions_offline = log.count(b"partition_went_offline")
+        if b"Traceback" in log:
+            report.findings.append(f"the broker wrote a traceback; see {self._broker.log_path}")
+        for event in (
+            b"log_damaged",
+            b"partition_lost",
+            b"log_cut_before_valid_batches",
+            b"event_loop_error",
+            b"background_work_failed",
+        ):
+            if event in log:
+                report.findings.append(f"the broker reported {event.decode()}; see {self._broker.log_path}")
+        if crew.hung:
+            report.notes.append(
+                f"clients that hung and were killed (their threads are in clients/): {', '.join(crew.hung)}"
+            )
+        report.notes += crew.failures[:FAILURES_SHOWN]
+        if len(crew.failures) > FAILURES_SHOWN:
+            report.notes.append(f"… and {len(crew.failures) - FAILURES_SHOWN} more")
+        report.findings += [
+            f"no {kind} client committed anything" for kind, count in report.committed.items() if not count
+        ]
+
+    def _check(self) -> None:
+        """The checker is a program of its own, and is run as one; its memory is gone when it ends."""
+        self._say("checking the history")
+        command = [
+            *(sys.executable, "-m", "fencepost", "history", "check", str(self._history_path)),
+            *("--json", "--limit", str(ANOMALIES_SHOWN)),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode not in (0, 1):
+            self.report.findings.append(f"the history could not be checked: {done.stderr.strip()}")
+            return
+        verdict = json.loads(done.stdout)
+        self.report.anomalies = verdict["anomaly_counts"]
+        for anomaly in verdict["anomalies"]:
+            proofs = [f"    line {proof['line']}: {proof['statement']}" for proof in anomaly["proofs"]]
+            self.report.anomaly_texts.append("\n".join([f"{anomaly['anomaly']}: {anomaly['summary']}", *proofs]))
+
+    def _say(self, text: str) -> None:
+        line = f"{time.strftime('%H:%M:%S')} {time.monotonic() - self._began_at_s:8.2f} s  {text}"
+        self._log.write(line + "\n")

@@ -1,1 +1,0 @@
-"""What scripts/diff_kafka.py is made of: sequences of requests, what of a reply counts, and how two brokers compare."""

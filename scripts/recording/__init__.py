@@ -1,3 +1,0 @@
-"""What scripts/record_frames.py is made of: a recording proxy, real clients to drive through it, and requests that no
-client sends.
-"""
