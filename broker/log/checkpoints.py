@@ -1,8 +1,7 @@
 """The small text files beside the logs: offset checkpoints, leader epochs, partition metadata, in Kafka's layouts.
 
 All are rewritten as a whole. A file that cannot be read back raises `CorruptCheckpointError`; callers fall back to
-reading
-the log itself, which is slower and never wrong.
+reading the log itself, which is slower and never wrong.
 Source: Kafka's OffsetCheckpointFile, LeaderEpochCheckpointFile, PartitionMetadataFile.
 """
 

@@ -1,9 +1,8 @@
 """All logs of this broker, in one directory: opened, created, deleted, swept and closed.
 
 Beside the partitions' directories it holds Kafka's files: `.lock` while a broker runs on it, `.kafka_cleanshutdown`
-after a
-clean stop, and two checkpoints. Deleting the latter costs time at the next start and, for what DeleteRecords hid, its
-effect.
+after a clean stop, and two checkpoints. Deleting the latter costs time at the next start and, for what DeleteRecords
+hid, its effect.
 Source: Kafka's LogManager.
 """
 

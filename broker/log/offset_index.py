@@ -2,8 +2,7 @@
 
 An entry is 8 bytes, big-endian: the last offset of a batch relative to the segment's base offset (int32), and the
 position of that batch's first byte (int32). Entries are kept in memory once they are needed and written to the file
-when
-the segment is rolled, swept or closed: an index is never needed to recover, it is rebuilt from the log.
+when the segment is rolled, swept or closed: an index is never needed to recover, it is rebuilt from the log.
 Source: Kafka's OffsetIndex.
 """
 

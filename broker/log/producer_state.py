@@ -149,12 +149,10 @@ class ProducerState:
         self._captures: list[ProducerCapture] = []
         self._producers: dict[int, ProducerEntry] = {}
         # First offset -> producer id. Transactions open in offset order, so the first item is the earliest; unlike a
-        # dict,
-        # an OrderedDict finds it in constant time after any number of removals.
+        # dict, an OrderedDict finds it in constant time after any number of removals.
         self._open_transactions: OrderedDict[int, int] = OrderedDict()
         # In the order of their markers, and so of their leaving. One that began later than one behind it can never be
-        # the
-        # earliest, so it is not kept: first offsets rise from left to right and the leftmost is the earliest.
+        # the earliest, so it is not kept: first offsets rise from left to right and the leftmost is the earliest.
         self._unreplicated_transactions: deque[_UnreplicatedTransaction] = deque()
 
     def __len__(self) -> int:
