@@ -1,7 +1,7 @@
 """Requests of one connection that are alike up to a place, known by the bytes before it.
 
 What is behind varies, and is for the caller to read. Requests whose every byte but a few fields is the same are known
-by more: see `request_shapes.py`.
+by more: see `shape_cache.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The transaction coordinator as the broker runs it: finds the shard, lets requests wait for a transaction that is just
 ending, and brings prepared transactions to their end.
 
-Rules live in `coordinator` and `state_machine`; here is what needs the event loop.
+Rules live in `shard`, `metadata` and `state_machine`; here is what needs the event loop.
 """
 
 from __future__ import annotations
