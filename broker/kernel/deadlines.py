@@ -66,7 +66,10 @@ class Deadlines(Generic[Key]):
         entries: list[tuple[int, Key]] = []
         while self._heap and len(entries) < most and self._heap[0][0] <= now_ms:
             if self._is_first_true(now_ms):
-                entries.append(heappop(self._heap))
+                entry = heappop(self._heap)
+                # A deadline that was moved away from a time and back to it is there twice: one entry is left over.
+                if not entries or entry != entries[-1]:
+                    entries.append(entry)
         for entry in entries:
             heappush(self._heap, entry)
         return [key for _, key in entries]
