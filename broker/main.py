@@ -44,7 +44,7 @@ _SINGLE: Final = {
 _REPEATED: Final = {"--listener": "listeners", "--set": "assignments"}
 
 
-def plain_serve_options(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions | None:
+def parse_serve_options(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions | None:
     """What click would make of the arguments of `fencepost`; None where that takes click to find out."""
     if arguments[:1] != ["serve"] or any(name in environment for name in _VARIABLES_OF_CLICK):
         return None
@@ -76,7 +76,7 @@ def main() -> None:
     if arguments[:1] == ["serve"]:
         gc.set_threshold(IMPORT_COLLECTION_THRESHOLD, 1_000, 1_000)
         import_libraries()
-    options = plain_serve_options(arguments, os.environ)
+    options = parse_serve_options(arguments, os.environ)
     if options is None:
         from fencepost.broker.cli.commands import fencepost
 

@@ -29,19 +29,19 @@ from fencepost.broker.kernel.supervision import CURRENT, Place, Policy, Supervis
 from fencepost.broker.log.log_directory import LogDirectory, partition_directories
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from fencepost.broker.metadata.store import MetadataStore
-from fencepost.broker.network.direct_send import DirectSends
 from fencepost.broker.network.dispatch import Dispatcher
 from fencepost.broker.network.reply_memory import ReplyMemory
 from fencepost.broker.network.request_memory import RequestMemory
+from fencepost.broker.network.sendfile_transfer import SendfileTransfers
 from fencepost.broker.network.server import BoundListener, Server, SocketListener, StartError
 from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.quotas.connections import ConnectionQuotas
 from fencepost.broker.requests.fetch_sessions import FetchSessionCache
-from fencepost.broker.share.on_demand import ShareServiceOnDemand
+from fencepost.broker.share.lazy_service import LazyShareService
 from fencepost.broker.storage.descriptors import Descriptors, descriptor_limit
 from fencepost.broker.storage.disk import Disk, StorageError, remedy
 from fencepost.broker.storage.local_disk import LocalDisk
-from fencepost.broker.transaction.producer_ids import BLOCK_KEY, ProducerIds, beyond_old_blocks
+from fencepost.broker.transaction.producer_ids import BLOCK_KEY, ProducerIds, above_reserved_blocks
 from fencepost.broker.transaction.remote_markers import RemoteMarkerChannel
 from fencepost.broker.transaction.remote_verification import RemoteTransactionVerifier
 from fencepost.broker.transaction.service import TransactionService
@@ -108,7 +108,7 @@ class Node:
         if placement is not None and peers is None:
             self._peers = TcpPeers(settings.node_id, placement.address, connect=connect)
         self._services: Services | None = None
-        self._shares: ShareServiceOnDemand | None = None
+        self._shares: LazyShareService | None = None
         self._servers: list[Server] = []
         self._cleanup = AsyncExitStack()
 
@@ -226,7 +226,7 @@ class Node:
         cleanup.push_async_callback(logs.close)
         cleanup.push_async_callback(topics.close)
         await topics.open()
-        _follow_settings(settings, broker_configs, topics, logs)
+        _watch_settings(settings, broker_configs, topics, logs)
 
         producer_ids = ProducerIds(self._store, node_id=settings.node_id)
         transactions, verifier = self._coordinate_transactions(topics, producer_ids)
@@ -240,11 +240,11 @@ class Node:
             group_configs=group_configs,
         )
         cleanup.push_async_callback(transactions.close)
-        _follow_features(features, transactions)
+        _watch_features(features, transactions)
         await transactions.start()
         await groups.start()
         cleanup.push_async_callback(groups.close)
-        shares = self._shares = ShareServiceOnDemand(topics, groups, group_configs, settings, clock)
+        shares = self._shares = LazyShareService(topics, groups, group_configs, settings, clock)
         shares.start()
         cleanup.push_async_callback(shares.close)
 
@@ -277,7 +277,7 @@ class Node:
 
         loop = asyncio.get_running_loop()
         connection_quotas = ConnectionQuotas(settings, client_quotas, clock, self._descriptors)
-        direct_sends = DirectSends(loop, self._descriptors, settings.socket_send_buffer_bytes)
+        direct_sends = SendfileTransfers(loop, self._descriptors, settings.socket_send_buffer_bytes)
         request_memory = RequestMemory(loop, settings.queued_max_request_bytes, settings.socket_request_max_bytes)
         cleanup.callback(request_memory.close)
         reply_memory = ReplyMemory(loop, settings.fencepost_queued_max_response_bytes)
@@ -340,7 +340,7 @@ class Node:
                 )
 
         return SqliteMetadataStore(
-            path, before_founding=insist_on_no_partitions, on_restoring={BLOCK_KEY: beyond_old_blocks}
+            path, before_founding=insist_on_no_partitions, on_restoring={BLOCK_KEY: above_reserved_blocks}
         )
 
     async def _stop_servers(self) -> None:
@@ -381,7 +381,7 @@ class Node:
         self._cleanup.callback(lambda: timer.cancel())
 
 
-def _follow_settings(settings: Settings, broker_configs: BrokerConfigs, topics: Topics, logs: LogDirectory) -> None:
+def _watch_settings(settings: Settings, broker_configs: BrokerConfigs, topics: Topics, logs: LogDirectory) -> None:
     """Tell those who took something over from the settings when it changes."""
 
     def changed() -> None:
@@ -392,9 +392,9 @@ def _follow_settings(settings: Settings, broker_configs: BrokerConfigs, topics: 
     broker_configs.on_changed.append(changed)
 
 
-def _follow_features(features: Features, transactions: TransactionService) -> None:
+def _watch_features(features: Features, transactions: TransactionService) -> None:
     def changed() -> None:
-        transactions.take_over_level(features.level(TRANSACTION_VERSION))
+        transactions.set_transaction_version(features.level(TRANSACTION_VERSION))
 
     changed()
     features.on_changed.append(changed)

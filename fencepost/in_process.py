@@ -209,7 +209,7 @@ class Broker:
                 started.set_exception(error)
             else:
                 self._failure = self._failure or f"{type(error).__name__}: {error}"
-                log.critical("broker_stops", reason=self._failure, exc_info=error)
+                log.critical("broker_stopped_unexpectedly", reason=self._failure, exc_info=error)
         finally:
             self._loop = None
 

@@ -29,7 +29,7 @@ from fencepost.protocol.record_batch import (
     BatchHeader,
     put_prefix,
 )
-from fencepost.protocol.record_validation import UniformRecords, uniform_records
+from fencepost.protocol.record_validation import EqualLengthRecords, uniform_records
 from fencepost.protocol.sequence import MAXIMUM_SEQUENCE
 
 _COLUMNS: Final = "17sI6sqqqhii"
@@ -102,7 +102,7 @@ class RunColumns(NamedTuple):
         return self if count == len(self.producer_ids) else RunColumns._make(column[:count] for column in self)
 
 
-class BatchForm:
+class BatchShape:
     """What batches that are built alike have in common.
 
     misses_key: whether one of the records has no key.
@@ -110,7 +110,7 @@ class BatchForm:
 
     __slots__ = ("_middle", "_records", "_start", "batch_length", "records_count", "size_bytes")
 
-    def __init__(self, batch: memoryview, header: BatchHeader, records: UniformRecords) -> None:
+    def __init__(self, batch: memoryview, header: BatchHeader, records: EqualLengthRecords) -> None:
         self.size_bytes = len(batch)
         self.batch_length = header.batch_length
         self.records_count = header.records_count
@@ -158,7 +158,7 @@ class BatchForm:
         deque(map(put_prefix, repeat(run.buffer), positions, offsets, *alike), maxlen=0)
 
 
-def form_of(batch: memoryview, header: BatchHeader) -> BatchForm | None:
+def shape_of_batch(batch: memoryview, header: BatchHeader) -> BatchShape | None:
     """The form of a batch that is right in itself; None where others like it have to be looked at one by one."""
     if header.attributes & (CODEC_MASK | LOG_APPEND_TIME_BIT):
         return None
@@ -166,7 +166,7 @@ def form_of(batch: memoryview, header: BatchHeader) -> BatchForm | None:
         records = uniform_records(batch[CHECKED_POSITION:], header.records_count, HEADER_BYTES - CHECKED_POSITION)
     except DecodeError:
         return None
-    return None if records is None else BatchForm(batch, header, records)
+    return None if records is None else BatchShape(batch, header, records)
 
 
 @lru_cache(maxsize=64)

@@ -15,7 +15,7 @@ from enum import IntEnum
 from mmap import mmap
 from typing import TYPE_CHECKING, Final
 
-from fencepost.protocol.deferred import deferred
+from fencepost.protocol.lazy_import import deferred
 from fencepost.protocol.primitives import Buffer, DecodeError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _ONE_STEP_MEMORY: Final = memoryview(mmap(-1, AT_ONCE_BYTES))
 """What was never written to takes no memory."""
 
 
-class TooMuchAtOnceError(Exception):
+class TooLargeForOneStepError(Exception):
     """The work takes longer than one step of an event loop may; nothing has been changed."""
 
 
@@ -107,16 +107,17 @@ def decompress(
 ) -> Buffer:
     """Decompress the records section of a batch. For `Codec.NONE` this is `content` itself, not a copy.
 
-    is_one_step: raise TooMuchAtOnceError where more than `AT_ONCE_BYTES` may come out; corrupt content may be taken for
-                 such. What is returned may lie in memory that the next call of this kind uses again: such calls are for
-                 one thread, that of the event loop. That memory is several times as fast as new memory.
+    is_one_step: raise TooLargeForOneStepError where more than `AT_ONCE_BYTES` may come out; corrupt content may be
+                 taken for such. What is returned may lie in memory that the next call of this kind uses again:
+                 such calls are for one thread, that of the event loop. That memory is several times as fast as
+                 new memory.
 
     Raises DecodeError where the content is corrupt, or would grow beyond `maximum_bytes`.
     """
     if codec is Codec.NONE:
         return content
     if is_one_step and len(content) > COMPRESSED_AT_ONCE_BYTES:
-        raise TooMuchAtOnceError
+        raise TooLargeForOneStepError
     if codec is Codec.SNAPPY:
         return _decompress_snappy(memoryview(content), maximum_bytes, is_one_step=is_one_step)
     return _decompress_stream(codec, content, maximum_bytes, _ONE_STEP_MEMORY if is_one_step else None)
@@ -139,7 +140,7 @@ def _decompress_stream(codec: Codec, content: Buffer, maximum_bytes: int, only: 
     None of the three formats must say how much it holds, and what one says need not be true; and the library reports a
     buffer that is too small and corrupt content alike. The greatest buffer is mapped memory, of which only what is
     written to is ever given to the process, so that content which expands a lot, or is corrupt, costs one more try.
-    Raises TooMuchAtOnceError where `only` does not suffice.
+    Raises TooLargeForOneStepError where `only` does not suffice.
     """
     guess = only
     if guess is None:
@@ -152,7 +153,7 @@ def _decompress_stream(codec: Codec, content: Buffer, maximum_bytes: int, only: 
         reason = str(error)
     if only is not None:
         if len(guess) < maximum_bytes and len(content) * _GREATEST_RATIOS.get(codec, sys.maxsize) > len(guess):
-            raise TooMuchAtOnceError
+            raise TooLargeForOneStepError
     elif len(guess) < maximum_bytes:
         try:
             greatest = memoryview(mmap(-1, maximum_bytes))
@@ -201,7 +202,7 @@ def _decompress_snappy_block(block: memoryview, maximum_bytes: int, bytes_before
         if bytes_before + size_bytes > maximum_bytes:
             raise DecodeError(f"snappy content is larger than {maximum_bytes} bytes")
         if is_one_step and bytes_before + size_bytes > AT_ONCE_BYTES:
-            raise TooMuchAtOnceError
+            raise TooLargeForOneStepError
         return bytes(cramjam.snappy.decompress_raw(block, output_len=size_bytes))
     except cramjam.DecompressionError as error:
         raise DecodeError(f"snappy content is corrupt: {error}") from error

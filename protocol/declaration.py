@@ -241,7 +241,7 @@ def shared_default(instance: Any) -> Any:
         namespace = {
             "__slots__": (),
             "__setattr__": _refuse_change,
-            "__reduce__": _as_ordinary,
+            "__reduce__": _without_construction,
             "__module__": python_class.__module__,
             "__doc__": python_class.__doc__,
         }
@@ -253,7 +253,7 @@ def shared_default(instance: Any) -> Any:
     return frozen
 
 
-def _as_ordinary(self: Any) -> tuple[Any, tuple[Any, ...]]:
+def _without_construction(self: Any) -> tuple[Any, tuple[Any, ...]]:
     """What `copy` and `pickle` make of a shared default: an equal instance that takes changes."""
     python_class = struct_schema_of(type(self)).python_class
     return python_class, tuple(getattr(self, name) for name in python_class.__slots__)

@@ -26,7 +26,7 @@ _REPLY_STARTS = (Struct(">ii").pack, Struct(">iix").pack)
 _reply_starts: dict[tuple[type[Any], int], Callable[[int, int], bytes]] = {}
 
 
-class EqualFrames(NamedTuple):
+class EqualLengthFrames(NamedTuple):
     """Whole frames of one length, back to back; `frame_bytes` is that of each, with the length before it."""
 
     buffer: memoryview
@@ -83,7 +83,7 @@ def response_frame(correlation_id: int, response: Any, version: int) -> list[Buf
     return chunks
 
 
-def response_frame_in_steps(correlation_id: int, response: Any, version: int) -> Generator[None, None, list[Buffer]]:
+def response_frame_in_slices(correlation_id: int, response: Any, version: int) -> Generator[None, None, list[Buffer]]:
     """As `response_frame`, a little at a time; see `encode_chunks_in_steps`."""
     message_type = type(response)
     reply_start = _reply_starts.get((message_type, version)) or _new_reply_start(message_type, version)

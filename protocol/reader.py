@@ -15,6 +15,7 @@ from struct import Struct
 from types import FunctionType
 from typing import Final, NamedTuple
 
+from fencepost.protocol.code_writer import CodeWriter, Place, literal
 from fencepost.protocol.declaration import (
     NULL_STRUCT,
     NULL_TAGGED_STRUCT,
@@ -38,7 +39,6 @@ from fencepost.protocol.primitives import (
     read_unsigned_varint,
     skip_tagged_fields,
 )
-from fencepost.protocol.source import Place, Source, literal
 
 MAXIMUM_REQUEST_ELEMENTS: Final = 250_000
 """Elements of all arrays of one request, and its tagged fields. Reading and answering that many takes about a second; a
@@ -83,7 +83,7 @@ class _Reader:
         self._schema = schema
         self._version = version
         self._flexible = version in schema.flexible
-        self._source = Source("def read(buffer, position):", f"read {schema.name} v{version}")
+        self._source = CodeWriter("def read(buffer, position):", f"read {schema.name} v{version}")
         self._source.namespace |= {
             "new": object.__new__,
             "MalformedError": MalformedError,

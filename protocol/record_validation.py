@@ -15,7 +15,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from fencepost.protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, TooMuchAtOnceError, decompress
+from fencepost.protocol.compression import MAXIMUM_DECOMPRESSED_BYTES, TooLargeForOneStepError, decompress
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.primitives import Buffer, DecodeError, write_unsigned_varint
 from fencepost.protocol.record_batch import (
@@ -86,8 +86,8 @@ class BatchRefusal(NamedTuple):
 def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *, now_ms: int) -> BatchRefusal | None:
     """Check one batch of a producer, whose magic, size and CRC are right already; None when nothing is wrong.
 
-    Raises TooMuchAtOnceError where the header is right but what follows takes longer than one step of an event loop:
-    its decompressed content is for `validation_steps`.
+    Raises TooLargeForOneStepError where the header is right but what follows takes longer than one step of an event
+    loop: its decompressed content is for `validation_steps`.
     """
     attributes = header.attributes
     records_count = header.records_count
@@ -105,7 +105,7 @@ def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *
         content: Buffer = batch[HEADER_BYTES:]
         if attributes & CODEC_MASK:
             if records_count > RECORDS_AT_ONCE:
-                raise TooMuchAtOnceError
+                raise TooLargeForOneStepError
             limit_bytes = rules.maximum_decompressed_bytes
             content = decompress(header.codec, content, maximum_bytes=limit_bytes, is_one_step=True)
         misses_key = check_records(content, records_count)
@@ -115,7 +115,7 @@ def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *
         )
         if not has_right_times or (misses_key and rules.requires_keys):
             if records_count > EXAMINED_AT_ONCE:
-                raise TooMuchAtOnceError
+                raise TooLargeForOneStepError
             return _result_of(_examination_steps(header, content, rules, now_ms))
     except DecodeError as error:
         return _invalid(str(error))
@@ -151,7 +151,7 @@ def check_records(content: Buffer, count: int) -> bool:
     """Check that a decompressed records section is `count` records with offsets 0, 1, 2 … and nothing else.
 
     Returns whether any of them has no key. Raises DecodeError where the records are not what they should be, and
-    TooMuchAtOnceError where there are too many of them, or of their headers: those are for `checking_steps`.
+    TooLargeForOneStepError where there are too many of them, or of their headers: those are for `checking_steps`.
     """
     if count * _SMALLEST_RECORD_BYTES > len(content):
         raise DecodeError(f"{count} records do not fit into {len(content)} bytes")
@@ -164,7 +164,7 @@ def check_records(content: Buffer, count: int) -> bool:
             position, misses_key = _check_next_block(content, 0, 0, count)
         else:
             if count > RECORDS_AT_ONCE:
-                raise TooMuchAtOnceError
+                raise TooLargeForOneStepError
             position, misses_key = 0, False
             _headers_left[0] = HEADERS_AT_ONCE
             for first_of_block in range(0, count, RECORDS_PER_BLOCK):
@@ -192,7 +192,7 @@ def checking_steps(content: Buffer, count: int) -> Generator[None, None, bool]:
             block_count = min(RECORDS_PER_BLOCK, count - first_of_block)
             try:
                 position, block_misses_key = _check_next_block(content, position, first_of_block, block_count)
-            except TooMuchAtOnceError:
+            except TooLargeForOneStepError:
                 offsets = _offset_varints(first_of_block, block_count)
                 position, block_misses_key = yield from _block_steps(content, position, *offsets)
             misses_key |= block_misses_key
@@ -213,7 +213,7 @@ def _block_steps(
         _headers_left[0] = HEADERS_AT_ONCE
         try:
             position, record_misses_key = _check_block(content, position, bytes((lowest_byte,)), higher_bytes)
-        except TooMuchAtOnceError:
+        except TooLargeForOneStepError:
             offset = bytes((lowest_byte,)) + higher_bytes
             position, record_misses_key = yield from _record_steps(content, position, offset)
         misses_key |= record_misses_key
@@ -388,7 +388,7 @@ def _check_record_headers(content: Buffer, position: int, end: int) -> None:
         raise DecodeError("a record cannot have that many headers", position=start)
     _headers_left[0] -= count
     if _headers_left[0] < 0:
-        raise TooMuchAtOnceError
+        raise TooLargeForOneStepError
     if _skip_record_headers(content, position, count) != end:
         raise DecodeError("a record is not as long as it says", position=end)
 
@@ -403,7 +403,7 @@ def _skip_record_headers(content: Buffer, position: int, count: int) -> int:
     return position
 
 
-class UniformRecords:
+class EqualLengthRecords:
     """How the records lie in batches that are built alike: block by block, equally long in each.
 
     columns:    takes out of a batch, from where the first one was given, what has to be looked at: see `count_alike`.
@@ -450,7 +450,7 @@ class UniformRecords:
         )
 
 
-def uniform_records(content: Buffer, count: int, start: int = 0) -> UniformRecords | None:
+def uniform_records(content: Buffer, count: int, start: int = 0) -> EqualLengthRecords | None:
     """How the records lie in the section that begins at `start`; None where they are not equally long.
 
     Raises DecodeError as `check_records`.
@@ -465,7 +465,7 @@ def uniform_records(content: Buffer, count: int, start: int = 0) -> UniformRecor
             return None
         blocks.append((position, table))
         position += table.size_bytes
-    return UniformRecords(blocks)
+    return EqualLengthRecords(blocks)
 
 
 class _Table(NamedTuple):

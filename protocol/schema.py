@@ -14,6 +14,7 @@ from struct import error as struct_error
 from types import CodeType, TracebackType
 from typing import Any, TypeVar
 
+from fencepost.protocol.code_writer import Place
 from fencepost.protocol.declaration import field, message, schema_of, struct
 from fencepost.protocol.primitives import (
     ZERO_UUID,
@@ -32,7 +33,6 @@ from fencepost.protocol.primitives import (
     uuid,
 )
 from fencepost.protocol.reader import compile_reader
-from fencepost.protocol.source import Place
 from fencepost.protocol.writer import compile_writer
 
 __all__ = [

@@ -7,6 +7,7 @@ as a chunk of their own and begins another, so that they go to the socket as the
 from struct import Struct
 from types import FunctionType
 
+from fencepost.protocol.code_writer import CodeWriter, Place, literal
 from fencepost.protocol.declaration import (
     NULL_STRUCT,
     NULL_TAGGED_STRUCT,
@@ -27,7 +28,6 @@ from fencepost.protocol.primitives import (
     VariableWidth,
     write_unsigned_varint,
 )
-from fencepost.protocol.source import Place, Source, literal
 
 COPIED_RECORDS_BYTES = 1024
 """Records up to this size are copied: cheaper than one more chunk in the scatter list of the socket."""
@@ -59,7 +59,7 @@ class _Writer:
         self._in_steps = in_steps
         self._flexible = version in schema.flexible
         how = " in steps" if in_steps else ""
-        self._source = Source("def write(message, out, chunks):", f"write {schema.name} v{version}{how}")
+        self._source = CodeWriter("def write(message, out, chunks):", f"write {schema.name} v{version}{how}")
         self._source.namespace |= {"EncodeError": EncodeError, "write_varint": write_unsigned_varint, "Struct": Struct}
         self._source.namespace["shortened"] = shortened
         self._out = "out"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fencepost.broker.transaction.state_machine import TABLES, Event, Outcome, TransactionState, TransactionVersion
+from fencepost.broker.transaction.state_machine import TABLES, Event, TableAction, TransactionState, TransactionVersion
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "transactions.md"
 _DIAGRAM = re.compile(r"(### Version (\d)\n\n```mermaid\n).*?(\n```)", re.DOTALL)
@@ -23,7 +23,7 @@ def state_diagram(version: TransactionVersion) -> str:
         for state, cell in zip(TransactionState, row, strict=True):
             if isinstance(cell, TransactionState):
                 arrows.setdefault((state.display_name, cell.display_name), []).append(event.value)
-            elif cell is Outcome.FORGET:
+            elif cell is TableAction.FORGET:
                 arrows.setdefault((state.display_name, "[*]"), []).append(event.value)
     lines = [f"    {source} --> {target}: {', '.join(events)}" for (source, target), events in arrows.items()]
     return "\n".join(["stateDiagram-v2", *lines])

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from fencepost.broker.cli.probe import NoBrokerError, ask_any, parse_address
+from fencepost.broker.cli.probe import NoBrokerError, parse_address, probe_any
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 CLIENT_ID = "fencepost-cli"
@@ -75,7 +75,7 @@ def kafka_errors(bootstrap: str) -> Iterator[None]:
     Asks first whether a broker is there: the client would try for seconds, and not say what it met.
     """
     try:
-        ask_any(bootstrap)
+        probe_any(bootstrap)
     except NoBrokerError as error:
         raise click.ClickException(
             f"no broker answers at {bootstrap}: {error}. Start one with "

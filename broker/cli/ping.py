@@ -7,7 +7,7 @@ import time
 import click
 
 from fencepost.broker.cli.connection import bootstrap_option
-from fencepost.broker.cli.probe import NoBrokerError, Reply, ask_any
+from fencepost.broker.cli.probe import NoBrokerError, Reply, probe_any
 
 RETRY_INTERVAL_S = 0.1
 
@@ -28,7 +28,7 @@ def _ask_until(bootstrap: str, deadline_s: float) -> Reply:
     """Raises ClickException when nobody answered before the deadline; asks at least once."""
     while True:
         try:
-            return ask_any(bootstrap)
+            return probe_any(bootstrap)
         except NoBrokerError as error:
             if time.monotonic() >= deadline_s:
                 raise click.ClickException(f"no broker serves at {bootstrap}: {error}") from None

@@ -91,7 +91,7 @@ def _receive_frame(connection: socket.socket, deadline_s: float) -> memoryview:
         received += chunk
 
 
-def ask_any(bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> Reply:
+def probe_any(bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> Reply:
     """Ask the addresses of a comma-separated list in turn, until one answers. Raises NoBrokerError with the reasons."""
     reasons = []
     for address in bootstrap.split(","):

@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 
 from fencepost.broker.config import ConfigurationError, Endpoint, Entry, LoadedSettings, Settings, load_settings
 from fencepost.broker.config.listeners import parse_endpoint
+from fencepost.broker.kernel.allocator_settings import keep_freed_memory
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.freed_memory import keep_freed_memory
 from fencepost.broker.kernel.loggers import Loggers
 from fencepost.broker.kernel.logging import configure_logging
+from fencepost.broker.kernel.scheduler_slices import request_longest_slices
 from fencepost.broker.kernel.supervision import Place, Policy, describe, log_loop_error
-from fencepost.broker.kernel.time_slices import ask_for_long_time_slices
 from fencepost.broker.network.server import StartError
 from fencepost.broker.node import Node
 from fencepost.broker.storage.descriptors import raise_limit
@@ -26,7 +26,7 @@ from fencepost.broker.storage.disk import StorageError, remedy
 
 log = get_logger(__name__)
 
-FREEZE = Place("freezing of what the coordinators loaded", Policy.REPORT)
+HEAP_FREEZE = Place("freezing of what the coordinators loaded", Policy.REPORT)
 
 EXIT_NOT_STARTED = 1
 EXIT_BAD_SETTINGS = 2
@@ -69,7 +69,7 @@ def serve(
     except (EOFError, OSError):
         raise  # of the terminal: the command's matter
     except Exception as error:
-        log.critical("broker_stops", reason=describe(error), exc_info=True)
+        log.critical("broker_stopped_unexpectedly", reason=describe(error), exc_info=True)
         _fail(f"stopped by something unexpected: {describe(error)}", EXIT_FAILED)
 
 
@@ -105,7 +105,7 @@ COLLECTION_THRESHOLDS = (50_000, 20, 50)
 
 async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     # Before the node starts threads, which inherit it.
-    ask_for_long_time_slices()
+    request_longest_slices()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(log_loop_error)
     for warning in loaded.warnings:
@@ -122,7 +122,7 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     keep_freed_memory()
     _print_ready(node, loaded.settings)
-    loading = FREEZE.start(_freeze_when_loaded(node))
+    loading = HEAP_FREEZE.start(_freeze_when_loaded(node))
     try:
         await stopping.wait()
         if node.failure is not None:

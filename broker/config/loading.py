@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fencepost.broker.config.listeners import parse_listeners
 from fencepost.broker.config.settings import ALIASES, LISTENER_PREFIX, SETTINGS, Settings, setting_of_listener
 from fencepost.broker.config.topic_settings import TOPIC_SETTINGS
-from fencepost.protocol.deferred import deferred
+from fencepost.protocol.lazy_import import deferred
 
 if TYPE_CHECKING:
     import difflib

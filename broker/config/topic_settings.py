@@ -21,7 +21,7 @@ from fencepost.broker.config.setting import (
     replicas,
 )
 from fencepost.broker.config.settings import ConfigSource, ConfigSynonym, Settings
-from fencepost.protocol.deferred import deferred
+from fencepost.protocol.lazy_import import deferred
 
 if TYPE_CHECKING:
     import difflib

@@ -19,10 +19,10 @@ from fencepost.broker.metadata.image import TopicMetadata
 
 log = get_logger(__name__)
 
-FINISH = Place("what follows the loading of a coordinator's partition", Policy.RETRY)
+AFTER_LOAD = Place("what follows the loading of a coordinator's partition", Policy.RETRY)
 
 
-class CoordinatedTopic:
+class InternalTopicLoader:
     """Has a runtime load every partition of one topic that is led here; if the topic does not exist yet, as soon as it
     does.
 
@@ -108,7 +108,7 @@ class CoordinatedTopic:
         index = partition_log.topic_partition.partition
         task = self._runtime.load(index, partition_log, coordinator_epoch=partition_log.leader_epoch)
         if self._loaded is not None:
-            task = FINISH.start(
+            task = AFTER_LOAD.start(
                 self._finish(task, self._loaded, index),
                 concerns=partition_log.topic_partition,
                 on_failure=lambda _: self._finish_later(index, partition_log.topic_partition),
@@ -124,11 +124,11 @@ class CoordinatedTopic:
     def _finish_later(self, index: int, topic_partition: TopicPartition) -> None:
         """Nobody waits for it any more: requests are answered meanwhile."""
         assert self._loaded is not None
-        task = FINISH.start_retrying(partial(self._insist, self._loaded, index), concerns=topic_partition)
+        task = AFTER_LOAD.start_retrying(partial(self._finish_once_more, self._loaded, index), concerns=topic_partition)
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
 
-    async def _insist(self, loaded: Callable[[int], Awaitable[None]], index: int) -> None:
+    async def _finish_once_more(self, loaded: Callable[[int], Awaitable[None]], index: int) -> None:
         await loaded(index)
 
     def _led(self, partition_log: PartitionLog) -> None:

@@ -10,22 +10,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 FIRST_PAUSE_S = 1.0
-MOST_RELOADS = 5
+MAX_RELOADS = 5
 QUIET_S = 600.0
 """Without a failure for so long, a partition is trusted as before."""
 DOUBT_PAUSE_S = 30.0
 
 
-class _Failures(NamedTuple):
+class _FailureCount(NamedTuple):
     times: int
     latest_s: float
 
 
-class Reloads:
+class ReloadPolicy:
     """The failures of a coordinator's partitions. Times are those of the event loop's clock."""
 
     def __init__(self) -> None:
-        self._failures: dict[int, _Failures] = {}
+        self._failures: dict[int, _FailureCount] = {}
         self._doubted_s: dict[int, float] = {}
 
     def pause_s(self, index: int, now_s: float) -> float | None:
@@ -35,12 +35,12 @@ class Reloads:
         """
         known = self._failures.get(index)
         count = 0 if known is None or now_s - known.latest_s > QUIET_S else known.times
-        if count >= MOST_RELOADS:
+        if count >= MAX_RELOADS:
             return None
-        self._failures[index] = _Failures(count + 1, now_s)
+        self._failures[index] = _FailureCount(count + 1, now_s)
         return FIRST_PAUSE_S * 2 ** (count - 1) if count else 0.0
 
-    def doubt_s(self, index: int, now_s: float) -> float:
+    def pause_after_decision_s(self, index: int, now_s: float) -> float:
         """A decision failed before anything was appended; a shard that changes at decisions may be half changed. How
         long to wait before it is loaded again: it is served meanwhile, so that a request that fails each time does not
         keep the others from being served.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fencepost.broker.coordination.shard import RecordOrigin, Shard
-from fencepost.broker.log.results import Isolation
+from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import (
@@ -57,7 +57,7 @@ class Replay:
         """
         while self._is_wanted():
             if self._offset < self._log.log_end_offset:
-                self._take_in_chunk()
+                self._apply_chunk()
             elif self._latest:
                 await self._apply_latest()
                 continue
@@ -70,24 +70,24 @@ class Replay:
                 await asyncio.sleep(0)
         return False
 
-    def _take_in_chunk(self) -> None:
+    def _apply_chunk(self) -> None:
         start_offset = self._offset
         read = self._log.read(start_offset, CHUNK_BYTES, isolation=Isolation.LOG_END)
         for batch in iterate_batches(read.records):
             if not check_crc(batch.buffer):
                 raise self._damaged("the batch there has a wrong checksum")
-            self._insist_on_order(batch.header, is_first=self._offset == start_offset)
+            self._check_order(batch.header, is_first=self._offset == start_offset)
             self._offset = batch.header.last_offset + 1
             self.record_count += batch.header.records_count
             if batch.header.is_control:
-                self._take_in_marker(batch)
+                self._apply_marker(batch)
             else:
-                self._take_in_records(batch)
+                self._apply_records(batch)
         if self._offset == start_offset:
             # Taking what was read so far for the whole would forget decisions that were acknowledged.
             raise StorageError(f"{self._log.topic_partition} cannot be read from offset {start_offset} on")
 
-    def _insist_on_order(self, header: BatchHeader, *, is_first: bool) -> None:
+    def _check_order(self, header: BatchHeader, *, is_first: bool) -> None:
         """Of two commits of one key the one with the greater offset counts, and no checksum covers offsets.
 
         is_first: of a read. Its batch holds the offset that was asked for, and may begin before it.
@@ -108,7 +108,7 @@ class Replay:
         place = f"the record at offset {offset} of {self._log.files.directory}"
         return StorageError(f"{place} cannot be what the coordinator wrote: {error}")
 
-    def _take_in_marker(self, batch: RecordBatch) -> None:
+    def _apply_marker(self, batch: RecordBatch) -> None:
         header = batch.header
         try:
             marker = read_end_transaction_marker(batch)
@@ -119,7 +119,7 @@ class Replay:
                 header.producer_id, header.producer_epoch, committed=marker.committed, offset=header.base_offset
             )
 
-    def _take_in_records(self, batch: RecordBatch) -> None:
+    def _apply_records(self, batch: RecordBatch) -> None:
         header = batch.header
         producer_id, producer_epoch = -1, -1
         if header.is_transactional:

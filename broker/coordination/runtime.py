@@ -18,7 +18,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fencepost.broker.coordination.reloads import Reloads
+from fencepost.broker.coordination.reloads import ReloadPolicy
 from fencepost.broker.coordination.replay import Replay
 from fencepost.broker.coordination.shard import (
     CoordinatorRecord,
@@ -33,9 +33,9 @@ from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.deadlines import TOO_LARGE
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.per_turn_limiter import Turnstile
+from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
 from fencepost.broker.kernel.supervision import Place, Policy
-from fencepost.broker.log.ways_out import ways_back
+from fencepost.broker.log.ways_out import remedy_partition_went_offline
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.primitives import DecodeError
@@ -63,7 +63,7 @@ log = get_logger(__name__)
 S = TypeVar("S", bound=Shard)
 Answer = TypeVar("Answer")
 Progress = TypeVar("Progress")
-LOAD_PATIENCE_S = 1.0
+MAX_LOAD_WAIT_S = 1.0
 REFUSED_DEADLINE_PAUSE_S = 1.0
 FIRST_REFUSED_WORK_PAUSE_S = 1.0
 LONGEST_REFUSED_WORK_PAUSE_S = 60.0
@@ -75,7 +75,7 @@ MARKER = Place("application of a marker by a coordinator", Policy.FAIL_PARTITION
 ANSWER = Place("answer to the waiting requests of a coordinator", Policy.FAIL_PARTITION)
 DEADLINE_TIMER = Place("timer of a coordinator's deadlines", Policy.FAIL_PARTITION)
 DEADLINE = Place("deadlines of a coordinator", Policy.RETRY)
-DOUBT = Place("reload of a coordinator's partition after a failed decision", Policy.FAIL_PARTITION)
+RELOAD_AFTER_DECISION = Place("reload of a coordinator's partition after a failed decision", Policy.FAIL_PARTITION)
 
 
 class PartitionState(Enum):
@@ -89,7 +89,7 @@ class PartitionState(Enum):
 
 
 _ACTIVE = PartitionState.ACTIVE
-_NOTHING_TO_WAIT_FOR = eager.Finished(None)
+_ALREADY_DURABLE = eager.Finished(None)
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ class CoordinatorRuntime(Generic[S]):
                 not yet durable then.
     only_latest_count: whether the last record of a key says all there is to know about it, which makes loading faster.
     decides_purely: whether a request's decision changes nothing of a shard, not even where it fails half-way.
-    load_again: gives a partition up and loads it again, given its log; set by the `CoordinatedTopic` that loads it.
+    load_again: gives a partition up and loads it again, given its log; set by the `InternalTopicLoader` that loads it.
     """
 
     load_again: Callable[[PartitionLog], None] | None = None
@@ -162,13 +162,13 @@ class CoordinatorRuntime(Generic[S]):
         self._applied = applied
         self._only_latest_count = only_latest_count
         self._decides_purely = decides_purely
-        self._reloads = Reloads()
+        self._reloads = ReloadPolicy()
         self._pauses_s: dict[int, float] = {}  # before loads that follow a failure
         self._partitions: dict[int, CoordinatorPartition[S]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._load_turn = asyncio.Lock()
         # What times out in one instant may do so in every partition; requests are to be served in between.
-        self._deadline_turns = Turnstile(1)
+        self._deadline_turns = PerTurnLimiter(1)
 
     def partitions(self) -> Iterable[CoordinatorPartition[S]]:
         return self._partitions.values()
@@ -185,14 +185,14 @@ class CoordinatorRuntime(Generic[S]):
     async def execute(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
         """Decide on a partition's shard, append and apply the records, and return the reply once it is durable.
 
-        A partition that is just being loaded is waited for, up to LOAD_PATIENCE_S: clients that are told
+        A partition that is just being loaded is waited for, up to MAX_LOAD_WAIT_S: clients that are told
         COORDINATOR_LOAD_IN_PROGRESS pause for longer than most loads take.
         Raises CoordinatorRefusal when the partition cannot answer, also when its log could not be written.
         """
         begun = self.begin(index, decide)
         return begun.result if isinstance(begun, eager.Finished) else await begun
 
-    def begin(self, index: int, decide: Callable[[S], Decision[Reply]]) -> eager.Begun[Reply]:
+    def begin(self, index: int, decide: Callable[[S], Decision[Reply]]) -> eager.MaybeAwaitable[Reply]:
         """As `execute`; decided, appended and applied when this returns, unless the partition is being loaded."""
         partition = self._partitions.get(index)
         if partition is None or partition.state is not _ACTIVE:
@@ -295,7 +295,7 @@ class CoordinatorRuntime(Generic[S]):
         """The active partition, after some patience with one that is being loaded. Raises CoordinatorRefusal."""
         partition = self._partitions.get(index)
         if partition is not None and partition.is_loading and partition.load is not None:
-            await asyncio.wait((partition.load,), timeout=LOAD_PATIENCE_S)
+            await asyncio.wait((partition.load,), timeout=MAX_LOAD_WAIT_S)
         return self.partition(index)
 
     def submit(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
@@ -325,12 +325,12 @@ class CoordinatorRuntime(Generic[S]):
         self._carry_out(partition, decision, is_awaited=False)
         return reply
 
-    def durable(self, index: int) -> eager.Begun[None]:
+    def durable(self, index: int) -> eager.MaybeAwaitable[None]:
         """Wait until all that was appended to a partition so far is durable. Raises CoordinatorRefusal."""
         partition = self.partition(index)
         partition_log = partition.log
         if partition_log.high_watermark >= partition_log.log_end_offset:
-            return _NOTHING_TO_WAIT_FOR
+            return _ALREADY_DURABLE
         return self._durable(partition)
 
     def _carry_out(
@@ -508,7 +508,7 @@ class CoordinatorRuntime(Generic[S]):
                 partition=partition.index,
                 reason=str(error),
                 remedy="what it coordinates is refused with NOT_COORDINATOR until the next start of the broker. "
-                f"{ways_back(partition.log.files.directory)}",
+                f"{remedy_partition_went_offline(partition.log.files.directory)}",
             )
             self._stop(partition)
 
@@ -525,9 +525,7 @@ class CoordinatorRuntime(Generic[S]):
             self._load_again(partition, pause_s)
 
     def _load_again(self, partition: CoordinatorPartition[S], pause_s: float = 0.0) -> None:
-        log.warning(
-            "coordinator_partition_loaded_again", coordinator=self.name, partition=partition.index, pause_s=pause_s
-        )
+        log.warning("coordinator_partition_reloaded", coordinator=self.name, partition=partition.index, pause_s=pause_s)
         self._pauses_s[partition.index] = pause_s
         self._stop(partition)
         if self.load_again is not None:
@@ -549,20 +547,20 @@ class CoordinatorRuntime(Generic[S]):
         )
 
     def _doubt(self, partition: CoordinatorPartition[S]) -> None:
-        """Have a shard that may be half changed loaded again, soon; see `Reloads.doubt_s`."""
+        """Have a shard that may be half changed loaded again, soon; see `ReloadPolicy.pause_after_decision_s`."""
         if self._partitions.get(partition.index) is not partition or partition.state is not _ACTIVE:
             return
         if partition.doubt is not None:
             return
         loop = asyncio.get_running_loop()
-        delay_s = self._reloads.doubt_s(partition.index, loop.time())
+        delay_s = self._reloads.pause_after_decision_s(partition.index, loop.time())
         # Never in this step: the failed decision's caller still works with the shard.
-        doubted = DOUBT.callback(
-            self._end_doubt, concerns=partition.log.topic_partition, on_failure=partial(self.fail, partition)
+        doubted = RELOAD_AFTER_DECISION.callback(
+            self._reload_now, concerns=partition.log.topic_partition, on_failure=partial(self.fail, partition)
         )
         partition.doubt = loop.call_later(delay_s, doubted, partition)
 
-    def _end_doubt(self, partition: CoordinatorPartition[S]) -> None:
+    def _reload_now(self, partition: CoordinatorPartition[S]) -> None:
         partition.doubt = None
         if self._partitions.get(partition.index) is partition and partition.state is _ACTIVE:
             self._load_again(partition)

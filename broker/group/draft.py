@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from fencepost.broker.coordination.shard import CoordinatorRecord
-from fencepost.broker.group.effects import Effects
+from fencepost.broker.group.decision_builder import DecisionBuilder
 
 
 class Copyable(Protocol):
@@ -28,7 +28,7 @@ class GroupDraft(ABC, Generic[GroupT, KeyT]):
 
     __slots__ = ("effects", "group", "original")
 
-    def __init__(self, group: GroupT, effects: Effects) -> None:
+    def __init__(self, group: GroupT, effects: DecisionBuilder) -> None:
         self.original = group
         self.group = group
         self.effects = effects
@@ -41,4 +41,4 @@ class GroupDraft(ABC, Generic[GroupT, KeyT]):
 
     @abstractmethod
     def _take_in(self, key: KeyT, value: Any | None) -> CoordinatorRecord:
-        """Apply a record to `group`, which is a copy by now; returns it as it is stored."""
+        """Apply a record to `group`, which is a copy by now; returns it is stored."""

@@ -14,7 +14,7 @@ from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.config import Settings
-from fencepost.broker.coordination.internal_topic import CoordinatedTopic
+from fencepost.broker.coordination.internal_topic import InternalTopicLoader
 from fencepost.broker.coordination.runtime import (
     CoordinatorRefusal,
     CoordinatorRuntime,
@@ -23,20 +23,20 @@ from fencepost.broker.coordination.runtime import (
     Reply,
     partition_for_key,
 )
-from fencepost.broker.group.classic.membership import Joiner
+from fencepost.broker.group.classic.membership import JoinContext
 from fencepost.broker.group.classic.rebalance import refuse_join, refuse_sync
-from fencepost.broker.group.consumer.membership import Refusal, Sender
-from fencepost.broker.group.effects import ConsumerTimes, GroupConfig, ShareTimes, StreamsTimes
+from fencepost.broker.group.consumer.membership import HeartbeatContext, Refusal
+from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig, ShareTimes, StreamsTimes
 from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from fencepost.broker.group.offsets.decisions import OffsetSearch
-from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.group.shard import GroupShard
 from fencepost.broker.hosting.group_configs import GroupConfigs
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from fencepost.broker.log.steps import Steps, done_in_slices
+from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
@@ -64,13 +64,13 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 CLEANUP = Place("removal of the offsets of deleted topics", Policy.RETRY)
-ABANDONMENT = Place("note of a group request that was given up", Policy.REPORT)
+ABANDONED_REQUEST = Place("note of a group request that was given up", Policy.REPORT)
 
 SLICE_S = 0.005
 """How long many groups are listed at a stretch, while others are served."""
 GROUPS_PER_STEP = 100
 
-ANYBODY = Fetcher()
+NO_MEMBER = Fetcher()
 VerifyTransaction = Callable[[TopicPartition], Awaitable[ErrorCode]]
 
 
@@ -112,14 +112,14 @@ class GroupService:
             streams_times=_streams_times(group_configs, settings),
             streams_max_size=settings.group_streams_max_size,
         )
-        self._runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
+        self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             "group",
-            make_shard=lambda _: GroupCoordinatorShard(config, topics.metadata),
+            make_shard=lambda _: GroupShard(config, topics.metadata),
             clock=clock,
             decides_purely=True,
         )
         # A crash between the deletion of a topic and that of its offsets leaves them behind.
-        self._offsets_topic = CoordinatedTopic(
+        self._offsets_topic = InternalTopicLoader(
             CONSUMER_OFFSETS_TOPIC,
             topics,
             self._runtime,
@@ -197,10 +197,10 @@ class GroupService:
     async def _drop_gone(self, index: int, *, is_patient: bool) -> None:
         now_ms = self._clock.now_ms()
 
-        def drop_topics(shard: GroupCoordinatorShard, group_ids: list[str] | None) -> Decision[list[str]]:
+        def drop_topics(shard: GroupShard, group_ids: list[str] | None) -> Decision[list[str]]:
             return shard.drop_topics_of_share_groups(self._is_gone_id, group_ids, now_ms)
 
-        def drop_offsets(shard: GroupCoordinatorShard, search: OffsetSearch | None) -> Decision[OffsetSearch | None]:
+        def drop_offsets(shard: GroupShard, search: OffsetSearch | None) -> Decision[OffsetSearch | None]:
             return shard.offsets.drop(self._is_gone, search)
 
         await self._runtime.work_off(index, drop_topics, is_patient=is_patient)
@@ -214,7 +214,7 @@ class GroupService:
         return metadata is None or topic_id not in (ZERO_UUID, metadata.topic_id)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self._keep(ABANDONMENT.start(coroutine))
+        self._keep(ABANDONED_REQUEST.start(coroutine))
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
@@ -234,7 +234,7 @@ class GroupService:
         """Answers when the group's next generation begins. Cancelled when the connection is gone: the member then no
         longer waits.
         """
-        joiner = Joiner(
+        joiner = JoinContext(
             client_id=client_id,
             client_host=client_host,
             member_id_suffix=self._new_member_id_suffix(),
@@ -287,7 +287,7 @@ class GroupService:
         try:
             await self._decide(group_id, lambda shard: shard.request_abandoned(group_id, token, now_ms))
         except CoordinatorRefusal as refusal:
-            log.debug("abandoned_request_not_noted", group_id=group_id, error=refusal.error.name)
+            log.debug("cancelled_request_not_recorded", group_id=group_id, error=refusal.error.name)
 
     async def _assignment_failed(self, request: SyncGroupRequest, error: ErrorCode) -> None:
         now_ms = self._clock.now_ms()
@@ -297,13 +297,13 @@ class GroupService:
                 lambda shard: shard.assignment_failed(request.group_id, request.generation_id, error, now_ms),
             )
         except CoordinatorRefusal as refusal:
-            log.debug("failed_assignment_not_noted", group_id=request.group_id, error=refusal.error.name)
+            log.debug("failed_assignment_not_recorded", group_id=request.group_id, error=refusal.error.name)
 
     async def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, version: int, *, client_id: str, client_host: str
     ) -> ConsumerGroupHeartbeatResponse:
         """A member of a group of the consumer protocol joins, stays or leaves."""
-        sender = Sender(client_id, client_host, self._new_member_id_suffix())
+        sender = HeartbeatContext(client_id, client_host, self._new_member_id_suffix())
         now_ms = self._clock.now_ms()
         try:
             return await self._decide(
@@ -402,12 +402,12 @@ class GroupService:
         group_id: str,
         topic_partitions: Iterable[TopicPartition] | None,
         *,
-        fetcher: Fetcher = ANYBODY,
+        fetcher: Fetcher = NO_MEMBER,
         require_stable: bool,
     ) -> ErrorCode | list[FetchedOffset]:
         """Committed offsets of these partitions, or of all that have one (None)."""
 
-        def decide(shard: GroupCoordinatorShard) -> Decision[ErrorCode | list[FetchedOffset]]:
+        def decide(shard: GroupShard) -> Decision[ErrorCode | list[FetchedOffset]]:
             error = shard.offsets.check_fetch(group_id, fetcher)
             if error is not ErrorCode.NONE:
                 return Decision(error)
@@ -448,9 +448,9 @@ class GroupService:
         COORDINATOR_LOAD_IN_PROGRESS while any partition is loaded, or where one has come or gone meanwhile: half a list
         would look whole.
         """
-        return await done_in_slices(self._list_groups(), SLICE_S)
+        return await run_in_slices(self._list_groups(), SLICE_S)
 
-    def _list_groups(self) -> Steps[ErrorCode | list[ListedGroup]]:
+    def _list_groups(self) -> SlicedWork[ErrorCode | list[ListedGroup]]:
         partitions = list(self._runtime.partitions())
         listed: list[list[ListedGroup]] = []
         for partition in partitions:
@@ -506,15 +506,13 @@ class GroupService:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
         return partition_for_key(group_id, partition_count)
 
-    def _decide(
-        self, group_id: str, decide: Callable[[GroupCoordinatorShard], Decision[Reply]]
-    ) -> Coroutine[Any, Any, Reply]:
+    def _decide(self, group_id: str, decide: Callable[[GroupShard], Decision[Reply]]) -> Coroutine[Any, Any, Reply]:
         """Decide on the shard that has the group. Raises CoordinatorRefusal, at once or when it is awaited."""
         return self._runtime.execute(self._partition_index(group_id), decide)
 
 
 def _delete_offsets(
-    group_id: str, topic_partitions: Sequence[TopicPartition], shard: GroupCoordinatorShard
+    group_id: str, topic_partitions: Sequence[TopicPartition], shard: GroupShard
 ) -> Decision[ErrorCode | list[ErrorCode]]:
     return shard.offsets.delete(group_id, topic_partitions)
 

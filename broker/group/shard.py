@@ -2,7 +2,7 @@
 
 A request that concerns members is passed on to the membership of the group's kind; offsets are the matter of
 `offset_decisions`.
-Source: Kafka's GroupCoordinatorShard, GroupMetadataManager and OffsetMetadataManager.
+Source: Kafka's GroupShard, GroupMetadataManager and OffsetMetadataManager.
 """
 
 from __future__ import annotations
@@ -15,19 +15,25 @@ from typing import TYPE_CHECKING
 
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
 from fencepost.broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicState
-from fencepost.broker.group.classic.membership import ClassicMembership, Joiner
+from fencepost.broker.group.classic.membership import ClassicMembership, JoinContext
 from fencepost.broker.group.classic.rebalance import ClassicRebalance, refuse_join, refuse_sync
 from fencepost.broker.group.classic.records import apply_group, group_tombstone
 from fencepost.broker.group.consumer.classic_members import ClassicMembersOfConsumerGroups
 from fencepost.broker.group.consumer.description import described_consumer_group
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, ConsumerGroup
-from fencepost.broker.group.consumer.membership import ConsumerMembership, Refusal, Sender, refuse
+from fencepost.broker.group.consumer.membership import ConsumerMembership, HeartbeatContext, Refusal, refuse
 from fencepost.broker.group.consumer.migration import can_become_classic, downgrade, upgraded
 from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
 from fencepost.broker.group.consumer.records import UnknownMemberStateError, decode_value, group_tombstones
 from fencepost.broker.group.consumer.records import apply as apply_consumer_record
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
-from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.group.decision_builder import (
+    DeadlineKey,
+    DeadlineKind,
+    DecisionBuilder,
+    GroupConfig,
+    GroupDeadlines,
+)
 from fencepost.broker.group.kinds import Group
 from fencepost.broker.group.offsets.committed import OffsetStore
 from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES, OffsetDecisions
@@ -82,7 +88,7 @@ MAX_MEMBERS_PER_DEADLINE_DECISION = 2_000
 _SWEEP = DeadlineKey(DeadlineKind.SWEEP)
 
 
-class GroupCoordinatorShard:
+class GroupShard:
     """One shard. Implements `broker.coordination.runtime.Shard`.
 
     topics:  what there is to subscribe to, as it is at any moment.
@@ -133,10 +139,10 @@ class GroupCoordinatorShard:
     def _group_ids(self) -> set[str]:
         return self._groups.keys() | self._offsets.group_ids()
 
-    def _effects(self, now_ms: int) -> Effects:
-        return Effects(now_ms, self._deadlines)
+    def _effects(self, now_ms: int) -> DecisionBuilder:
+        return DecisionBuilder(now_ms, self._deadlines)
 
-    def _draft(self, group: ClassicGroup, effects: Effects) -> ClassicGroup:
+    def _draft(self, group: ClassicGroup, effects: DecisionBuilder) -> ClassicGroup:
         """A copy for a decision to change: what the group is once the decision's records are in the log."""
         draft = group.copy()
         effects.changes.append(partial(self._settle, group, draft))
@@ -151,7 +157,7 @@ class GroupCoordinatorShard:
 
     # Membership
 
-    def join_group(self, request: JoinGroupRequest, joiner: Joiner, now_ms: int) -> Decision[JoinGroupResponse]:
+    def join_group(self, request: JoinGroupRequest, joiner: JoinContext, now_ms: int) -> Decision[JoinGroupResponse]:
         """Answers with the new generation once it begins; until then the request is parked under `joiner.token`.
 
         Refuses: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED (with the id to join
@@ -246,7 +252,7 @@ class GroupCoordinatorShard:
     # Membership in groups of the consumer protocol
 
     def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, version: int, sender: Sender, now_ms: int
+        self, request: ConsumerGroupHeartbeatRequest, version: int, sender: HeartbeatContext, now_ms: int
     ) -> Decision[ConsumerGroupHeartbeatResponse]:
         """A member joins, stays or leaves. The first that joins an empty classic group, or one with members that
         consume, makes it a group of the consumer protocol.
@@ -283,7 +289,7 @@ class GroupCoordinatorShard:
             return Decision(response)  # nothing of what led there is done, a conversion least of all
         if isinstance(known, ClassicGroup):
             effects.note(log.info, "group_became_consumer_group", group_id=group_id, members=len(known.members))
-            self._rebalance.hand_over(known, effects)
+            self._rebalance.upgrade_to_consumer_group(known, effects)
         return effects.decision(response)
 
     # Administration
@@ -361,7 +367,7 @@ class GroupCoordinatorShard:
         effects.records = records + self._tombstones(group, effects)
         return effects.decision(ErrorCode.NONE)
 
-    def _tombstones(self, group: Group, effects: Effects) -> list[CoordinatorRecord]:
+    def _tombstones(self, group: Group, effects: DecisionBuilder) -> list[CoordinatorRecord]:
         """The records that remove a group, whatever its kind."""
         if isinstance(group, ConsumerGroup):
             return group_tombstones(group)
@@ -406,7 +412,7 @@ class GroupCoordinatorShard:
         refused = partial(self._pace.refused, self._deadlines, taken, now_ms)
         return effects.decision(None)._replace(refused=refused)
 
-    def _step(self, group_id: str, keys: list[DeadlineKey], now_ms: int) -> tuple[Effects, list[DeadlineKey]]:
+    def _step(self, group_id: str, keys: list[DeadlineKey], now_ms: int) -> tuple[DecisionBuilder, list[DeadlineKey]]:
         """What is due of one group leads to, and which of it that is: as much as keeps the records small."""
         if not isinstance(self._groups.get(group_id), ClassicGroup):
             # Three records of each member go. More is found out below; this spares most of the attempts.
@@ -421,7 +427,7 @@ class GroupCoordinatorShard:
                 return effects, keys
             keys = keys[: len(keys) // 2]
 
-    def _time_over(self, group_id: str, keys: list[DeadlineKey], effects: Effects) -> None:
+    def _time_over(self, group_id: str, keys: list[DeadlineKey], effects: DecisionBuilder) -> None:
         if keys[0].kind is DeadlineKind.SWEEP:
             self._sweep(effects)
             return
@@ -438,7 +444,7 @@ class GroupCoordinatorShard:
             for key in keys:
                 self._rebalance.deadline(draft, key, effects)
 
-    def _consumer_deadlines(self, group: ConsumerGroup, due: list[DeadlineKey], effects: Effects) -> None:
+    def _consumer_deadlines(self, group: ConsumerGroup, due: list[DeadlineKey], effects: DecisionBuilder) -> None:
         members = [key for key in due if key.kind is not DeadlineKind.DOWNGRADE]
         if members:
             self._consumer.time_over(group, members, effects)
@@ -451,7 +457,7 @@ class GroupCoordinatorShard:
         elif group.members:
             self._consumer.stay(group, effects)
 
-    def _sweep(self, effects: Effects) -> None:
+    def _sweep(self, effects: DecisionBuilder) -> None:
         """Remove expired offsets and groups of which nothing is left, a bounded number at a time."""
         queue = self._sweep_queue or list(self._group_ids())
         done_count = size_bytes = 0
@@ -471,7 +477,7 @@ class GroupCoordinatorShard:
         effects.set_deadline(_SWEEP, effects.now_ms + interval_ms)
 
     def _sweep_group(
-        self, group: ClassicGroup | ConsumerGroup | StreamsGroup, room_bytes: int, effects: Effects
+        self, group: ClassicGroup | ConsumerGroup | StreamsGroup, room_bytes: int, effects: DecisionBuilder
     ) -> int:
         """Remove the expired offsets of a group, and the group if it is over; the bytes of the records. If these are
         not fewer than `room_bytes`, there may be more."""
@@ -520,9 +526,9 @@ class GroupCoordinatorShard:
             if self.shares.apply(key, value, origin) or self.streams.apply(key, value, origin):
                 return
         except UnknownMemberStateError as error:
-            log.warning("group_record_left_out", offset=origin.offset, reason=str(error))
+            log.warning("group_record_skipped", offset=origin.offset, reason=str(error))
             return
-        log.warning("group_record_left_out", offset=origin.offset, reason="a key of an unknown version")
+        log.warning("group_record_skipped", offset=origin.offset, reason="a key of an unknown version")
 
     def _apply_offset(
         self, group_id: str, topic_partition: TopicPartition, value: bytes | None, origin: RecordOrigin

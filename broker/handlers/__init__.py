@@ -12,15 +12,15 @@ from fencepost.broker.handlers import (
     produce,
     transactions,
 )
-from fencepost.broker.requests.api import APIS, Api, CloseConnection, LargeReply, RequestContext, Services
+from fencepost.broker.requests.api import APIS, Api, CloseConnection, RequestContext, Services, SlicedResponse
 
 __all__ = [
     "APIS",
     "Api",
     "CloseConnection",
-    "LargeReply",
     "RequestContext",
     "Services",
+    "SlicedResponse",
     "api_versions",
     "consumer_groups",
     "coordinators",

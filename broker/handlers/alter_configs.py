@@ -44,8 +44,8 @@ _OPERATIONS = frozenset(AlterOperation)
 
 Configs = Mapping[str, str]
 Resource = AlterConfigsResource | IncrementalAlterConfigsResource
-Outcome = tuple[ErrorCode, str | None]
-_DONE: Outcome = (ErrorCode.NONE, None)
+ConfigChangeResult = tuple[ErrorCode, str | None]
+NO_PROBLEM: ConfigChangeResult = (ErrorCode.NONE, None)
 
 
 def alter_configs_failed(request: AlterConfigsRequest, error: ErrorCode, version: int) -> AlterConfigsResponse:
@@ -150,7 +150,7 @@ async def _alter_all(
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     results = []
     for resource, resource_alterations in zip(resources, alterations, strict=True):
-        outcome: Outcome
+        outcome: ConfigChangeResult
         if counts[resource.resource_type, resource.resource_name] > 1:
             outcome = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
         elif (refusal := check_alterations(resource_alterations)) is not None:
@@ -158,7 +158,7 @@ async def _alter_all(
         elif _is_loggers(resource):
             name = resource.resource_name
             refusal = services.loggers.alter(services.node_id, name, resource_alterations, validate_only=validate_only)
-            outcome = _DONE if refusal is None else refusal
+            outcome = NO_PROBLEM if refusal is None else refusal
         else:
             changed = change(resource_alterations, _Kind(services, resource.resource_type))
             outcome = await _alter(services, resource, changed, validate_only=validate_only)
@@ -173,7 +173,7 @@ def _is_loggers(resource: Resource) -> bool:
     )
 
 
-async def _alter(services: Services, resource: Resource, change: Change, *, validate_only: bool) -> Outcome:
+async def _alter(services: Services, resource: Resource, change: Change, *, validate_only: bool) -> ConfigChangeResult:
     name = resource.resource_name
     try:
         if resource.resource_type == ResourceType.TOPIC:
@@ -202,13 +202,13 @@ def _unknown_operation(resource: Resource) -> str | None:
     return None
 
 
-def _without_name(change: Change, reason: str) -> Outcome:
+def _without_name(change: Change, reason: str) -> ConfigChangeResult:
     """Kafka looks at whose configs they are only when it knows what is to become of them."""
     changed = change({})
     return changed if isinstance(changed, AlterationRefusal) else (ErrorCode.INVALID_REQUEST, reason)
 
 
-def _result(resource: Resource, outcome: Outcome) -> AlterConfigsResourceResponse:
+def _result(resource: Resource, outcome: ConfigChangeResult) -> AlterConfigsResourceResponse:
     error, message = outcome
     return AlterConfigsResourceResponse(
         error_code=error,

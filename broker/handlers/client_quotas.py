@@ -32,8 +32,8 @@ from fencepost.protocol.messages.client_quotas import (
     ValueData,
 )
 
-Outcome = tuple[ErrorCode, str | None]
-_DONE: Outcome = (ErrorCode.NONE, None)
+QuotaChangeResult = tuple[ErrorCode, str | None]
+NO_PROBLEM: QuotaChangeResult = (ErrorCode.NONE, None)
 
 
 def _parts(entity: Entity) -> list[EntityData]:
@@ -97,7 +97,7 @@ async def handle_alter_client_quotas(
 
     Refuses, per entity: INVALID_REQUEST, KAFKA_STORAGE_ERROR.
     """
-    outcomes: dict[Entity, Outcome] = {}
+    outcomes: dict[Entity, QuotaChangeResult] = {}
     for entry in request.entries:
         entity = entity_of((part.entity_type, part.entity_name) for part in entry.entity)
         if entity in outcomes or len({op.key for op in entry.ops}) < len(entry.ops):
@@ -114,7 +114,9 @@ async def handle_alter_client_quotas(
     )
 
 
-async def _alter(services: Services, entity: Entity, entry: AlterEntryData, *, validate_only: bool) -> Outcome:
+async def _alter(
+    services: Services, entity: Entity, entry: AlterEntryData, *, validate_only: bool
+) -> QuotaChangeResult:
     reason = check_entity(entity) or await _unknown_address(entity) or _wrong_quota(entity, entry.ops)
     if reason is not None:
         return ErrorCode.INVALID_REQUEST, reason
@@ -123,7 +125,7 @@ async def _alter(services: Services, entity: Entity, entry: AlterEntryData, *, v
             await services.client_quotas.change(entity, {op.key: None if op.remove else op.value for op in entry.ops})
         except StorageError as error:
             return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
-    return _DONE
+    return NO_PROBLEM
 
 
 def _wrong_quota(entity: Entity, ops: list[OpData]) -> str | None:

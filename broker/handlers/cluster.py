@@ -10,15 +10,15 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from fencepost.broker.handlers.metadata import missing_topic_error
-from fencepost.broker.log.steps import Steps, done
+from fencepost.broker.log.sliced_work import SlicedWork, done
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.requests.api import (
     FEWEST_WRITTEN_IN_SLICES,
-    LargeReply,
     RequestContext,
     Services,
+    SlicedResponse,
     api,
-    large_reply,
+    build_in_slices,
 )
 from fencepost.broker.requests.authorized_operations import cluster_operations, topic_operations
 from fencepost.broker.requests.partition_lookup import leadership
@@ -103,7 +103,7 @@ def describe_topic_partitions_failed(
 )
 def handle_describe_topic_partitions(
     context: RequestContext, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse | Coroutine[Any, Any, LargeReply]:
+) -> DescribeTopicPartitionsResponse | Coroutine[Any, Any, SlicedResponse]:
     """One page of partitions, by topic name: of all topics when none is named. `next_cursor` is where the next begins.
 
     Refuses, per topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION. As a whole: INVALID_REQUEST (a cursor
@@ -123,12 +123,12 @@ def handle_describe_topic_partitions(
     steps = _describe_page(services, names, cursor, left)
     partition_count = sum([topic.partition_count for name in names if (topic := metadata.get(name)) is not None])
     is_large = max(min(left, partition_count), len(names)) >= FEWEST_WRITTEN_IN_SLICES
-    return large_reply(steps) if is_large else done(steps)
+    return build_in_slices(steps) if is_large else done(steps)
 
 
 def _describe_page(
     services: Services, names: Sequence[str], cursor: Cursor | None, left: int
-) -> Steps[DescribeTopicPartitionsResponse]:
+) -> SlicedWork[DescribeTopicPartitionsResponse]:
     """Topics are described as they are when their step comes; `left` is how many partitions there is room for."""
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
@@ -158,7 +158,7 @@ def _describe_page(
 
 def _describe_topic(
     services: Services, topic: TopicMetadata, start: int, end: int
-) -> Steps[DescribeTopicPartitionsResponseTopic]:
+) -> SlicedWork[DescribeTopicPartitionsResponseTopic]:
     """The partitions from `start` to `end`, exclusive."""
     partitions = []
     for partition in range(start, end):

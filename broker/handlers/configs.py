@@ -11,8 +11,8 @@ from enum import IntEnum
 
 from fencepost.broker.config import ConfigSource, ConfigValue, describe_broker_configs, describe_broker_defaults
 from fencepost.broker.handlers.metadata import missing_topic_error
-from fencepost.broker.log.steps import Steps, done
-from fencepost.broker.requests.api import LargeReply, RequestContext, Services, api, large_reply
+from fencepost.broker.log.sliced_work import SlicedWork, done
+from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -59,7 +59,7 @@ def _failed(resource: DescribeConfigsResource, error: ErrorCode, message: str | 
 @api(DescribeConfigsRequest, DescribeConfigsResponse, failed=describe_configs_failed)
 def handle_describe_configs(
     context: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse | Awaitable[LargeReply]:
+) -> DescribeConfigsResponse | Awaitable[SlicedResponse]:
     """The configs of each resource; `configuration_keys` null or empty for all of them.
 
     Refuses, per resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker, or a
@@ -72,14 +72,14 @@ def handle_describe_configs(
             results=[_failed(resource, ErrorCode.INVALID_REQUEST, message) for resource in request.resources]
         )
 
-    def steps() -> Steps[DescribeConfigsResponse]:
+    def steps() -> SlicedWork[DescribeConfigsResponse]:
         results = []
         for resource in request.resources:
             results.append(_describe(context.services, request, resource))
             yield
         return DescribeConfigsResponse(results=results)
 
-    return large_reply(steps()) if len(request.resources) >= FEWEST_IN_SLICES else done(steps())
+    return build_in_slices(steps()) if len(request.resources) >= FEWEST_IN_SLICES else done(steps())
 
 
 def _describe(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
 from fencepost.broker.hosting.features import GROUP_VERSION
-from fencepost.broker.log.steps import Slices
-from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
+from fencepost.broker.log.sliced_work import Slices
+from fencepost.broker.requests.api import SLICE_S, RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupDescribedGroup,
@@ -61,7 +61,7 @@ def consumer_group_describe_failed(
 )
 async def handle_consumer_group_describe(
     context: RequestContext, request: ConsumerGroupDescribeRequest
-) -> ConsumerGroupDescribeResponse | LargeReply:
+) -> ConsumerGroupDescribeResponse | SlicedResponse:
     """State, epochs, members and assignments of each group of the consumer protocol.
 
     Refuses, per group: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (also for groups of other kinds), the coordinator's errors.

@@ -16,7 +16,7 @@ from fencepost.broker.kernel.topic_partition import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from fencepost.broker.log.steps import Slices
+from fencepost.broker.log.sliced_work import Slices
 from fencepost.broker.requests.api import SLICE_S, RequestContext, Services, api
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.steps import Steps, done, done_in_slices
-from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, Services, api, large_reply
+from fencepost.broker.log.sliced_work import SlicedWork, done, run_in_slices
+from fencepost.broker.requests.api import SLICE_S, RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
@@ -44,7 +44,7 @@ def _failed(partition: int, error: ErrorCode) -> DeleteRecordsPartitionResult:
 @api(DeleteRecordsRequest, DeleteRecordsResponse, failed=delete_records_failed)
 async def handle_delete_records(
     context: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | LargeReply:
+) -> DeleteRecordsResponse | SlicedResponse:
     """Let nothing below an offset be read any more; -1 for all up to the high watermark. Kept over any crash.
 
     Refuses, per partition: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (compacted, and nothing else),
@@ -54,7 +54,7 @@ async def handle_delete_records(
     found: dict[TopicPartition, PartitionLog | ErrorCode] = {}
     before_offsets = {}
 
-    def look_up() -> Steps[None]:
+    def look_up() -> SlicedWork[None]:
         for topic in request.topics:
             for partition in topic.partitions:
                 name = TopicPartition(topic.name, partition.partition_index)
@@ -63,7 +63,7 @@ async def handle_delete_records(
                     before_offsets[name] = partition.offset
                 yield
 
-    await done_in_slices(look_up(), SLICE_S)
+    await run_in_slices(look_up(), SLICE_S)
     try:
         errors = await services.topics.delete_records(before_offsets)
     except StorageError:
@@ -78,7 +78,7 @@ async def handle_delete_records(
             partition_index=name.partition, low_watermark=log.log_start_offset, error_code=ErrorCode.NONE
         )
 
-    def answer() -> Steps[DeleteRecordsResponse]:
+    def answer() -> SlicedWork[DeleteRecordsResponse]:
         topics = []
         for topic in request.topics:
             results = []
@@ -89,7 +89,7 @@ async def handle_delete_records(
                 topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
         return DeleteRecordsResponse(topics=topics)
 
-    return await large_reply(answer()) if len(found) >= FEWEST_IN_SLICES else done(answer())
+    return await build_in_slices(answer()) if len(found) >= FEWEST_IN_SLICES else done(answer())
 
 
 def _deletable(services: Services, name: TopicPartition) -> PartitionLog | ErrorCode:

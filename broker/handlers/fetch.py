@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.requests.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
-from fencepost.broker.requests.long_polls import TIME_OUT, LongPoll, wake_at_last
+from fencepost.broker.requests.long_polls import TIME_OUT, LongPoll, wake_on_time_out
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import (
@@ -94,7 +94,7 @@ def begin_fetch(
     fetch.read_all()
     if request.max_wait_ms <= 0 or fetch.is_satisfied:
         return fetch.response()
-    return _WaitingFetch(fetch, request.max_wait_ms)
+    return _FetchPoll(fetch, request.max_wait_ms)
 
 
 def most_bytes(services: Services, request: FetchRequest) -> int:
@@ -215,7 +215,7 @@ class _Fetch:
         for wanted in self._plan.partitions:
             partition = _PartitionFetch(wanted)
             log = wanted.log
-            if may_be_quiet and log is not None and wanted.is_told_all(log, log.bound(self._isolation)):
+            if may_be_quiet and log is not None and wanted.is_up_to_date(log, log.bound(self._isolation)):
                 partition.log = log
             else:
                 self._read(partition)
@@ -327,7 +327,7 @@ def _records_bytes(answered: Sequence[tuple[FetchedPartition, PartitionData]]) -
     return sum(len(answer.records or b"") for _, answer in answered)
 
 
-class _WaitingFetch(LongPoll[FetchResponse]):
+class _FetchPoll(LongPoll[FetchResponse]):
     """A fetch that found too little: held until it is satisfied or `max_wait_ms` are over."""
 
     __slots__ = ("_fetch", "_is_over", "_max_wait_ms", "_time_out", "_watched")
@@ -351,7 +351,7 @@ class _WaitingFetch(LongPoll[FetchResponse]):
     @TIME_OUT.handles
     def _end_wait(self, wake: Callable[[], None]) -> None:
         self._is_over = True
-        wake_at_last(wake)
+        wake_on_time_out(wake)
 
     def poll(self) -> FetchResponse | None:
         fetch = self._fetch

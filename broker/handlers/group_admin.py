@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fencepost.broker.group.consumer.membership import Refusal
-from fencepost.broker.log.steps import Slices
-from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
+from fencepost.broker.log.sliced_work import Slices
+from fencepost.broker.requests.api import SLICE_S, RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.broker.requests.authorized_operations import AclOperation
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_admin import (
@@ -48,7 +48,7 @@ def describe_groups_failed(request: DescribeGroupsRequest, error: ErrorCode, ver
 @api(DescribeGroupsRequest, DescribeGroupsResponse, failed=describe_groups_failed)
 async def handle_describe_groups(
     context: RequestContext, request: DescribeGroupsRequest
-) -> DescribeGroupsResponse | LargeReply:
+) -> DescribeGroupsResponse | SlicedResponse:
     """State, protocol, members and assignments of each group.
 
     A group that does not exist is answered as Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043).
@@ -85,7 +85,9 @@ def list_groups_failed(request: ListGroupsRequest, error: ErrorCode, version: in
 
 
 @api(ListGroupsRequest, ListGroupsResponse, failed=list_groups_failed)
-async def handle_list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse | LargeReply:
+async def handle_list_groups(
+    context: RequestContext, request: ListGroupsRequest
+) -> ListGroupsResponse | SlicedResponse:
     """All groups, or those in the given states (4) and of the given types (5); names are compared without case."""
     groups = await context.services.groups.list_groups()
     if isinstance(groups, ErrorCode):
@@ -116,7 +118,7 @@ def delete_groups_failed(request: DeleteGroupsRequest, error: ErrorCode, version
 @api(DeleteGroupsRequest, DeleteGroupsResponse, failed=delete_groups_failed)
 async def handle_delete_groups(
     context: RequestContext, request: DeleteGroupsRequest
-) -> DeleteGroupsResponse | LargeReply:
+) -> DeleteGroupsResponse | SlicedResponse:
     """Delete empty groups with all their offsets; NON_EMPTY_GROUP and GROUP_ID_NOT_FOUND for each that cannot be."""
     results = []
     slices = Slices(SLICE_S)

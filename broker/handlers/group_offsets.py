@@ -11,9 +11,9 @@ from typing import Protocol, TypeVar
 from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.steps import Slices
+from fencepost.broker.log.sliced_work import Slices
 from fencepost.broker.metadata.image import TopicMetadata
-from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
+from fencepost.broker.requests.api import SLICE_S, RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -103,13 +103,13 @@ def find_topic(topics: Topics, name: str, topic_id: bytes, *, by_id: bool) -> To
 Offset = TypeVar("Offset")
 
 
-class _Answer(Protocol):
+class _OffsetResponse(Protocol):
     """The answer for one partition of a commit, whichever of the two APIs it belongs to."""
 
     error_code: int
 
 
-Answer = TypeVar("Answer", bound=_Answer)
+Answer = TypeVar("Answer", bound=_OffsetResponse)
 
 
 class _RequestedOffset(Protocol):
@@ -124,7 +124,7 @@ class Commit:
 
     def __init__(self) -> None:
         self.offsets: list[OffsetToCommit] = []
-        self._answers: list[_Answer] = []
+        self._answers: list[_OffsetResponse] = []
 
     def take_in(
         self,
@@ -209,7 +209,7 @@ def committer_of(request: OffsetCommitRequest, version: int) -> Committer:
 @api(OffsetCommitRequest, OffsetCommitResponse, failed=offset_commit_failed)
 async def handle_offset_commit(
     context: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | LargeReply:
+) -> OffsetCommitResponse | SlicedResponse:
     """Commit offsets; those of partitions that do not exist are refused alone."""
     version = context.api_version
     services = context.services
@@ -270,7 +270,7 @@ def _known_to_transactional_client(error: ErrorCode, version: int) -> ErrorCode:
 @api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, failed=txn_offset_commit_failed)
 async def handle_txn_offset_commit(
     context: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | LargeReply:
+) -> TxnOffsetCommitResponse | SlicedResponse:
     """Commit offsets as a part of a transaction.
 
     From version 5 on the partition of `__consumer_offsets` joins the transaction here (KIP-890); before, it must have
@@ -348,7 +348,9 @@ def offset_fetch_failed(request: OffsetFetchRequest, error: ErrorCode, version: 
 
 
 @api(OffsetFetchRequest, OffsetFetchResponse, failed=offset_fetch_failed)
-async def handle_offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse | LargeReply:
+async def handle_offset_fetch(
+    context: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse | SlicedResponse:
     """Committed offsets of one group, or of many (8 and later), for the partitions named or for all (topics null)."""
     version = context.api_version
     slices = Slices(SLICE_S)
@@ -472,7 +474,7 @@ def offset_delete_failed(request: OffsetDeleteRequest, error: ErrorCode, version
 @api(OffsetDeleteRequest, OffsetDeleteResponse, failed=offset_delete_failed)
 async def handle_offset_delete(
     context: RequestContext, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse | LargeReply:
+) -> OffsetDeleteResponse | SlicedResponse:
     """Delete committed offsets of topics that the group does not consume; partitions that do not exist are refused
     alone.
     """

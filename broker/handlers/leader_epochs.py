@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from fencepost.broker.log.steps import Steps, done
+from fencepost.broker.log.sliced_work import SlicedWork, done
 from fencepost.broker.requests.api import (
     FEWEST_WRITTEN_IN_SLICES,
-    LargeReply,
     RequestContext,
     Services,
+    SlicedResponse,
     api,
-    large_reply,
+    build_in_slices,
 )
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.protocol.errors import ErrorCode
@@ -50,13 +50,13 @@ def offset_for_leader_epoch_failed(
 )
 def handle_offset_for_leader_epoch(
     context: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, LargeReply]:
+) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, SlicedResponse]:
     """For each partition the largest epoch not above the one asked for, and the offset after its last record.
 
     Refuses, per partition, what `find_log` refuses. An epoch that is not known is (-1, -1) without an error.
     """
 
-    def steps() -> Steps[OffsetForLeaderEpochResponse]:
+    def steps() -> SlicedWork[OffsetForLeaderEpochResponse]:
         topics = []
         for topic in request.topics:
             partitions = []
@@ -67,7 +67,7 @@ def handle_offset_for_leader_epoch(
         return OffsetForLeaderEpochResponse(topics=topics)
 
     count = sum([len(topic.partitions) for topic in request.topics])
-    return large_reply(steps()) if count >= FEWEST_WRITTEN_IN_SLICES else done(steps())
+    return build_in_slices(steps()) if count >= FEWEST_WRITTEN_IN_SLICES else done(steps())
 
 
 def _end_offset(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from fencepost.broker.log.batch_scan import DamagedLogError
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.broker.log.time_search import Need, Search, searched_at_once
-from fencepost.broker.requests.api import LargeReply, RequestContext, Services, api
+from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
@@ -76,7 +76,7 @@ def _failed(partition: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
 @api(ListOffsetsRequest, ListOffsetsResponse, failed=list_offsets_failed)
 def handle_list_offsets(
     context: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse | LargeReply]:
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse | SlicedResponse]:
     """Look up one offset per partition; nothing found is offset -1 without an error.
 
     Refuses, per partition: INVALID_REQUEST (asked for twice, and answered once), UNSUPPORTED_VERSION (a special
@@ -118,8 +118,8 @@ def handle_list_offsets(
     return searched_at_once(search())
 
 
-async def _answer_in_slices(services: Services, search: Search[ListOffsetsResponse]) -> LargeReply:
-    return LargeReply(await services.topics.searches.finish(search))
+async def _answer_in_slices(services: Services, search: Search[ListOffsetsResponse]) -> SlicedResponse:
+    return SlicedResponse(await services.topics.searches.finish(search))
 
 
 def _is_searched_for(timestamp_ms: int) -> bool:

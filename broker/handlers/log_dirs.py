@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.steps import Steps, done_in_slices
-from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, Services, api
+from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
+from fencepost.broker.requests.api import SLICE_S, RequestContext, Services, SlicedResponse, api
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.broker.storage.disk import StorageError, Volume
 from fencepost.protocol.errors import ErrorCode
@@ -46,7 +46,7 @@ def describe_log_dirs_failed(
 @api(DescribeLogDirsRequest, DescribeLogDirsResponse, failed=describe_log_dirs_failed)
 async def handle_describe_log_dirs(
     context: RequestContext, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse | LargeReply:
+) -> DescribeLogDirsResponse | SlicedResponse:
     """The data directory with the sizes of the partitions asked for; `topics` null for all of them.
 
     Partitions that are not here are left out.
@@ -66,12 +66,12 @@ async def handle_describe_log_dirs(
     sizes: defaultdict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
     sizes_bytes = await directory.sizes_bytes(is_wanted)
 
-    def steps() -> Steps[None]:
+    def steps() -> SlicedWork[None]:
         for (topic, partition), size_bytes in sizes_bytes.items():
             sizes[topic].append(DescribeLogDirsPartition(partition_index=partition, partition_size=size_bytes))
             yield
 
-    await done_in_slices(steps(), SLICE_S)
+    await run_in_slices(steps(), SLICE_S)
     try:
         volume, error = directory.volume(), ErrorCode.NONE
     except StorageError:
@@ -84,7 +84,7 @@ async def handle_describe_log_dirs(
         usable_bytes=volume.usable_bytes,
     )
     response = DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=[found])
-    return LargeReply(response) if len(sizes_bytes) >= FEWEST_IN_SLICES else response
+    return SlicedResponse(response) if len(sizes_bytes) >= FEWEST_IN_SLICES else response
 
 
 # AlterReplicaLogDirs

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.requests.api import LargeReply, RequestContext, api, written_in_slices
+from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.broker.transaction.markers import TransactionMarker, write_markers
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.markers import (
@@ -28,7 +28,7 @@ def write_txn_markers_failed(
 @api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, failed=write_txn_markers_failed)
 async def handle_write_txn_markers(
     context: RequestContext, request: WriteTxnMarkersRequest
-) -> WriteTxnMarkersResponse | LargeReply:
+) -> WriteTxnMarkersResponse | SlicedResponse:
     """Append markers; the reply leaves when every partition has an outcome. Version 1 asks for the lax epoch check.
 
     Markers without a partition are left out of the reply. Refuses, per partition: what `write_markers` refuses, and

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Iterable, Sequence
 from fencepost.broker.hosting.topic_rules import check_topic_name
 from fencepost.broker.hosting.topics import DEFAULT_PARTITION_COUNT
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
-from fencepost.broker.log.steps import Steps
+from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.metadata.image import TopicMetadata
-from fencepost.broker.requests.api import LargeReply, RequestContext, Services, api, large_reply
+from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.authorized_operations import cluster_operations, topic_operations
 from fencepost.broker.requests.partition_lookup import leadership
 from fencepost.broker.storage.disk import StorageError
@@ -54,7 +54,7 @@ def metadata_failed(request: MetadataRequest, error: ErrorCode, version: int) ->
 @api(MetadataRequest, MetadataResponse, failed=metadata_failed)
 def handle_metadata(
     context: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Awaitable[MetadataResponse | LargeReply]:
+) -> MetadataResponse | Awaitable[MetadataResponse | SlicedResponse]:
     """The topics asked for: null for all, [] for none (in version 0, which has no null, for all).
 
     A missing topic is created, and answered as created, when the client and `auto.create.topics.enable` allow it.
@@ -66,7 +66,7 @@ def handle_metadata(
     asked = request.topics
     if asked is None or (not asked and version < FIRST_VERSION_WHERE_EMPTY_IS_NONE):
         if services.topics.metadata.partition_count >= FEWEST_IN_SLICES:
-            return large_reply(_describe_all_in_steps(services, request))
+            return build_in_slices(_describe_all_in_steps(services, request))
         return _response(services, request, _describe_all(services, request))
     if version < FIRST_VERSION_BY_TOPIC_ID and any(
         topic.name is None or topic.topic_id != ZERO_UUID for topic in asked
@@ -96,14 +96,14 @@ def _creatable(context: RequestContext, missing: Sequence[str]) -> Sequence[str]
         return creatable
     partition_count = context.services.settings.num_partitions
     for count, name in enumerate(creatable):
-        if name not in INTERNAL_TOPICS and not meter.take_mutations(partition_count, is_strict=True):
+        if name not in INTERNAL_TOPICS and not meter.charge_mutations(partition_count, is_strict=True):
             return creatable[:count]
     return creatable
 
 
 async def _create_and_respond(
     services: Services, request: MetadataRequest, asked: Sequence[MetadataRequestTopic], missing: Iterable[str]
-) -> MetadataResponse | LargeReply:
+) -> MetadataResponse | SlicedResponse:
     refused: dict[str, ErrorCode] = {
         name: error for name in missing if (error := await _create(services, name)) is not ErrorCode.NONE
     }
@@ -116,11 +116,11 @@ def _describe_asked(
     request: MetadataRequest,
     asked: Sequence[MetadataRequestTopic],
     refused: dict[str, ErrorCode],
-) -> MetadataResponse | Awaitable[LargeReply]:
+) -> MetadataResponse | Awaitable[SlicedResponse]:
     found = [_find(services, one) for one in asked]
     count = sum(1 if topic is None else topic.partition_count for topic in found)
     if count >= FEWEST_IN_SLICES:
-        return large_reply(_describe_asked_in_steps(services, request, asked, refused))
+        return build_in_slices(_describe_asked_in_steps(services, request, asked, refused))
     return _response(services, request, [_describe(services, request, topic, refused) for topic in asked])
 
 
@@ -129,7 +129,7 @@ def _find(services: Services, asked: MetadataRequestTopic) -> TopicMetadata | No
     return metadata.get_by_id(asked.topic_id) if asked.topic_id != ZERO_UUID else metadata.get(asked.name or "")
 
 
-def _describe_all_in_steps(services: Services, request: MetadataRequest) -> Steps[MetadataResponse]:
+def _describe_all_in_steps(services: Services, request: MetadataRequest) -> SlicedWork[MetadataResponse]:
     """The topics that there are when this begins, but for those that are deleted meanwhile."""
     metadata = services.topics.metadata
     described: list[MetadataResponseTopic] = []
@@ -145,7 +145,7 @@ def _describe_asked_in_steps(
     request: MetadataRequest,
     asked: Sequence[MetadataRequestTopic],
     refused: dict[str, ErrorCode],
-) -> Steps[MetadataResponse]:
+) -> SlicedWork[MetadataResponse]:
     metadata = services.topics.metadata
     described = []
     for one in asked:
@@ -161,7 +161,7 @@ def _describe_asked_in_steps(
 
 def _describe_in_steps(
     services: Services, request: MetadataRequest, topic: TopicMetadata
-) -> Steps[MetadataResponseTopic]:
+) -> SlicedWork[MetadataResponseTopic]:
     described = _describe_topic(services, request, topic, range(0))
     for start in range(0, topic.partition_count, DESCRIBED_PER_STEP):
         partitions = range(start, min(start + DESCRIBED_PER_STEP, topic.partition_count))

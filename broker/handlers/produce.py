@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING
 
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.requests.api import CloseConnection, LargeReply, RequestContext, api
-from fencepost.broker.requests.production import APPENDED_AT_ONCE_COUNT, Production, Refusal, Write, refused
+from fencepost.broker.requests.api import CloseConnection, RequestContext, SlicedResponse, api
+from fencepost.broker.requests.produce_append import (
+    APPENDED_AT_ONCE_COUNT,
+    PartitionAppend,
+    ProduceAppend,
+    ProduceRefusal,
+    refused,
+)
 from fencepost.protocol.compression import Codec
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.produce import (
@@ -72,7 +78,7 @@ def produce_failed(
 @api(ProduceRequest, ProduceResponse, failed=produce_failed)
 def handle_produce(
     context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Awaitable[ProduceResponse | LargeReply | None] | None:
+) -> ProduceResponse | Awaitable[ProduceResponse | SlicedResponse | None] | None:
     """Append each partition's batch, and answer when all of it is on disk (`acks` 1 and -1), or never (0).
 
     Only a batch that opens a transaction on its partition waits, for the transaction coordinator to confirm it, before
@@ -98,16 +104,16 @@ def handle_produce(
     return started
 
 
-async def _answer_in_slices(started: Awaitable[ProduceResponse | None]) -> LargeReply | None:
+async def _answer_in_slices(started: Awaitable[ProduceResponse | None]) -> SlicedResponse | None:
     response = await started
-    return None if response is None else LargeReply(response)
+    return None if response is None else SlicedResponse(response)
 
 
 _FIRST_FIELDS = struct.Struct(">qiib")
 """The base offset, the length, the leader epoch, and the format."""
 
 
-def _refusal_as_a_whole(request: ProduceRequest) -> Refusal | None:
+def _refusal_as_a_whole(request: ProduceRequest) -> ProduceRefusal | None:
     """What Kafka finds as it looks for a transactional batch: one without a transactional id, or, before it has found
     any, one that is no batch of any format.
 
@@ -125,27 +131,27 @@ def _refusal_as_a_whole(request: ProduceRequest) -> Refusal | None:
             is_whole = HEADER_BYTES <= length + LENGTH_OVERHEAD_BYTES <= len(records)
             if is_whole and magic == CURRENT_MAGIC and read_header(records).attributes & TRANSACTIONAL_BIT:
                 if request.transactional_id is None:
-                    return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                    return ProduceRefusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                 return None
     return None
 
 
-def _unreadable(length: int, magic: int) -> Refusal | None:
+def _unreadable(length: int, magic: int) -> ProduceRefusal | None:
     if length < SMALLEST_BATCH_LENGTH:
-        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"No record batch has a length of {length}.")
+        return ProduceRefusal(ErrorCode.CORRUPT_MESSAGE, f"No record batch has a length of {length}.")
     if not 0 <= magic <= CURRENT_MAGIC:
-        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"There is no record format {magic}.")
+        return ProduceRefusal(ErrorCode.CORRUPT_MESSAGE, f"There is no record format {magic}.")
     return None
 
 
-def read_batch(records: Buffer | None, version: int) -> BatchHeader | Refusal:
+def read_batch(records: Buffer | None, version: int) -> BatchHeader | ProduceRefusal:
     """The header of the one batch that a partition's records must be; the log checks everything else."""
     if not records:
-        return Refusal(ErrorCode.INVALID_RECORD, "There is no record batch for this partition.")
+        return ProduceRefusal(ErrorCode.INVALID_RECORD, "There is no record batch for this partition.")
     try:
         header = read_header(records)
     except DecodeError:
-        return Refusal(ErrorCode.INVALID_RECORD, "There is only a part of a record batch for this partition.")
+        return ProduceRefusal(ErrorCode.INVALID_RECORD, "There is only a part of a record batch for this partition.")
     if (
         header.magic == CURRENT_MAGIC
         and header.batch_length + LENGTH_OVERHEAD_BYTES == len(records)
@@ -155,17 +161,17 @@ def read_batch(records: Buffer | None, version: int) -> BatchHeader | Refusal:
     return _refusal_of(header, records, version)
 
 
-def _refusal_of(header: BatchHeader, records: Buffer, version: int) -> Refusal:
+def _refusal_of(header: BatchHeader, records: Buffer, version: int) -> ProduceRefusal:
     """What is wrong with a batch that no log needs to see."""
     unreadable = _unreadable(header.batch_length, header.magic)
     if unreadable is not None:
         return unreadable
     if header.magic != CURRENT_MAGIC:
-        return Refusal(ErrorCode.INVALID_RECORD, f"Only record format 2 is accepted, not {header.magic}.")
+        return ProduceRefusal(ErrorCode.INVALID_RECORD, f"Only record format 2 is accepted, not {header.magic}.")
     if header.size_bytes != len(records):
         what = "more than one record batch" if header.size_bytes < len(records) else "only a part of a record batch"
-        return Refusal(ErrorCode.INVALID_RECORD, f"There is {what} for this partition.")
-    return Refusal(
+        return ProduceRefusal(ErrorCode.INVALID_RECORD, f"There is {what} for this partition.")
+    return ProduceRefusal(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         f"Produce {version} does not know zstd; it came with {FIRST_VERSION_WITH_ZSTD}.",
     )
@@ -184,7 +190,7 @@ def resolve(topics: Topics, topic: TopicProduceData, version: int) -> tuple[str,
     return name, ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE
 
 
-class _DecodedProduction(Production[ProduceResponse | None]):
+class _DecodedProduction(ProduceAppend[ProduceResponse | None]):
     """A request that was decoded. Its answers are in the order of its partitions."""
 
     __slots__ = ("_answers", "_context", "_request", "_transactional", "_writes")
@@ -193,11 +199,11 @@ class _DecodedProduction(Production[ProduceResponse | None]):
         super().__init__(context.services, request.transactional_id, context.api_version)
         self._context = context
         self._request = request
-        self._writes: list[Write] = []
-        self._transactional: list[Write] = []
-        self._answers: list[tuple[TopicProduceData, list[Write | PartitionProduceResponse]]] = []
+        self._writes: list[PartitionAppend] = []
+        self._transactional: list[PartitionAppend] = []
+        self._answers: list[tuple[TopicProduceData, list[PartitionAppend | PartitionProduceResponse]]] = []
 
-    def read_request(self) -> Refusal | None:
+    def read_request(self) -> ProduceRefusal | None:
         """Find the log of every batch, and refuse the batches and the requests that no log needs to see."""
         for topic in self._request.topic_data:
             if not topic.partition_data:
@@ -213,14 +219,14 @@ class _DecodedProduction(Production[ProduceResponse | None]):
         transactional = self._transactional
         if transactional:
             if self._request.transactional_id is None:
-                return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                return ProduceRefusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             if not are_of_one_producer(transactional):
-                return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, SEVERAL_PRODUCERS)
+                return ProduceRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, SEVERAL_PRODUCERS)
         return None
 
     def _read_partition(
         self, topic: str, error: ErrorCode, partition: PartitionProduceData
-    ) -> Write | PartitionProduceResponse:
+    ) -> PartitionAppend | PartitionProduceResponse:
         """The batch, which goes on to the log, or why it does not."""
         index = partition.index
         if error is not ErrorCode.NONE:
@@ -233,9 +239,9 @@ class _DecodedProduction(Production[ProduceResponse | None]):
             return self._refuse(index, ErrorCode.KAFKA_STORAGE_ERROR)
         records = partition.records
         batch = read_batch(records, self._version)
-        if isinstance(batch, Refusal):
+        if isinstance(batch, ProduceRefusal):
             return self._refuse(index, batch.error, batch.message)
-        write = Write(log, memoryview(records or b""), batch)
+        write = PartitionAppend(log, memoryview(records or b""), batch)
         (self._transactional if batch.attributes & TRANSACTIONAL_BIT else self._writes).append(write)
         return write
 
@@ -259,7 +265,7 @@ class _DecodedProduction(Production[ProduceResponse | None]):
         self._context.holds_connection = self.has_large_batches
         return started.result if isinstance(started, eager.Finished) else started
 
-    def finish(self) -> eager.Begun[ProduceResponse | None]:
+    def finish(self) -> eager.MaybeAwaitable[ProduceResponse | None]:
         """As `acks` asks for it. Raises CloseConnection for an error with acks=0."""
         self._context.needs_frame = False
         if self._request.acks == ACKS_NONE:
@@ -274,14 +280,14 @@ class _DecodedProduction(Production[ProduceResponse | None]):
                 TopicProduceResponse(
                     topic.name,
                     topic.topic_id,
-                    [answer.answer() if isinstance(answer, Write) else answer for answer in answers],
+                    [answer.answer() if isinstance(answer, PartitionAppend) else answer for answer in answers],
                 )
                 for topic, answers in self._answers
             ]
         )
 
 
-def are_of_one_producer(writes: Sequence[Write]) -> bool:
+def are_of_one_producer(writes: Sequence[PartitionAppend]) -> bool:
     """Whether all batches are of one producer, in one epoch of it."""
     producers = {(header.producer_id, header.producer_epoch) for header in [write.header for write in writes]}
     return len(producers) == 1

@@ -6,10 +6,10 @@ Source: KIP-664; Kafka's ReplicaManager.activeProducerState.
 from __future__ import annotations
 
 from fencepost.broker.handlers.metadata import missing_topic_error
-from fencepost.broker.log.partition_log import PRODUCERS_PER_STEP
-from fencepost.broker.log.results import ActiveProducer
-from fencepost.broker.log.steps import Steps, done_in_slices
-from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, Services, api
+from fencepost.broker.log.log_types import ActiveProducer
+from fencepost.broker.log.partition_log import PRODUCERS_PER_SLICE
+from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
+from fencepost.broker.requests.api import SLICE_S, RequestContext, Services, SlicedResponse, api
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.producers import (
@@ -42,13 +42,13 @@ def describe_producers_failed(
 @api(DescribeProducersRequest, DescribeProducersResponse, failed=describe_producers_failed)
 async def handle_describe_producers(
     context: RequestContext, request: DescribeProducersRequest
-) -> DescribeProducersResponse | LargeReply:
+) -> DescribeProducersResponse | SlicedResponse:
     """The state that each partition keeps of its producers, -1 where there is none.
 
     Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR.
     """
 
-    def steps() -> Steps[DescribeProducersResponse]:
+    def steps() -> SlicedWork[DescribeProducersResponse]:
         topics = []
         for topic in request.topics:
             partitions = []
@@ -58,12 +58,12 @@ async def handle_describe_producers(
             topics.append(TopicResponse(name=topic.name, partitions=partitions))
         return DescribeProducersResponse(topics=topics)
 
-    response = await done_in_slices(steps(), SLICE_S)
+    response = await run_in_slices(steps(), SLICE_S)
     count = sum(len(partition.active_producers) for topic in response.topics for partition in topic.partitions)
-    return LargeReply(response) if count >= PRODUCERS_PER_STEP else response
+    return SlicedResponse(response) if count >= PRODUCERS_PER_SLICE else response
 
 
-def _describe(services: Services, topic: str, partition: int) -> Steps[PartitionResponse]:
+def _describe(services: Services, topic: str, partition: int) -> SlicedWork[PartitionResponse]:
     if services.topics.metadata.get(topic) is None:
         error = missing_topic_error(topic)
         return PartitionResponse(partition_index=partition, error_code=error, error_message="There is no such topic.")
@@ -72,9 +72,9 @@ def _describe(services: Services, topic: str, partition: int) -> Steps[Partition
         return PartitionResponse(partition_index=partition, error_code=log)
     producers = yield from log.active_producers_in_steps(services.clock.now_ms())
     states: list[ProducerState] = []
-    for start in range(0, len(producers), PRODUCERS_PER_STEP):
+    for start in range(0, len(producers), PRODUCERS_PER_SLICE):
         yield
-        states += map(_state, producers[start : start + PRODUCERS_PER_STEP])
+        states += map(_state, producers[start : start + PRODUCERS_PER_SLICE])
     return PartitionResponse(partition_index=partition, error_code=ErrorCode.NONE, active_producers=states)
 
 

@@ -28,8 +28,8 @@ from fencepost.protocol.messages.reassignments import (
 )
 
 PREFERRED, UNCLEAN = 0, 1
-Outcome = tuple[ErrorCode, str | None]
-_DONE: Outcome = (ErrorCode.NONE, None)
+ReassignmentResult = tuple[ErrorCode, str | None]
+NO_PROBLEM: ReassignmentResult = (ErrorCode.NONE, None)
 
 # ElectLeaders
 
@@ -50,7 +50,7 @@ def elect_leaders_failed(
     )
 
 
-def _elected(partition: int, outcome: Outcome) -> PartitionResult:
+def _elected(partition: int, outcome: ReassignmentResult) -> PartitionResult:
     error, message = outcome
     return PartitionResult(partition_id=partition, error_code=error, error_message=message)
 
@@ -90,14 +90,14 @@ def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) 
     return ElectLeadersResponse(error_code=ErrorCode.NONE, replica_election_results=results)
 
 
-def _elect(services: Services, topic: str, partition: int, election_type: int) -> Outcome:
+def _elect(services: Services, topic: str, partition: int, election_type: int) -> ReassignmentResult:
     metadata = services.topics.metadata.get(topic)
     if metadata is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}"
     if not 0 <= partition < metadata.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{partition}"
     if leadership(services, topic, partition).error is ErrorCode.NONE:
-        return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+        return ErrorCode.ELECTION_NOT_NEEDED, "PartitionLeader election not needed for topic partition."
     if election_type == PREFERRED:
         return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."
     return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
@@ -157,7 +157,7 @@ def _reassign(
     wanted: ReassignablePartition,
     *,
     may_change_factor: bool,
-) -> Outcome:
+) -> ReassignmentResult:
     partition, replicas = wanted.partition_index, wanted.replicas
     if metadata is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}."
@@ -176,7 +176,7 @@ def _reassign(
         )
     if list(replicas) != current:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The partition has one replica, and that stays on {current}."
-    return _DONE
+    return NO_PROBLEM
 
 
 def _impossible(services: Services, replicas: Sequence[int]) -> str | None:

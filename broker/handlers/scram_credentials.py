@@ -18,8 +18,8 @@ from fencepost.broker.hosting.scram_credentials import (
     Mechanism,
     credential_of,
 )
-from fencepost.broker.log.steps import Steps, done
-from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext, api, large_reply
+from fencepost.broker.log.sliced_work import SlicedWork, done
+from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, RequestContext, SlicedResponse, api, build_in_slices
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.scram_credentials import (
@@ -34,8 +34,8 @@ from fencepost.protocol.messages.scram_credentials import (
     ScramCredentialUpsertion,
 )
 
-Outcome = tuple[ErrorCode, str | None]
-_DONE: Outcome = (ErrorCode.NONE, None)
+ScramChangeResult = tuple[ErrorCode, str | None]
+NO_PROBLEM: ScramChangeResult = (ErrorCode.NONE, None)
 Wanted = ScramCredentialDeletion | ScramCredentialUpsertion
 Change = tuple[tuple[str, Mechanism], Credential | None]
 
@@ -55,7 +55,7 @@ def describe_user_scram_credentials_failed(
 )
 def handle_describe_user_scram_credentials(
     context: RequestContext, request: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse | Coroutine[Any, Any, LargeReply]:
+) -> DescribeUserScramCredentialsResponse | Coroutine[Any, Any, SlicedResponse]:
     """The mechanisms and iterations of the users asked for; of all when none is named.
 
     Refuses, per user: RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE (named twice).
@@ -63,14 +63,14 @@ def handle_describe_user_scram_credentials(
     credentials = context.services.scram_credentials.all  # never changed, but replaced as a whole
     counts = Counter(user.name for user in request.users or ()) or Counter(sorted(credentials))
 
-    def steps() -> Steps[DescribeUserScramCredentialsResponse]:
+    def steps() -> SlicedWork[DescribeUserScramCredentialsResponse]:
         results = []
         for user, count in counts.items():
             results.append(_describe(credentials, user, count))
             yield
         return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message=None, results=results)
 
-    return large_reply(steps()) if len(counts) >= FEWEST_WRITTEN_IN_SLICES else done(steps())
+    return build_in_slices(steps()) if len(counts) >= FEWEST_WRITTEN_IN_SLICES else done(steps())
 
 
 def _describe(credentials: Credentials, user: str, count: int) -> DescribeUserScramCredentialsResult:
@@ -106,7 +106,7 @@ def alter_user_scram_credentials_failed(
     return AlterUserScramCredentialsResponse(results=[_result(user, (error, message)) for user in users])
 
 
-def _result(user: str, outcome: Outcome) -> AlterUserScramCredentialsResult:
+def _result(user: str, outcome: ScramChangeResult) -> AlterUserScramCredentialsResult:
     error, message = outcome
     return AlterUserScramCredentialsResult(user=user, error_code=error, error_message=message)
 
@@ -126,10 +126,10 @@ async def handle_alter_user_scram_credentials(
     kept.
     """
     kept = context.services.scram_credentials
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, ScramChangeResult] = {}
     changes: dict[str, Change] = {}
     for wanted in _all_wanted(request):
-        if outcomes.get(wanted.name, _DONE) is not _DONE:
+        if outcomes.get(wanted.name, NO_PROBLEM) is not NO_PROBLEM:
             continue  # of what is wrong with a user, the first counts
         change = _check(kept.all, wanted)
         if changes.pop(wanted.name, None) is not None:
@@ -138,7 +138,7 @@ async def handle_alter_user_scram_credentials(
         elif isinstance(change[0], ErrorCode):
             outcomes[wanted.name] = change
         else:
-            outcomes[wanted.name] = _DONE
+            outcomes[wanted.name] = NO_PROBLEM
             changes[wanted.name] = change
     try:
         await kept.change(dict(changes.values()))

@@ -17,10 +17,10 @@ from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.requests.long_polls import TIME_OUT
 from fencepost.broker.requests.partition_lookup import find_log, leadership
 from fencepost.broker.share.acknowledgements import read_acknowledgements
-from fencepost.broker.share.led_partitions import LedSharePartition, LendingTerms, Lent
 from fencepost.broker.share.partition import AcquireMode, Refusal
 from fencepost.broker.share.sessions import CLOSE_EPOCH, OPEN_EPOCH, ShareSession, TopicIdPartition
 from fencepost.broker.share.shard import SharePartitionKey
+from fencepost.broker.share.share_partitions import AcquireResult, AcquireTerms, ServedSharePartition
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_fetch import (
     AcquiredRecords,
@@ -158,7 +158,7 @@ def _wrong_renewal(request: ShareFetchRequest) -> str | None:
     return f"{wrong}if isRenewAck is true." if wrong else None
 
 
-def _answer(services: Services, partition: TopicIdPartition, lent: Lent) -> ShareFetchPartitionData:
+def _answer(services: Services, partition: TopicIdPartition, lent: AcquireResult) -> ShareFetchPartitionData:
     answer = ShareFetchPartitionData(
         partition_index=partition.partition,
         error_code=lent.error,
@@ -184,13 +184,13 @@ class _Lending:
         self._maximum_bytes = maximum_bytes if quota_bytes is None else min(maximum_bytes, int(quota_bytes))
         self._minimum_bytes = min(request.min_bytes, self._maximum_bytes)
         mode = AcquireMode.RECORD_LIMIT if request.share_acquire_mode else AcquireMode.BATCH_OPTIMIZED
-        self._terms = LendingTerms(session.member_id, mode, request.batch_size, services.shares.led.isolation(group_id))
-        self._answers: dict[TopicIdPartition, Lent] = {}
-        self._led: dict[TopicIdPartition, LedSharePartition] = {}
+        self._terms = AcquireTerms(session.member_id, mode, request.batch_size, services.shares.led.isolation(group_id))
+        self._answers: dict[TopicIdPartition, AcquireResult] = {}
+        self._led: dict[TopicIdPartition, ServedSharePartition] = {}
 
-    async def run(self) -> dict[TopicIdPartition, Lent]:
+    async def run(self) -> dict[TopicIdPartition, AcquireResult]:
         """What each partition of the session answers."""
-        self._answers = {partition: Lent() for partition in self._session.rotated()}
+        self._answers = {partition: AcquireResult() for partition in self._session.rotated()}
         if not self._answers or self._request.max_records <= 0 or not self._maximum_bytes:
             return self._answers
         await self._find()
@@ -203,14 +203,14 @@ class _Lending:
 
     async def _find(self) -> None:
         share_partitions = self._services.shares.led
-        led_here: dict[TopicIdPartition, LedSharePartition] = {}
+        led_here: dict[TopicIdPartition, ServedSharePartition] = {}
         missing = []
         for partition in self._answers:
             key = SharePartitionKey(self._session.group_id, *partition)
             log = self._log(partition)
             led = None if isinstance(log, ErrorCode) else share_partitions.loaded(key)
             if isinstance(log, ErrorCode):
-                self._answers[partition] = Lent(error=log)
+                self._answers[partition] = AcquireResult(error=log)
             elif led is not None:
                 led_here[partition] = led
             else:
@@ -218,7 +218,7 @@ class _Lending:
         found = await asyncio.gather(*(share_partitions.get(key, log) for _, key, log in missing))
         for (partition, _, _), loaded in zip(missing, found, strict=True):
             if isinstance(loaded, ErrorCode):
-                self._answers[partition] = Lent(error=loaded)
+                self._answers[partition] = AcquireResult(error=loaded)
             else:
                 led_here[partition] = loaded
         self._led = {partition: led_here[partition] for partition in self._answers if partition in led_here}
@@ -267,7 +267,7 @@ class _Lending:
         lent_bytes = lent_count = 0
         for partition, led in self._led.items():
             if led.is_gone:
-                self._answers[partition] = Lent(error=_gone(self._log(partition)))
+                self._answers[partition] = AcquireResult(error=_gone(self._log(partition)))
                 has_answer = True
                 continue
             lent = led.lend(

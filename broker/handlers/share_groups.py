@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
 from fencepost.broker.hosting.features import SHARE_VERSION
-from fencepost.broker.log.steps import Slices
-from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
+from fencepost.broker.log.sliced_work import Slices
+from fencepost.broker.requests.api import SLICE_S, RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.broker.share.service import (
     ShareService,  # here, and not when a request is in progress and no descriptor left
 )
@@ -73,7 +73,7 @@ def share_group_describe_failed(
 @api(ShareGroupDescribeRequest, ShareGroupDescribeResponse, failed=share_group_describe_failed)
 async def handle_share_group_describe(
     context: RequestContext, request: ShareGroupDescribeRequest
-) -> ShareGroupDescribeResponse | LargeReply:
+) -> ShareGroupDescribeResponse | SlicedResponse:
     """State, epochs, members and assignments of each share group.
 
     Refuses, per group: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (also for groups of other kinds), the coordinator's errors.

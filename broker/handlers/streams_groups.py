@@ -8,8 +8,8 @@ from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
 from fencepost.broker.hosting.features import STREAMS_VERSION
 from fencepost.broker.hosting.topic_rules import check_topic_name
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
-from fencepost.broker.log.steps import Slices
-from fencepost.broker.requests.api import SLICE_S, LargeReply, RequestContext, api, written_in_slices
+from fencepost.broker.log.sliced_work import Slices
+from fencepost.broker.requests.api import SLICE_S, RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.streams_groups import (
     StreamsGroupDescribedGroup,
@@ -71,7 +71,7 @@ def streams_group_describe_failed(
 @api(StreamsGroupDescribeRequest, StreamsGroupDescribeResponse, failed=streams_group_describe_failed)
 async def handle_streams_group_describe(
     context: RequestContext, request: StreamsGroupDescribeRequest
-) -> StreamsGroupDescribeResponse | LargeReply:
+) -> StreamsGroupDescribeResponse | SlicedResponse:
     """State, epochs, topology, members and tasks of each streams group.
 
     Refuses, per group: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (also for groups of other kinds), the coordinator's errors.

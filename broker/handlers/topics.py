@@ -46,18 +46,18 @@ FIRST_CREATE_VERSION_WITH_QUOTA = 6
 FIRST_DELETE_VERSION_WITH_QUOTA = 5
 FIRST_CREATE_PARTITIONS_VERSION_WITH_QUOTA = 3
 
-Outcome = tuple[ErrorCode, str | None]
-_DONE: Outcome = (ErrorCode.NONE, None)
-_OVER_QUOTA: Outcome = (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+TopicResult = tuple[ErrorCode, str | None]
+NO_PROBLEM: TopicResult = (ErrorCode.NONE, None)
+_OVER_QUOTA: TopicResult = (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 
 
 def _may_mutate(context: RequestContext, partition_count: int, *, strict_from: int) -> bool:
     """Whether the client's quota lets it create or delete so many partitions now."""
     meter = context.meter
-    return meter is None or meter.take_mutations(partition_count, is_strict=context.api_version >= strict_from)
+    return meter is None or meter.charge_mutations(partition_count, is_strict=context.api_version >= strict_from)
 
 
-async def _outcome(change: Awaitable[Outcome]) -> Outcome:
+async def _outcome(change: Awaitable[TopicResult]) -> TopicResult:
     """What became of a change; a disk that failed is an outcome as well, so that the other topics get theirs."""
     try:
         return await change
@@ -161,7 +161,7 @@ def _creatable_config(value: ConfigValue, given: Mapping[str, str]) -> Creatable
     )
 
 
-def _check_replicas(services: Services, wanted: CreatableTopic) -> Outcome:
+def _check_replicas(services: Services, wanted: CreatableTopic) -> TopicResult:
     """Whether this node alone can hold what the topic asks for. Source: ReplicationControlManager.createTopic."""
     if wanted.assignments:
         if wanted.replication_factor != DEFAULT_REPLICATION_FACTOR:
@@ -170,11 +170,11 @@ def _check_replicas(services: Services, wanted: CreatableTopic) -> Outcome:
             return ErrorCode.INVALID_REQUEST, "A number of partitions cannot be given beside an assignment of replicas."
         return _check_assignments(services, wanted.assignments)
     if wanted.replication_factor in (DEFAULT_REPLICATION_FACTOR, REPLICATION_FACTOR):
-        return _DONE
+        return NO_PROBLEM
     if wanted.replication_factor <= 0:
         return ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 for the default."
     if wanted.num_partitions <= 0 and wanted.num_partitions != DEFAULT_PARTITION_COUNT:
-        return _DONE  # refused for that
+        return NO_PROBLEM  # refused for that
     message = (
         f"Unable to replicate the partition {wanted.replication_factor} time(s): "
         "the target replication factor is larger than the number of brokers, which is 1."
@@ -182,15 +182,15 @@ def _check_replicas(services: Services, wanted: CreatableTopic) -> Outcome:
     return ErrorCode.INVALID_REPLICATION_FACTOR, message
 
 
-def _check_assignments(services: Services, assignments: Sequence[CreatableReplicaAssignment]) -> Outcome:
+def _check_assignments(services: Services, assignments: Sequence[CreatableReplicaAssignment]) -> TopicResult:
     if sorted(assignment.partition_index for assignment in assignments) != list(range(len(assignments))):
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Assigned partitions must be numbered from 0, without gaps."
     return _check_brokers(services, [assignment.broker_ids for assignment in assignments])
 
 
-def _check_brokers(services: Services, replicas_of_partitions: Sequence[Sequence[int]]) -> Outcome:
+def _check_brokers(services: Services, replicas_of_partitions: Sequence[Sequence[int]]) -> TopicResult:
     if all(list(replicas) == [services.node_id] for replicas in replicas_of_partitions):
-        return _DONE
+        return NO_PROBLEM
     return (
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         f"Every partition must be assigned to broker {services.node_id}, the only one, and to it once.",
@@ -300,7 +300,7 @@ async def _delete(context: RequestContext, name: str | None, topic_id: bytes) ->
     return refused(error, message)
 
 
-async def _delete_by_name(services: Services, name: str) -> Outcome:
+async def _delete_by_name(services: Services, name: str) -> TopicResult:
     error = await services.topics.delete(name)
     return error, _DELETION_MESSAGES.get(error)
 
@@ -336,7 +336,7 @@ async def handle_create_partitions(
     counts = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
-        outcome: Outcome = (ErrorCode.INVALID_REQUEST, "The request names this topic more than once.")
+        outcome: TopicResult = (ErrorCode.INVALID_REQUEST, "The request names this topic more than once.")
         if counts[topic.name] == 1:
             outcome = await _grow(context, topic, validate_only=request.validate_only)
         error, message = outcome
@@ -344,10 +344,10 @@ async def handle_create_partitions(
     return CreatePartitionsResponse(results=results)
 
 
-async def _grow(context: RequestContext, wanted: CreatePartitionsTopic, *, validate_only: bool) -> Outcome:
+async def _grow(context: RequestContext, wanted: CreatePartitionsTopic, *, validate_only: bool) -> TopicResult:
     services = context.services
     topics = services.topics
-    outcome: Outcome = topics.check_add_partitions(wanted.name, wanted.count)
+    outcome: TopicResult = topics.check_add_partitions(wanted.name, wanted.count)
     topic = topics.metadata.get(wanted.name)
     if outcome[0] is not ErrorCode.NONE or topic is None:
         return outcome
@@ -364,4 +364,4 @@ async def _grow(context: RequestContext, wanted: CreatePartitionsTopic, *, valid
     added_count = wanted.count - topic.partition_count
     if not _may_mutate(context, added_count, strict_from=FIRST_CREATE_PARTITIONS_VERSION_WITH_QUOTA):
         return _OVER_QUOTA
-    return _DONE if validate_only else await _outcome(topics.add_partitions(wanted.name, wanted.count))
+    return NO_PROBLEM if validate_only else await _outcome(topics.add_partitions(wanted.name, wanted.count))

@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
-from fencepost.broker.log.steps import Steps, done
-from fencepost.broker.requests.api import LargeReply, RequestContext, api, large_reply
+from fencepost.broker.log.sliced_work import SlicedWork, done
+from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, build_in_slices
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.broker.transaction.service import TransactionService
 from fencepost.broker.transaction.state_machine import STATES_BY_DISPLAY_NAME, TransactionState
@@ -44,21 +44,21 @@ def describe_transactions_failed(
 @api(DescribeTransactionsRequest, DescribeTransactionsResponse, failed=describe_transactions_failed)
 def handle_describe_transactions(
     context: RequestContext, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse | Coroutine[Any, Any, LargeReply]:
+) -> DescribeTransactionsResponse | Coroutine[Any, Any, SlicedResponse]:
     """The state, producer, time-out and partitions of the transactions asked for.
 
     Of many, each is described as it is when its turn comes.
     """
     transactions = context.services.transactions
 
-    def steps() -> Steps[DescribeTransactionsResponse]:
+    def steps() -> SlicedWork[DescribeTransactionsResponse]:
         states = []
         for transactional_id in request.transactional_ids:
             states.append(_describe(transactions, transactional_id))
             yield
         return DescribeTransactionsResponse(transaction_states=states)
 
-    return large_reply(steps()) if len(request.transactional_ids) >= FEWEST_IN_SLICES else done(steps())
+    return build_in_slices(steps()) if len(request.transactional_ids) >= FEWEST_IN_SLICES else done(steps())
 
 
 def _describe(transactions: TransactionService, transactional_id: str) -> DescribeTransactionsTransactionState:
@@ -88,7 +88,7 @@ def list_transactions_failed(
 @api(ListTransactionsRequest, ListTransactionsResponse, failed=list_transactions_failed)
 def handle_list_transactions(
     context: RequestContext, request: ListTransactionsRequest
-) -> ListTransactionsResponse | Coroutine[Any, Any, LargeReply]:
+) -> ListTransactionsResponse | Coroutine[Any, Any, SlicedResponse]:
     """The transactions of this coordinator that pass all filters given, all as they are at one moment."""
     matches: Callable[[str], object] | None = None
     if request.transactional_id_pattern:
@@ -119,7 +119,7 @@ def handle_list_transactions(
     except CoordinatorRefusal as refusal:
         return list_transactions_failed(request, refusal.error, context.api_version)
 
-    def steps() -> Steps[ListTransactionsResponse]:
+    def steps() -> SlicedWork[ListTransactionsResponse]:
         shown = []
         for start in range(0, len(known), TRANSACTIONS_PER_STEP):
             shown += [
@@ -134,7 +134,7 @@ def handle_list_transactions(
             yield
         return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=shown)
 
-    return large_reply(steps()) if len(known) >= FEWEST_IN_SLICES else done(steps())
+    return build_in_slices(steps()) if len(known) >= FEWEST_IN_SLICES else done(steps())
 
 
 def _matcher(pattern: str) -> Callable[[str], object] | None:

@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext, api, written_in_slices
+from fencepost.broker.requests.api import (
+    FEWEST_WRITTEN_IN_SLICES,
+    RequestContext,
+    SlicedResponse,
+    api,
+    written_in_slices,
+)
 from fencepost.broker.transaction.metadata import Producer
 from fencepost.broker.transaction.service import TransactionService
 from fencepost.broker.transaction.state_machine import TransactionVersion
@@ -85,7 +91,7 @@ def add_partitions_to_txn_failed(
 @api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, failed=add_partitions_to_txn_failed)
 async def handle_add_partitions_to_txn(
     context: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | LargeReply:
+) -> AddPartitionsToTxnResponse | SlicedResponse:
     """Partitions join a transaction. Up to version 3 from a client, for its own; from version 4 on from a partition's
     leader, for many.
     """

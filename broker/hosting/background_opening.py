@@ -14,12 +14,12 @@ from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.image import MetadataImage
 from fencepost.broker.storage.disk import StorageError
 
-LATER = Place("opening of the logs that a start has left", Policy.RETRY)
+BACKGROUND_OPENING = Place("opening of the logs that a start has left", Policy.RETRY)
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 60.0
 
 
-class LaterLogs:
+class BackgroundOpening:
     """Opens what `LogDirectory.open` has left, and has it served.
 
     changing: held while a share of them is opened: no topic is created, deleted or grown meanwhile.
@@ -48,12 +48,12 @@ class LaterLogs:
             self._task = self._context.copy().run(self._begin)
 
     def _begin(self) -> asyncio.Task[None]:
-        return LATER.start(self._open_the_rest(), on_failure=lambda _: self._begin_again())
+        return BACKGROUND_OPENING.start(self._open_remaining(), on_failure=lambda _: self._begin_again())
 
     def _begin_again(self) -> None:
         """After a pause, in which whoever asks for a log may begin it before."""
         if not self._is_closing:
-            begin = LATER.callback(self.begin)
+            begin = BACKGROUND_OPENING.callback(self.begin)
             self._again = asyncio.get_running_loop().call_later(self._pause_s, begin)
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
@@ -81,7 +81,7 @@ class LaterLogs:
         if self._task is not None:
             await asyncio.wait((self._task,))
 
-    async def _open_the_rest(self) -> None:
+    async def _open_remaining(self) -> None:
         while self._logs.unopened.has_next and not self._is_closing:
             async with self._changing:
                 for topic_partition in await self._logs.open_next():

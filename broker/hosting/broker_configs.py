@@ -16,14 +16,14 @@ from fencepost.protocol.errors import ErrorCode
 
 log = get_logger(__name__)
 
-KEY = "broker-configs"
+BROKER_CONFIGS_KEY = "broker-configs"
 ALL_BROKERS = ""
 """In place of a node id: the defaults of all brokers."""
 
 BrokerName = str
 Configs = Mapping[str, str]
-Outcome = tuple[ErrorCode, str | None]
-_DONE: Outcome = (ErrorCode.NONE, None)
+ConfigChangeResult = tuple[ErrorCode, str | None]
+NO_PROBLEM: ConfigChangeResult = (ErrorCode.NONE, None)
 
 
 class BrokerConfigs:
@@ -39,7 +39,7 @@ class BrokerConfigs:
         self._changing = asyncio.Lock()
         self._document: VersionedDocument[dict[BrokerName, Configs]] = VersionedDocument(
             store,
-            KEY,
+            BROKER_CONFIGS_KEY,
             read=_read,
             write=lambda content: {name: dict(configs) for name, configs in content.items()},
             may_use_reserve=True,
@@ -56,7 +56,7 @@ class BrokerConfigs:
 
     async def alter(
         self, name: BrokerName, change: Callable[[Configs], Configs | AlterationRefusal], *, validate_only: bool
-    ) -> Outcome:
+    ) -> ConfigChangeResult:
         """Replace the configs of a broker, or of ALL_BROKERS, by what `change` makes of them.
 
         Refuses what `change` refuses, and INVALID_REQUEST for what cannot be set at run time. Raises StorageError.
@@ -85,7 +85,7 @@ class BrokerConfigs:
             if self.configs(name) != before:
                 log.info("broker_configs_altered", broker=name, configs=sorted(self.configs(name)))
                 self._put_in_force()
-        return _DONE
+        return NO_PROBLEM
 
     def _put_in_force(self) -> None:
         unreadable = self._settings.override(

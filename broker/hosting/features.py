@@ -17,7 +17,7 @@ from fencepost.broker.metadata.store import MetadataStore
 
 log = get_logger(__name__)
 
-KEY = "features"
+FEATURES_KEY = "features"
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
 METADATA_VERSION = "metadata.version"
@@ -77,7 +77,10 @@ class Features:
         self.on_changed: list[Callable[[], None]] = []
         self._settings = settings
         self._document: VersionedDocument[_Finalized] = VersionedDocument(
-            store, KEY, read=_read, write=lambda finalized: {"epoch": finalized.epoch, "levels": dict(finalized.levels)}
+            store,
+            FEATURES_KEY,
+            read=_read,
+            write=lambda finalized: {"epoch": finalized.epoch, "levels": dict(finalized.levels)},
         )
 
     async def open(self) -> None:

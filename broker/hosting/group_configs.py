@@ -18,12 +18,12 @@ from fencepost.protocol.errors import ErrorCode
 
 log = get_logger(__name__)
 
-KEY = "group-configs"
+GROUP_CONFIGS_KEY = "group-configs"
 
 GroupId = str
 Configs = Mapping[str, str]
-Outcome = tuple[ErrorCode, str | None]
-_DONE: Outcome = (ErrorCode.NONE, None)
+ConfigChangeResult = tuple[ErrorCode, str | None]
+NO_PROBLEM: ConfigChangeResult = (ErrorCode.NONE, None)
 
 
 class GroupConfigs:
@@ -34,7 +34,7 @@ class GroupConfigs:
         self._changing = asyncio.Lock()
         self._document: VersionedDocument[dict[GroupId, Configs]] = VersionedDocument(
             store,
-            KEY,
+            GROUP_CONFIGS_KEY,
             read=_read,
             write=lambda content: {group_id: dict(each) for group_id, each in content.items()},
             may_use_reserve=True,
@@ -58,7 +58,7 @@ class GroupConfigs:
 
     async def alter(
         self, group_id: GroupId, change: Callable[[Configs], Configs | AlterationRefusal], *, validate_only: bool
-    ) -> Outcome:
+    ) -> ConfigChangeResult:
         """Replace the configs of a group by what `change` makes of them.
 
         Refuses what `change` refuses, and INVALID_CONFIG. Raises StorageError.
@@ -88,7 +88,7 @@ class GroupConfigs:
             return refusal[0].error, refusal[0].message
         if after != (before or {}):
             log.info("group_configs_altered", group_id=group_id, configs=sorted(after))
-        return _DONE
+        return NO_PROBLEM
 
 
 def _read(content: object) -> dict[GroupId, Configs]:

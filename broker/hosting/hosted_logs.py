@@ -82,7 +82,7 @@ class HostedLogs:
                     await asyncio.sleep(0)
 
     async def make(self, topic: TopicMetadata) -> list[PartitionLog]:
-        """Make a log for each partition of a new topic that is led here; they are served from `serve_made` on.
+        """Make a log for each partition of a new topic that is led here; they are served from `serve_created` on.
 
         Others are served meanwhile. Raises StorageError, also when there is a directory of that name already.
         """
@@ -96,7 +96,7 @@ class HostedLogs:
                     await asyncio.sleep(0)
         return made
 
-    def serve_made(self, made: Sequence[PartitionLog], topic: TopicMetadata) -> None:
+    def serve_created(self, made: Sequence[PartitionLog], topic: TopicMetadata) -> None:
         """Serve all logs of a new topic, in one step; but not those that were placed elsewhere meanwhile."""
         config = self.config(topic.name, topic.configs)
         for partition_log in made:
@@ -122,7 +122,7 @@ class HostedLogs:
         if partition_log is None:
             if self._placement.leader_epoch(topic_partition) > OWN_LEADER_EPOCH:
                 log.warning(
-                    "partition_came_without_its_directory",
+                    "partition_directory_missing",
                     topic=topic_partition.topic,
                     partition=topic_partition.partition,
                     reason="it has been led before, but there are no files of it here; it begins anew, empty",
@@ -189,7 +189,7 @@ class HostedLogs:
         for count, topic_partition in enumerate(topic.partitions(), 1):
             partition_log = self._logs.get(topic_partition)
             if partition_log is None:
-                had_logs |= self._logs.delete_left_behind(topic_partition, topic.topic_id)
+                had_logs |= self._logs.delete_renamed_directories(topic_partition, topic.topic_id)
             elif partition_log.topic_id == topic.topic_id:
                 had_logs = True
                 self._logs.delete(topic_partition)

@@ -60,7 +60,7 @@ def received_error(code: int) -> ErrorCode:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-class _Waiting(NamedTuple):
+class _PendingRequest(NamedTuple):
     correlation_id: int
     response_type: type[Any]
     version: int
@@ -76,7 +76,7 @@ class PeerConnection(asyncio.Protocol):
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingRequest] = deque()
         self._next_correlation_id = 0
 
     def send(self, message: Any, version: int) -> asyncio.Future[Any]:
@@ -87,7 +87,7 @@ class PeerConnection(asyncio.Protocol):
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         answered: asyncio.Future[Any] = self._loop.create_future()
-        self._waiting.append(_Waiting(correlation_id, RESPONSES[message.api_key], version, answered))
+        self._waiting.append(_PendingRequest(correlation_id, RESPONSES[message.api_key], version, answered))
         transport.write(request_frame(correlation_id, self._client_id, message, version))
         return answered
 
@@ -152,7 +152,7 @@ class PeerConnection(asyncio.Protocol):
             request.answered.set_result(response)
 
 
-class _Link:
+class _PeerLink:
     """The connection to one node, from when it is asked for until it breaks.
 
     opened: PeerUnreachable when it cannot be opened, or not in time.
@@ -197,7 +197,7 @@ class TcpPeers:
         self._client_id = f"broker-{node_id}"
         self._address_of = address_of
         self._connect = connect
-        self._links: dict[int, _Link] = {}
+        self._links: dict[int, _PeerLink] = {}
         self._opening: set[asyncio.Task[None]] = set()
 
     async def request(self, node_id: int, message: Any, version: int, timeout_s: float) -> Any:
@@ -217,11 +217,11 @@ class TcpPeers:
         self._links.clear()
         await asyncio.gather(*self._opening, return_exceptions=True)
 
-    def _link(self, node_id: int) -> _Link:
+    def _link(self, node_id: int) -> _PeerLink:
         link = self._links.get(node_id)
         if link is None or link.is_broken:
             loop = asyncio.get_running_loop()
-            link = new = self._links[node_id] = _Link(loop.create_future())
+            link = new = self._links[node_id] = _PeerLink(loop.create_future())
             link.opening = CONNECTING.start(
                 self._open(node_id, link),
                 concerns=f"node {node_id}",
@@ -231,7 +231,7 @@ class TcpPeers:
             link.opening.add_done_callback(self._opening.discard)
         return link
 
-    async def _open(self, node_id: int, link: _Link) -> None:
+    async def _open(self, node_id: int, link: _PeerLink) -> None:
         address = self._address_of(node_id)
         if address is None:
             link.give_up(f"node {node_id} is not alive")

@@ -82,7 +82,7 @@ class SingleNodePlacement:
         return self._here if node_id == self._here.node_id else None
 
 
-class Leader(NamedTuple):
+class PartitionLeader(NamedTuple):
     """Who leads a partition, and in which epoch. node_id: None while nobody does."""
 
     node_id: int | None
@@ -99,7 +99,7 @@ class PlacementTable:
     def __init__(self, default_leader: Callable[[TopicPartition], int | None]) -> None:
         self.alive: dict[int, NodeAddress] = {}
         self._default_leader = default_leader
-        self._leaders: dict[TopicPartition, Leader] = {}
+        self._leaders: dict[TopicPartition, PartitionLeader] = {}
         self._views: list[PlacementView] = []
 
     def view(self, node_id: int) -> PlacementView:
@@ -121,19 +121,19 @@ class PlacementTable:
         """A node is not alive any more. What it leads is without a leader until it is placed elsewhere."""
         self.alive.pop(node_id, None)
 
-    def unplaced(self, topic_partition: TopicPartition) -> Leader:
+    def unplaced(self, topic_partition: TopicPartition) -> PartitionLeader:
         """Who leads a partition that was never placed."""
-        return Leader(self._default_leader(topic_partition), 0)
+        return PartitionLeader(self._default_leader(topic_partition), 0)
 
-    def leader(self, topic_partition: TopicPartition) -> Leader:
+    def leader(self, topic_partition: TopicPartition) -> PartitionLeader:
         return self._leaders.get(topic_partition) or self.unplaced(topic_partition)
 
-    def place(self, topic_partition: TopicPartition, node_id: int | None) -> Leader:
+    def place(self, topic_partition: TopicPartition, node_id: int | None) -> PartitionLeader:
         """Have a node lead the partition from now on, or nobody, in an epoch above all before.
 
         Its directory is the caller's business: what the new leader has on its disk is what the partition holds.
         """
-        leader = Leader(node_id, self.leader(topic_partition).epoch + 1)
+        leader = PartitionLeader(node_id, self.leader(topic_partition).epoch + 1)
         self._leaders[topic_partition] = leader
         # Who loses the partition hears of it before who gets it.
         for view in sorted(self._views, key=lambda view: view.node_id == node_id):
@@ -144,12 +144,12 @@ class PlacementTable:
 class PlacementView:
     """The placement as one node sees it: what the table told it."""
 
-    def __init__(self, table: PlacementTable, node_id: int, leaders: dict[TopicPartition, Leader]) -> None:
+    def __init__(self, table: PlacementTable, node_id: int, leaders: dict[TopicPartition, PartitionLeader]) -> None:
         self.node_id = node_id
         self.on_changed: list[Callable[[TopicPartition], None]] = []
         self._table = table
         self._leaders = leaders
-        self._untold: dict[TopicPartition, Leader] = {}
+        self._untold: dict[TopicPartition, PartitionLeader] = {}
         self._is_lagging = False
 
     def is_local(self, topic_partition: TopicPartition) -> bool:
@@ -169,7 +169,7 @@ class PlacementView:
     def address(self, node_id: int) -> NodeAddress | None:
         return self._table.alive.get(node_id)
 
-    def _leader(self, topic_partition: TopicPartition) -> Leader:
+    def _leader(self, topic_partition: TopicPartition) -> PartitionLeader:
         return self._leaders.get(topic_partition) or self._table.unplaced(topic_partition)
 
     # What the table tells
@@ -185,7 +185,7 @@ class PlacementView:
         for topic_partition, leader in untold.items():
             self.tell(topic_partition, leader)
 
-    def tell(self, topic_partition: TopicPartition, leader: Leader) -> None:
+    def tell(self, topic_partition: TopicPartition, leader: PartitionLeader) -> None:
         """A partition has a new leader, or its leader a new epoch."""
         if self._is_lagging:
             self._untold[topic_partition] = leader

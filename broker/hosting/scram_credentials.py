@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
-from fencepost.protocol.deferred import deferred
+from fencepost.protocol.lazy_import import deferred
 
 if TYPE_CHECKING:
     import hashlib
@@ -24,7 +24,7 @@ else:
 
 log = get_logger(__name__)
 
-KEY = "scram-credentials"
+SCRAM_CREDENTIALS_KEY = "scram-credentials"
 MINIMUM_ITERATIONS = 4096
 MAXIMUM_ITERATIONS = 16_384
 
@@ -64,7 +64,9 @@ class ScramCredentials:
     """The credentials of all users, by name and mechanism."""
 
     def __init__(self, store: MetadataStore) -> None:
-        self._document: VersionedDocument[Credentials] = VersionedDocument(store, KEY, read=_read, write=_write)
+        self._document: VersionedDocument[Credentials] = VersionedDocument(
+            store, SCRAM_CREDENTIALS_KEY, read=_read, write=_write
+        )
 
     async def open(self) -> None:
         """Read what was set before this start. Raises StorageError."""

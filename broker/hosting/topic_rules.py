@@ -37,19 +37,19 @@ def collision_key(name: str) -> str:
     return name.replace(".", "_")
 
 
-class InternalTopic(NamedTuple):
+class InternalTopicSettings(NamedTuple):
     """How one of the broker's own topics is created."""
 
     partition_count: int
     configs: Mapping[str, str]
 
 
-def internal_topic(name: str, settings: Settings) -> InternalTopic:
+def internal_topic(name: str, settings: Settings) -> InternalTopicSettings:
     """Partition count and configs of one of the broker's own topics. Source: Kafka's
     TransactionStateManager.transactionStateTopicConfigs, GroupCoordinatorService.groupMetadataTopicConfigs and
     ShareCoordinatorService.shareGroupStateTopicConfigs."""
     if name == TRANSACTION_STATE_TOPIC:
-        return InternalTopic(
+        return InternalTopicSettings(
             settings.transaction_state_log_num_partitions,
             {
                 "cleanup.policy": "compact",
@@ -60,7 +60,7 @@ def internal_topic(name: str, settings: Settings) -> InternalTopic:
             },
         )
     if name == CONSUMER_OFFSETS_TOPIC:
-        return InternalTopic(
+        return InternalTopicSettings(
             settings.offsets_topic_num_partitions,
             {
                 "cleanup.policy": "compact",
@@ -69,7 +69,7 @@ def internal_topic(name: str, settings: Settings) -> InternalTopic:
             },
         )
     if name == SHARE_GROUP_STATE_TOPIC:
-        return InternalTopic(
+        return InternalTopicSettings(
             settings.share_coordinator_state_topic_num_partitions,
             {
                 # Updates add up, so compaction would lose some; the share coordinator deletes what it no longer needs.

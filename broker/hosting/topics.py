@@ -21,7 +21,7 @@ from fencepost.broker.config import (
     check_topic_configs,
     describe_topic_configs,
 )
-from fencepost.broker.hosting.background_opening import LaterLogs
+from fencepost.broker.hosting.background_opening import BackgroundOpening
 from fencepost.broker.hosting.hosted_logs import HostedLogs
 from fencepost.broker.hosting.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
 from fencepost.broker.hosting.topic_rules import check_topic_name, collision_key, internal_topic
@@ -49,8 +49,8 @@ DEFAULT_PARTITION_COUNT = -1
 
 T = TypeVar("T")
 
-Outcome = tuple[ErrorCode, str | None]
-_DONE: Outcome = (ErrorCode.NONE, None)
+TopicChangeResult = tuple[ErrorCode, str | None]
+NO_PROBLEM: TopicChangeResult = (ErrorCode.NONE, None)
 
 
 class Topics:
@@ -93,7 +93,7 @@ class Topics:
         self._arriving: dict[TopicPartition, asyncio.Task[None]] = {}
         self._collisions: dict[str, str] = {}
         self._changing = asyncio.Lock()
-        self._later = LaterLogs(logs, self._hosted, self.metadata, self._changing)
+        self._later = BackgroundOpening(logs, self._hosted, self.metadata, self._changing)
         self._is_outdated = False
         self._refreshing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,7 +108,7 @@ class Topics:
             topics = await self._store.load_topics()
             for topic in topics:
                 self.metadata.put(topic)
-            await self._logs.open(self.log_config, self._hosted.leader_epoch, patience_s=self._patience_s())
+            await self._logs.open(self.log_config, self._hosted.leader_epoch, patience_s=self._opening_time_s())
             for topic in await self._store.load_deletions():
                 # Only what a start finds is on the disk for sure: the record goes when nothing is found any more. What
                 # the other nodes of a cluster have on theirs cannot be told from here.
@@ -121,7 +121,7 @@ class Topics:
             self._hosted.report_strays()
         self._later.begin()
 
-    def _patience_s(self) -> float | None:
+    def _opening_time_s(self) -> float | None:
         """How long a start opens logs before it serves clients. Where partitions move, all of them: who leads one has
         to know at once what is in it."""
         is_alone = isinstance(self.placement, SingleNodePlacement)
@@ -188,7 +188,7 @@ class Topics:
 
     # Creating
 
-    def check_new(self, name: str, configs: Mapping[str, str | None], *, is_own: bool = False) -> Outcome:
+    def check_new(self, name: str, configs: Mapping[str, str | None], *, is_own: bool = False) -> TopicChangeResult:
         """What `check_create` looks at first: the name and the configs.
 
         INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_CONFIG.
@@ -212,11 +212,11 @@ class Topics:
         reason = check_topic_configs(configs, self._settings)
         if reason is not None:
             return ErrorCode.INVALID_CONFIG, reason
-        return _DONE
+        return NO_PROBLEM
 
     def check_create(
         self, name: str, partition_count: int, configs: Mapping[str, str | None], *, is_own: bool = False
-    ) -> Outcome:
+    ) -> TopicChangeResult:
         """Whether `create` would accept this; what validate_only asks. Messages are for people.
 
         As `check_new`; INVALID_PARTITIONS, POLICY_VIOLATION (too many partitions).
@@ -230,17 +230,19 @@ class Topics:
         reason = self._too_many(self._partition_count(partition_count))
         if reason is not None:
             return ErrorCode.POLICY_VIOLATION, reason
-        return _DONE
+        return NO_PROBLEM
 
-    async def create(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> Outcome:
+    async def create(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> TopicChangeResult:
         """Create a topic. partition_count: DEFAULT_PARTITION_COUNT for `num.partitions`. Errors: see `check_create`;
         StorageError.
 
         Others are served while its logs are made. It is there for them, with all its partitions, when this returns.
         """
-        return await self._to_its_end(self._check_and_create(name, partition_count, configs))
+        return await self._uncancelled(self._check_and_create(name, partition_count, configs))
 
-    async def _check_and_create(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> Outcome:
+    async def _check_and_create(
+        self, name: str, partition_count: int, configs: Mapping[str, str | None]
+    ) -> TopicChangeResult:
         async with self._changing:
             outcome = self.check_create(name, partition_count, configs)
             if outcome[0] is not ErrorCode.NONE:
@@ -254,7 +256,7 @@ class Topics:
         topic = self.metadata.get(name)
         if topic is not None:
             return topic
-        await self._to_its_end(self._create_internal(name))
+        await self._uncancelled(self._create_internal(name))
         created = self.metadata.get(name)
         assert created is not None
         return created
@@ -267,7 +269,7 @@ class Topics:
                 if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                     raise StorageError(f"{name} could not be created: {message}")
 
-    async def _to_its_end(self, change: Coroutine[Any, Any, T]) -> T:
+    async def _uncancelled(self, change: Coroutine[Any, Any, T]) -> T:
         """Make a change as a whole, even if the request that asked for it is cancelled, so that store and logs stay in
         step."""
         task = CHANGE.start(change, expected=(StorageError,))
@@ -275,7 +277,7 @@ class Topics:
         task.add_done_callback(self._changes.discard)
         return await asyncio.shield(task)
 
-    async def _create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Outcome:
+    async def _create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> TopicChangeResult:
         topic = TopicMetadata(name, self._new_topic_id(), partition_count, MappingProxyType(dict(configs)))
         stray = self._hosted.stray(topic)
         if stray is not None:
@@ -295,20 +297,20 @@ class Topics:
             await self._hosted.delete(topic)
             raise
         # From here on in one step: nobody meets a part of it.
-        self._hosted.serve_made(made, topic)
+        self._hosted.serve_created(made, topic)
         self._collisions[collision_key(name)] = name
         self.metadata.put(topic)
         for hook in self.on_created:
             hook(topic)
         log.info("topic_created", topic=name, partitions=partition_count)
-        return _DONE
+        return NO_PROBLEM
 
     # Changing and deleting
 
     async def delete(self, name: str) -> ErrorCode:
         """Delete a topic and its logs: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED, INVALID_TOPIC_EXCEPTION
         (internal). It is gone for everybody before its files are; this returns when they are."""
-        return await self._to_its_end(self._delete(name))
+        return await self._uncancelled(self._delete(name))
 
     async def _delete(self, name: str) -> ErrorCode:
         async with self._changing:
@@ -333,7 +335,7 @@ class Topics:
         self._hosted.forget(topic)
         await self._hosted.delete(topic)
 
-    def check_add_partitions(self, name: str, new_count: int) -> Outcome:
+    def check_add_partitions(self, name: str, new_count: int) -> TopicChangeResult:
         """Whether `add_partitions` would accept this; what validate_only asks."""
         topic = self.metadata.get(name)
         if topic is None:
@@ -350,14 +352,14 @@ class Topics:
         reason = self._too_many(new_count - topic.partition_count)
         if reason is not None:
             return ErrorCode.POLICY_VIOLATION, reason
-        return _DONE
+        return NO_PROBLEM
 
-    async def add_partitions(self, name: str, new_count: int) -> Outcome:
+    async def add_partitions(self, name: str, new_count: int) -> TopicChangeResult:
         """Grow a topic to `new_count` partitions. UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, POLICY_VIOLATION;
         StorageError. Others are served while the logs are made."""
-        return await self._to_its_end(self._add_partitions(name, new_count))
+        return await self._uncancelled(self._add_partitions(name, new_count))
 
-    async def _add_partitions(self, name: str, new_count: int) -> Outcome:
+    async def _add_partitions(self, name: str, new_count: int) -> TopicChangeResult:
         async with self._changing:
             outcome = self.check_add_partitions(name, new_count)
             topic = self.metadata.get(name)
@@ -375,9 +377,9 @@ class Topics:
                 raise
             self.metadata.put(grown)
             log.info("partitions_added", topic=name, partitions=new_count)
-            return _DONE
+            return NO_PROBLEM
 
-    async def alter_configs(self, name: str, configs: Mapping[str, str | None]) -> Outcome:
+    async def alter_configs(self, name: str, configs: Mapping[str, str | None]) -> TopicChangeResult:
         """Replace the configs of a topic. UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG; StorageError."""
         return await self.change_configs(name, lambda _: configs)
 
@@ -387,7 +389,7 @@ class Topics:
         change: Callable[[Mapping[str, str]], Mapping[str, str | None] | AlterationRefusal],
         *,
         validate_only: bool = False,
-    ) -> Outcome:
+    ) -> TopicChangeResult:
         """Replace the configs of a topic by what `change` makes of them; they count from the next request on.
 
         What `change` refuses, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION. Raises StorageError.
@@ -408,11 +410,11 @@ class Topics:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {name!r} does not exist."
             given = MappingProxyType({config: text for config, text in configs.items() if text is not None})
             if validate_only or given == topic.configs:
-                return _DONE
+                return NO_PROBLEM
             await self._store.set_topic_configs(name, given)
             self._set_configs(dataclasses.replace(topic, configs=given))
             log.info("topic_configs_altered", topic=name, configs=dict(given))
-            return _DONE
+            return NO_PROBLEM
 
     def take_over_settings(self) -> None:
         """Give all logs the defaults that the broker has by now, where their topics set nothing."""
@@ -470,7 +472,7 @@ class Topics:
             found = stored.get(known.name)
             if found is None or found.topic_id != known.topic_id:
                 await self._drop(known)
-                log.info("topic_deletion_noted", topic=known.name)
+                log.info("topic_deletion_applied", topic=known.name)
         for topic in stored.values():
             previous = self.metadata.get(topic.name)
             if previous == topic:
@@ -481,7 +483,7 @@ class Topics:
             if previous is None:
                 for hook in self.on_created:
                     hook(topic)
-            log.info("topic_change_noted", topic=topic.name, partitions=topic.partition_count)
+            log.info("topic_change_applied", topic=topic.name, partitions=topic.partition_count)
 
     # Partitions that move between nodes
 
@@ -506,7 +508,7 @@ class Topics:
             resigned(topic_partition)
         if is_local:
             partition_log.lead(leader_epoch)
-            self._tell_led(partition_log)
+            self._notify_led(partition_log)
         else:
             self._hosted.release(topic_partition)
             log.info("partition_released", topic=topic_partition.topic, partition=topic_partition.partition)
@@ -527,7 +529,7 @@ class Topics:
                     config = self._hosted.config(topic.name, topic.configs)
                     partition_log = await self._hosted.lead(topic_partition, topic, config)
                     if partition_log is not None:
-                        self._tell_led(partition_log)
+                        self._notify_led(partition_log)
         except StorageError as error:
             log.error(  # noqa: TRY400  # the reason says it all
                 "partition_admission_failed",
@@ -539,7 +541,7 @@ class Topics:
         if self._arriving.get(topic_partition) is asyncio.current_task():
             del self._arriving[topic_partition]
 
-    def _tell_led(self, partition_log: PartitionLog) -> None:
+    def _notify_led(self, partition_log: PartitionLog) -> None:
         name = partition_log.topic_partition
         log.info("partition_led", topic=name.topic, partition=name.partition, leader_epoch=partition_log.leader_epoch)
         for hook in self.on_led:

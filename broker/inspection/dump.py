@@ -30,7 +30,7 @@ from fencepost.protocol.stored.consumer_offsets import (
 )
 from fencepost.protocol.stored.transaction_state import decode_transaction_log_key, decode_transaction_log_value
 
-Row = dict[str, Any]
+DumpRow = dict[str, Any]
 INT32_BYTES = 4
 
 _DECODERS: dict[str, Sequence[tuple[Callable[[bytes], Any], Callable[[bytes], Any]]]] = {
@@ -48,7 +48,7 @@ def files_of(directory: str) -> list[str]:
     return [f"{directory}/{name}" for name in names if _suffix(name) in _READERS or name in _SMALL]
 
 
-def dump(path: str, *, with_records: bool) -> Iterator[Row]:
+def dump(path: str, *, with_records: bool) -> Iterator[DumpRow]:
     """What a file holds, a row for each thing in it: `kind` says what it is. Raises StorageError.
 
     A file that holds something else than its name says gives a row of kind `unreadable`.
@@ -74,7 +74,7 @@ def _base_offset(path: str) -> int:
     return int(os.path.basename(path).partition(".")[0])
 
 
-def _dump_log(path: str, *, with_records: bool) -> Iterator[Row]:
+def _dump_log(path: str, *, with_records: bool) -> Iterator[DumpRow]:
     disk = OverlayDisk()
     topic = os.path.basename(os.path.dirname(path)).rpartition("-")[0]
     base_offset = _base_offset(path)
@@ -99,9 +99,9 @@ def _dump_log(path: str, *, with_records: bool) -> Iterator[Row]:
         disk.close()
 
 
-def _batch_row(position: int, batch: RecordBatch, false_header: str | None) -> Row:
+def _batch_row(position: int, batch: RecordBatch, false_header: str | None) -> DumpRow:
     header = batch.header
-    row: Row = {
+    row: DumpRow = {
         "kind": "batch",
         "position": position,
         "bytes": header.size_bytes,
@@ -139,7 +139,7 @@ def _compression(batch: RecordBatch) -> str:
         return str(error)
 
 
-def _record_rows(topic: str, batch: RecordBatch) -> Iterator[Row]:
+def _record_rows(topic: str, batch: RecordBatch) -> Iterator[DumpRow]:
     if batch.header.is_control:
         return
     try:
@@ -155,7 +155,7 @@ def _record_rows(topic: str, batch: RecordBatch) -> Iterator[Row]:
         yield {"kind": "unreadable", "reason": f"the records of the batch at {batch.header.base_offset}: {error}"}
 
 
-def _decoded(topic: str, key: bytes | None, value: bytes | None) -> Row:
+def _decoded(topic: str, key: bytes | None, value: bytes | None) -> DumpRow:
     """Key and value of a record; what a coordinator has written is decoded."""
     for decode_key, decode_value in _DECODERS.get(topic, ()):
         if key is None:
@@ -178,7 +178,7 @@ def _content(path: str) -> bytes:
         return disk.read_file(path) or b""
 
 
-def _dump_offset_index(path: str) -> Iterator[Row]:
+def _dump_offset_index(path: str) -> Iterator[DumpRow]:
     content, base_offset = _content(path), _base_offset(path)
     for start in range(0, len(content) - ENTRY_BYTES + 1, ENTRY_BYTES):
         relative = int.from_bytes(content[start : start + INT32_BYTES], "big", signed=True)
@@ -187,7 +187,7 @@ def _dump_offset_index(path: str) -> Iterator[Row]:
     yield from _rest(content, ENTRY_BYTES)
 
 
-def _dump_time_index(path: str) -> Iterator[Row]:
+def _dump_time_index(path: str) -> Iterator[DumpRow]:
     content, base_offset = _content(path), _base_offset(path)
     for start in range(0, len(content) - TIME_ENTRY.size + 1, TIME_ENTRY.size):
         timestamp_ms, relative = TIME_ENTRY.unpack_from(content, start)
@@ -195,7 +195,7 @@ def _dump_time_index(path: str) -> Iterator[Row]:
     yield from _rest(content, TIME_ENTRY.size)
 
 
-def _dump_transaction_index(path: str) -> Iterator[Row]:
+def _dump_transaction_index(path: str) -> Iterator[DumpRow]:
     content = _content(path)
     for start in range(0, len(content) - TRANSACTION_ENTRY.size + 1, TRANSACTION_ENTRY.size):
         version, producer_id, first_offset, last_offset, stable_offset = TRANSACTION_ENTRY.unpack_from(content, start)
@@ -210,13 +210,13 @@ def _dump_transaction_index(path: str) -> Iterator[Row]:
     yield from _rest(content, TRANSACTION_ENTRY.size)
 
 
-def _rest(content: bytes, entry_bytes: int) -> Iterator[Row]:
+def _rest(content: bytes, entry_bytes: int) -> Iterator[DumpRow]:
     if len(content) % entry_bytes:
         reason = f"{len(content) % entry_bytes} bytes at the end are no entry"
         yield {"kind": "unreadable", "reason": reason}
 
 
-def _dump_snapshot(path: str) -> Iterator[Row]:
+def _dump_snapshot(path: str) -> Iterator[DumpRow]:
     decoded = decode_snapshot(_content(path))
     if isinstance(decoded, CorruptSnapshot):
         yield {"kind": "unreadable", "reason": decoded.reason}
@@ -236,7 +236,7 @@ def _dump_snapshot(path: str) -> Iterator[Row]:
         }
 
 
-def _dump_epochs(path: str) -> Iterator[Row]:
+def _dump_epochs(path: str) -> Iterator[DumpRow]:
     try:
         for leader_epoch, start_offset in decode_epochs(_content(path)):
             yield {"kind": "leader epoch", "leader_epoch": leader_epoch, "start_offset": start_offset}
@@ -244,18 +244,18 @@ def _dump_epochs(path: str) -> Iterator[Row]:
         yield {"kind": "unreadable", "reason": str(error)}
 
 
-def _dump_metadata(path: str) -> Iterator[Row]:
+def _dump_metadata(path: str) -> Iterator[DumpRow]:
     try:
         yield {"kind": "topic id", "topic_id": decode_partition_metadata(_content(path)).hex()}
     except CorruptCheckpointError as error:
         yield {"kind": "unreadable", "reason": str(error)}
 
 
-_READERS: dict[str, Callable[[str], Iterator[Row]]] = {
+_READERS: dict[str, Callable[[str], Iterator[DumpRow]]] = {
     ".log": lambda path: _dump_log(path, with_records=False),
     ".index": _dump_offset_index,
     ".timeindex": _dump_time_index,
     ".txnindex": _dump_transaction_index,
     ".snapshot": _dump_snapshot,
 }
-_SMALL: dict[str, Callable[[str], Iterator[Row]]] = {LEADER_EPOCH_FILE: _dump_epochs, METADATA_FILE: _dump_metadata}
+_SMALL: dict[str, Callable[[str], Iterator[DumpRow]]] = {LEADER_EPOCH_FILE: _dump_epochs, METADATA_FILE: _dump_metadata}

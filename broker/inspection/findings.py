@@ -7,7 +7,7 @@ import shlex
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from fencepost.broker.inspection.problems import Kind, Problem
+from fencepost.broker.inspection.problems import DirectoryProblem, Kind
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_files import METADATA_FILE
 from fencepost.broker.log.segment_files import lost_path
@@ -78,7 +78,7 @@ _SEVERITIES = {
 
 
 def finding(
-    data_directory: str, name: TopicPartition, problem: Problem, at_next_start: str, *, is_offline: bool
+    data_directory: str, name: TopicPartition, problem: DirectoryProblem, at_next_start: str, *, is_offline: bool
 ) -> Finding:
     """What a problem of a partition's files is in words."""
     severity = _SEVERITIES[problem.kind]
@@ -105,7 +105,7 @@ def repair_command(data_directory: str, name: TopicPartition, *options: str) -> 
     return shlex.join(["fencepost", "log", "repair", "--data-dir", data_directory, str(name), *options])
 
 
-def _choices(data_directory: str, name: TopicPartition, problem: Problem, *, is_offline: bool) -> list[Choice]:
+def _choices(data_directory: str, name: TopicPartition, problem: DirectoryProblem, *, is_offline: bool) -> list[Choice]:
     kind = problem.kind
     repair = repair_command(data_directory, name)
     accept = repair_command(data_directory, name, "--accept-loss")
@@ -150,11 +150,11 @@ def _choices(data_directory: str, name: TopicPartition, problem: Problem, *, is_
     return []
 
 
-def _kept(problem: Problem) -> str:
+def _kept(problem: DirectoryProblem) -> str:
     return f"in {os.path.basename(lost_path(problem.path, problem.position or 0))}"
 
 
-def offsets_text(problem: Problem) -> str:
+def offsets_text(problem: DirectoryProblem) -> str:
     """`offsets 50 to 99 (at most 50 records)`."""
     first, end = problem.first_offset, problem.end_offset
     if first is None:

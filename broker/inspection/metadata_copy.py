@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from fencepost.broker.inspection.start_tryout import collected_events
+from fencepost.broker.inspection.trial_start import collected_events
 from fencepost.broker.metadata.copy import COPY_SUFFIX
 from fencepost.broker.metadata.sqlite import FILE_NAME, OWNER_ONLY, SqliteMetadataStore
 from fencepost.broker.storage.disk import StorageError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fencepost.broker.inspection.problems import Kind, Problem
+from fencepost.broker.inspection.problems import DirectoryProblem, Kind
 from fencepost.broker.inspection.segment_scan import Damaged, Found, Mended, Whole, scan_segment
 from fencepost.broker.log.checkpoints import (
     ZERO_TOPIC_ID,
@@ -27,7 +27,7 @@ from fencepost.broker.log.producer_replay import NEVER_EXPIRE_MS, replay_batch
 from fencepost.broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot
 from fencepost.broker.log.producer_state import ProducerState
 from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE, START_SUFFIX, FileRecord
-from fencepost.broker.log.segment_files import INDEX_SUFFIXES, LOST_SUFFIX, begins_otherwise, file_name
+from fencepost.broker.log.segment_files import INDEX_SUFFIXES, LOST_SUFFIX, file_name, has_other_start
 from fencepost.broker.log.time_index import TimeIndex
 from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
 from fencepost.broker.storage.disk import StorageError
@@ -102,7 +102,7 @@ class PartitionScan:
         expectations: Expectations,
         check_records: CheckRecords | None = None,
     ) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[DirectoryProblem] = []
         self.end_offset = 0
         self.start_offset = 0
         self.size_bytes = self.batches_count = self.records_count = 0
@@ -299,7 +299,7 @@ class PartitionScan:
         self.size_bytes += file.size_bytes
         self.file_sizes[path] = file.size_bytes
         segment = _Segment(base_offset)
-        if begins_otherwise(file, self._checksums.get(file_name(base_offset, START_SUFFIX))):
+        if has_other_start(file, self._checksums.get(file_name(base_offset, START_SUFFIX))):
             what = "it begins with another batch than was written there: it is another partition's file"
             self._add(Kind.NOT_RECORDED, path, what, first_offset=base_offset, end_offset=following)
         reported = position = 0
@@ -607,7 +607,7 @@ class PartitionScan:
         follows_valid: bool = False,
     ) -> None:
         position, end_position = span if span is not None else (None, None)
-        problem = Problem(
+        problem = DirectoryProblem(
             kind,
             path,
             what,

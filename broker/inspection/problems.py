@@ -31,7 +31,7 @@ class Kind(Enum):
     """Nothing is wrong; the operator may want to know."""
 
 
-class Problem(NamedTuple):
+class DirectoryProblem(NamedTuple):
     """One finding in a partition's directory.
 
     position, end_position: in the file, in bytes; None where it is about the whole of it.

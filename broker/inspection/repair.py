@@ -13,7 +13,7 @@ from fencepost.broker.inspection.overlay_disk import OverlayDisk
 from fencepost.broker.inspection.problems import Kind
 from fencepost.broker.inspection.repair_apply import apply_plan
 from fencepost.broker.inspection.repair_plan import Plan, make_plan
-from fencepost.broker.inspection.start_tryout import collected_events
+from fencepost.broker.inspection.trial_start import collected_events
 from fencepost.broker.inspection.verification import Report, ScannedPartition, Verification
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.topic_partition import TopicPartition

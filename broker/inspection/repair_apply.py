@@ -15,10 +15,10 @@ from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offs
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_directory import RECOVERY_POINT_FILE
 from fencepost.broker.log.partition_files import PartitionFiles
-from fencepost.broker.log.recovery import LoadedLog, LogLoader
+from fencepost.broker.log.recovery import LoadedLog, LogRecovery
 from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE, DIRECTORY_NAME, START_SUFFIX
 from fencepost.broker.log.segment_files import INDEX_SUFFIXES, file_name, lost_path
-from fencepost.broker.log.steps import done
+from fencepost.broker.log.sliced_work import done
 from fencepost.broker.log.swap import finish_swaps
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 
@@ -64,7 +64,7 @@ async def apply_plan(
     if plan.reread_from is None and plan.restarts_at is None:
         return kept
     loaded = done(
-        LogLoader(
+        LogRecovery(
             files,
             config,
             is_clean=False,

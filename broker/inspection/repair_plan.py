@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fencepost.broker.inspection.partition_scan import PartitionScan
-from fencepost.broker.inspection.problems import Kind, Problem
+from fencepost.broker.inspection.problems import DirectoryProblem, Kind
 from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE
 from fencepost.protocol.record_batch import BatchHeader, sealed_header
 
@@ -48,8 +48,8 @@ class Plan:
     edits: dict[str, list[Edit]] = field(default_factory=dict)
     set_aside: list[str] = field(default_factory=list)
     deletes: list[str] = field(default_factory=list)
-    repaired: list[Problem] = field(default_factory=list)
-    left: list[tuple[Problem, str]] = field(default_factory=list)
+    repaired: list[DirectoryProblem] = field(default_factory=list)
+    left: list[tuple[DirectoryProblem, str]] = field(default_factory=list)
     lost_offsets: int = 0
     reread_from: int | None = None
     restarts_at: int | None = None
@@ -98,10 +98,10 @@ def _left_alone(plan: Plan) -> Plan:
 def _plan_one(
     plan: Plan,
     scan: PartitionScan,
-    problem: Problem,
+    problem: DirectoryProblem,
     *,
     accept_loss: bool,
-    cut_at: Problem | None,
+    cut_at: DirectoryProblem | None,
     topic_id: bytes | None,
 ) -> None:
     kind = problem.kind
@@ -144,17 +144,17 @@ def _plan_one(
         plan.deletes.append(problem.path)
 
 
-def _loses_records(problem: Problem) -> bool:
+def _loses_records(problem: DirectoryProblem) -> bool:
     return problem.kind in (Kind.DAMAGE, Kind.MISSING)
 
 
-def _is_behind(problem: Problem, other: Problem) -> bool:
+def _is_behind(problem: DirectoryProblem, other: DirectoryProblem) -> bool:
     if problem.first_offset is None or other.first_offset is None or problem.kind is Kind.UNREADABLE:
         return False
     return problem.first_offset >= other.first_offset
 
 
-def _give_up(plan: Plan, scan: PartitionScan, problem: Problem) -> None:
+def _give_up(plan: Plan, scan: PartitionScan, problem: DirectoryProblem) -> None:
     assert problem.first_offset is not None
     if not scan.base_offsets:
         plan.restarts_at = problem.end_offset
@@ -171,7 +171,7 @@ def _give_up(plan: Plan, scan: PartitionScan, problem: Problem) -> None:
     plan.raises_epoch |= end_offset >= scan.end_offset and not problem.follows_valid
 
 
-def _cut(plan: Plan, scan: PartitionScan, problem: Problem) -> None:
+def _cut(plan: Plan, scan: PartitionScan, problem: DirectoryProblem) -> None:
     """Give up all from one place on, and keep its offsets."""
     assert problem.first_offset is not None
     end_offset = max(scan.end_offset, problem.end_offset or 0)
@@ -184,7 +184,7 @@ def _cut(plan: Plan, scan: PartitionScan, problem: Problem) -> None:
     plan.raises_epoch = True
 
 
-def _edit_of(problem: Problem, replacement: bytes) -> Edit:
+def _edit_of(problem: DirectoryProblem, replacement: bytes) -> Edit:
     position = problem.position or 0
     end_position = problem.end_position or position
     return Edit(position, end_position, replacement, end_position > position)
@@ -198,7 +198,7 @@ def _edit(plan: Plan, path: str, edit: Edit) -> None:
     edits.append(edit)
 
 
-def _reread(plan: Plan, scan: PartitionScan, problem: Problem) -> None:
+def _reread(plan: Plan, scan: PartitionScan, problem: DirectoryProblem) -> None:
     """Have the log read again from the segment before the place on."""
     offset = problem.first_offset
     if offset is None:
@@ -211,7 +211,7 @@ def _reread(plan: Plan, scan: PartitionScan, problem: Problem) -> None:
     plan.reread_from = base if plan.reread_from is None else min(plan.reread_from, base)
 
 
-def empty_batches(problem: Problem, first_offset: int, end_offset: int) -> bytes:
+def empty_batches(problem: DirectoryProblem, first_offset: int, end_offset: int) -> bytes:
     """Batches without a record that have the offsets from the first to before the end."""
     content = b""
     while first_offset < end_offset:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fencepost.broker.log.batch_order import CURRENT_MAGIC, MAX_RELATIVE_OFFSET, SMALLEST_BATCH_LENGTH
+from fencepost.broker.log.header_plausibility import CURRENT_MAGIC, MAX_RELATIVE_OFFSET, SMALLEST_BATCH_LENGTH
 from fencepost.broker.storage.disk import LogFile
 from fencepost.protocol.record_batch import (
     HEADER_BYTES,
@@ -403,7 +403,7 @@ def _next_batch(file: LogFile, position: int, judge: _OffsetJudge) -> int:
         chunk = bytes(file.read(position, READ_BYTES))
         for match in _CANDIDATE.finditer(chunk):
             candidate = position + match.start()
-            if _stands_at(file, candidate, judge):
+            if _has_batch_at(file, candidate, judge):
                 return candidate
         if len(chunk) < READ_BYTES:
             break
@@ -411,7 +411,7 @@ def _next_batch(file: LogFile, position: int, judge: _OffsetJudge) -> int:
     return size_bytes
 
 
-def _stands_at(file: LogFile, position: int, judge: _OffsetJudge) -> bool:
+def _has_batch_at(file: LogFile, position: int, judge: _OffsetJudge) -> bool:
     """Whether a batch begins here that may be the next one; one inside of another's records has no neighbour behind."""
     start = file.read(position, HEADER_BYTES)
     if len(start) < HEADER_BYTES:

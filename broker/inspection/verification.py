@@ -13,8 +13,8 @@ from fencepost.broker.inspection.findings import Choice, Finding, Severity, find
 from fencepost.broker.inspection.metadata_copy import opened_copy
 from fencepost.broker.inspection.overlay_disk import OverlayDisk
 from fencepost.broker.inspection.partition_scan import CheckRecords, Expectations, PartitionScan
-from fencepost.broker.inspection.problems import Kind, Problem
-from fencepost.broker.inspection.start_tryout import (
+from fencepost.broker.inspection.problems import DirectoryProblem, Kind
+from fencepost.broker.inspection.trial_start import (
     TriedPartition,
     TriedStart,
     collected_events,
@@ -34,8 +34,8 @@ from fencepost.broker.log.log_directory import (
 )
 from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.log.partition_files import METADATA_FILE, PartitionFiles
-from fencepost.broker.log.recovery import LogLoader, Refusal
-from fencepost.broker.log.steps import done
+from fencepost.broker.log.recovery import LogRecovery, RecoveryRefusal
+from fencepost.broker.log.sliced_work import done
 from fencepost.broker.log.swap import finish_swaps
 from fencepost.broker.metadata.sqlite import FILE_NAME
 from fencepost.broker.storage.disk import StorageError
@@ -63,10 +63,10 @@ class ScannedPartition:
     after_crash: TriedPartition | None
     topic_id: bytes | None
     log_start_offset: int
-    refusal: Refusal | None = None
+    refusal: RecoveryRefusal | None = None
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[DirectoryProblem]:
         return self.scan.problems
 
 
@@ -227,7 +227,7 @@ class Verification:
                 for count in scan.run():
                     self._progress(count)
             except StorageError as error:
-                scan.problems.append(Problem(Kind.UNREADABLE, files.directory, str(error)))
+                scan.problems.append(DirectoryProblem(Kind.UNREADABLE, files.directory, str(error)))
             crashed = after_crash.partitions.get(name)
             scanned = ScannedPartition(name, scan, outcome, crashed, topic_id, expectations.log_start_offset)
             for tried_one, is_clean in ((outcome, expectations.is_clean), (crashed, False)):
@@ -239,11 +239,11 @@ class Verification:
 
     def _refusal(
         self, name: TopicPartition, tried: TriedPartition, expectations: Expectations, *, is_clean: bool
-    ) -> Refusal | None:
+    ) -> RecoveryRefusal | None:
         """Why the start refuses a partition, with place and offsets; None where it fails in another way."""
         disk = OverlayDisk()
         try:
-            loading = LogLoader(
+            loading = LogRecovery(
                 PartitionFiles(disk, f"{self._path}/{name}"),
                 tried.config,
                 is_clean=is_clean,
@@ -320,13 +320,13 @@ def _add_refusal(one: ScannedPartition) -> None:
         problems[:] = [one for one in problems if one.kind is not Kind.NOTE or not one.path.startswith(stem)]
     if refusal is None:
         path = one.scan.log_paths[0] if base_offsets else str(one.name)
-        problems.append(Problem(Kind.REFUSED, path, reason))
+        problems.append(DirectoryProblem(Kind.REFUSED, path, reason))
         return
     first_offset, end_offset = refusal.expected_offset, refusal.end_offset
     if refusal.is_missing and base_offsets and first_offset > base_offsets[0]:
         # Between others, or behind them: its offsets can be kept.
         problems.append(
-            Problem(
+            DirectoryProblem(
                 Kind.MISSING,
                 refusal.path,
                 refusal.what,
@@ -337,7 +337,7 @@ def _add_refusal(one: ScannedPartition) -> None:
         )
     elif refusal.is_missing or all(problem.kind is not Kind.STALE for problem in problems):
         problems.append(
-            Problem(
+            DirectoryProblem(
                 Kind.REFUSED,
                 refusal.path,
                 refusal.what,
@@ -348,7 +348,7 @@ def _add_refusal(one: ScannedPartition) -> None:
         )
 
 
-def _is_of_another_topic(problem: Problem) -> bool:
+def _is_of_another_topic(problem: DirectoryProblem) -> bool:
     return problem.kind is Kind.NOT_RECORDED and problem.path.endswith(METADATA_FILE)
 
 
@@ -362,7 +362,7 @@ def _add_stray(report: Report, one: ScannedPartition) -> None:
     report.findings.append(Finding(Severity.NOTE, one.name, path, what, outcome, (choice,)))
 
 
-def _outcome(one: ScannedPartition, problem: Problem) -> str:
+def _outcome(one: ScannedPartition, problem: DirectoryProblem) -> str:
     """What the next start makes of the partition."""
     tried, crashed = one.tried, one.after_crash
     if tried is None:

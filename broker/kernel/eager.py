@@ -33,7 +33,7 @@ class Finished(Generic[T_co]):
         yield  # type: ignore[unreachable]  # what makes it a generator
 
 
-Begun: TypeAlias = Finished[T] | Coroutine[Any, Any, T]
+MaybeAwaitable: TypeAlias = Finished[T] | Coroutine[Any, Any, T]
 """What a plain function returns that has done its first step: a coroutine where something is left to be waited for.
 
 Where nothing is, which is most of the time, neither a coroutine nor a task was made for it.

@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder
 from types import FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
-from fencepost.protocol.deferred import deferred
+from fencepost.protocol.lazy_import import deferred
 
 _CO_COROUTINE = 0x80
 """Of a function's code. Source: `inspect`."""

@@ -12,7 +12,7 @@ from fencepost.broker.kernel.supervision import Place, Policy
 TURN = Place("turn of work that came in a burst", Policy.RETRY)
 
 
-class Turnstile:
+class PerTurnLimiter:
     """Lets so many through in one turn of the event loop, the others in the turns after it, in the order they came.
 
     Work that is larger than the usual counts as many: see `enter`.

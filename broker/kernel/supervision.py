@@ -26,10 +26,10 @@ OnFailure = Callable[[BaseException], object]
 
 FIRST_RETRY_PAUSE_S = 0.1
 LONGEST_RETRY_PAUSE_S = 60.0
-MOST_COUNTED_FAILURES = 1_000
+MAX_COUNTED_FAILURES = 1_000
 """Different failures that are counted; beyond that the counts begin anew."""
 
-PASSING: Final = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
+NOT_FAILURES: Final = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 """Exceptions that are no failures: they always go on to the caller. Everything else is one, MemoryError included."""
 
 
@@ -62,7 +62,7 @@ class Supervisor:
 
     def count(self, failure: Hashable) -> int:
         """How often this failure has been met, this time included."""
-        if failure not in self._counts and len(self._counts) >= MOST_COUNTED_FAILURES:
+        if failure not in self._counts and len(self._counts) >= MAX_COUNTED_FAILURES:
             self._counts.clear()
         count = self._counts[failure] = self._counts.get(failure, 0) + 1
         return count
@@ -70,7 +70,11 @@ class Supervisor:
     def stop(self, reason: str) -> None:
         if not self._is_stopped:
             self._is_stopped = True
-            log.critical("broker_stops", reason=reason, remedy="start it again; what was acknowledged is recovered")
+            log.critical(
+                "broker_stopped_unexpectedly",
+                reason=reason,
+                remedy="start it again; what was acknowledged is recovered",
+            )
             self._stop(reason)
 
 
@@ -187,7 +191,7 @@ class Place:
 
         details: what else the line says.
         """
-        if isinstance(error, PASSING):
+        if isinstance(error, NOT_FAILURES):
             raise error
         self._log(error, concerns, **details)
         if self.policy is Policy.STOP_BROKER:

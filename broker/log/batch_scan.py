@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fencepost.broker.log.batch_order import BatchOrder, Fault, implausibility
+from fencepost.broker.log.header_plausibility import HeaderFault, HeaderPlausibility, implausibility
 from fencepost.broker.storage.disk import LogFile, StorageError
 from fencepost.protocol.record_batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 
@@ -24,7 +24,7 @@ class ScannedBatch(NamedTuple):
     header: BatchHeader
 
 
-def scan_batches(file: LogFile, position: int, end_position: int, order: BatchOrder) -> Iterator[ScannedBatch]:
+def scan_batches(file: LogFile, position: int, end_position: int, order: HeaderPlausibility) -> Iterator[ScannedBatch]:
     """The batches between two positions, the first of which is the start of a batch.
 
     Ends before a batch that does not lie wholly before `end_position` or is not the next one; `order.fault` says why.
@@ -69,7 +69,9 @@ def scan_batches(file: LogFile, position: int, end_position: int, order: BatchOr
             previous_header = previous.header
             if not check_crc(file.read(previous.position, previous_header.size_bytes)):
                 offset = previous_header.base_offset
-                order.fault = Fault(previous.position, offset, offset, "the batch there has a wrong length or checksum")
+                order.fault = HeaderFault(
+                    previous.position, offset, offset, "the batch there has a wrong length or checksum"
+                )
                 return
         previous = ScannedBatch(position, header)
         yield previous
@@ -82,7 +84,7 @@ def header_at(file: LogFile, position: int) -> BatchHeader | None:
     return read_header(found) if len(found) == HEADER_BYTES else None
 
 
-def damaged(path: str, fault: Fault) -> DamagedLogError:
+def damaged(path: str, fault: HeaderFault) -> DamagedLogError:
     """The error for a place in a log file where the next batch does not begin."""
     return DamagedLogError(
         f"{path} is damaged at position {fault.position}: no batch from offset {fault.expected_offset} on begins "

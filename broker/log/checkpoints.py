@@ -14,9 +14,9 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.steps import Steps, done
+from fencepost.broker.log.sliced_work import SlicedWork, done
 
-VERSION = 0
+CHECKPOINT_VERSION = 0
 OFFSETS_PER_STEP = 1_000
 ZERO_TOPIC_ID = bytes(16)
 GREATEST_NUMBER = 2**63 - 1
@@ -39,9 +39,9 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     return done(encode_offsets_in_steps(offsets))
 
 
-def encode_offsets_in_steps(offsets: Mapping[TopicPartition, int]) -> Steps[bytes]:
+def encode_offsets_in_steps(offsets: Mapping[TopicPartition, int]) -> SlicedWork[bytes]:
     """What `encode_offsets` returns, a thousand partitions in each step; `offsets` must stay as they are."""
-    pieces = [f"{VERSION}\n{len(offsets)}\n"]
+    pieces = [f"{CHECKPOINT_VERSION}\n{len(offsets)}\n"]
     entries = iter(offsets.items())
     while part := list(islice(entries, OFFSETS_PER_STEP)):
         pieces.append("".join(f"{name.topic} {name.partition} {offset}\n" for name, offset in part))
@@ -77,13 +77,15 @@ def decode_epochs(content: bytes) -> list[EpochStart]:
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
     """`partition.metadata`: the id of the topic that the directory belongs to, 16 bytes as URL-safe base 64."""
-    return f"version: {VERSION}\ntopic_id: {base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}\n".encode()
+    return (
+        f"version: {CHECKPOINT_VERSION}\ntopic_id: {base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}\n".encode()
+    )
 
 
 def decode_partition_metadata(content: bytes) -> bytes:
     """The topic id. Raises CorruptCheckpointError."""
     fields = dict(line.split(": ", 1) for line in _text(content).splitlines() if ": " in line)
-    if fields.get("version") != str(VERSION) or "topic_id" not in fields:
+    if fields.get("version") != str(CHECKPOINT_VERSION) or "topic_id" not in fields:
         raise CorruptCheckpointError("no version or topic id")
     try:
         topic_id = base64.urlsafe_b64decode(fields["topic_id"] + "==")
@@ -96,12 +98,12 @@ def decode_partition_metadata(content: bytes) -> bytes:
 
 def _encode(lines: Iterable[str]) -> bytes:
     entries = list(lines)
-    return "".join(f"{line}\n" for line in (str(VERSION), str(len(entries)), *entries)).encode()
+    return "".join(f"{line}\n" for line in (str(CHECKPOINT_VERSION), str(len(entries)), *entries)).encode()
 
 
 def _decode(content: bytes) -> list[str]:
     lines = _text(content).splitlines()
-    if len(lines) < 2 or lines[0] != str(VERSION):
+    if len(lines) < 2 or lines[0] != str(CHECKPOINT_VERSION):
         raise CorruptCheckpointError("no version")
     if _number(lines[1]) != len(lines) - 2:
         raise CorruptCheckpointError(f"{len(lines) - 2} entries instead of {lines[1]}")

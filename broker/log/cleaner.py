@@ -16,20 +16,20 @@ from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET
 from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from fencepost.broker.log.compaction import CleanedTransactions, OffsetMap, RetentionRules
-from fencepost.broker.log.large_batches import SLICE_S, on_a_thread
+from fencepost.broker.log.header_plausibility import MAX_RELATIVE_OFFSET
+from fencepost.broker.log.large_batch_checks import SLICE_S, on_a_thread
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_replay import usable_transaction_index
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_files import file_name, forget_segments
-from fencepost.broker.log.steps import Steps, done, done_in_slices
+from fencepost.broker.log.sliced_work import SlicedWork, done, run_in_slices
 from fencepost.broker.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX, TRANSACTIONS_CLEANED_SUFFIX, finish_swap
-from fencepost.broker.log.tail_check import checked_batches
+from fencepost.broker.log.tail_scan import checked_batches
 from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, UnexpectedFailureError
-from fencepost.protocol.compression import Codec, TooMuchAtOnceError, decompress
+from fencepost.protocol.compression import Codec, TooLargeForOneStepError, decompress
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import (
     HEADER_BYTES,
@@ -133,8 +133,8 @@ class LogCleaning:
         candidates = [segment for segment in self._log.segments.sealed if segment.base_offset < self._dirty.end_offset]
         await self._build_map(candidates)
         segments = [segment for segment in candidates if segment.base_offset < self._map.end_offset]
-        last_records = await done_in_slices(self._log.last_records_in_steps(), SLICE_S)
-        self._insist_on(segments)
+        last_records = await run_in_slices(self._log.last_records_in_steps(), SLICE_S)
+        self._require_segments(segments)
         rules = RetentionRules(
             self._map,
             self._aborted(0, self._dirty.end_offset),
@@ -146,7 +146,7 @@ class LogCleaning:
         size_after_bytes = 0
         for group in self._groups(segments):
             size_after_bytes += await self._clean_group(group, rules)
-        await done_in_slices(self._map.clearing_steps(), SLICE_S)
+        await run_in_slices(self._map.clearing_steps(), SLICE_S)
         log.info(
             "log_cleaned",
             topic=self._log.topic_partition.topic,
@@ -169,7 +169,7 @@ class LogCleaning:
             if self._slice_records >= RECORDS_PER_SLICE:
                 self._slice_records = 0
                 await asyncio.sleep(0)
-                self._insist_on([segment])
+                self._require_segments([segment])
         if end_position != segment.size_bytes:
             raise CleaningAbandonedError(f"{segment.path('.log')} cannot be read from position {end_position} on")
 
@@ -182,7 +182,7 @@ class LogCleaning:
             return bytes(decompress(codec, compressed, is_one_step=True))
         except DecodeError:
             return None
-        except TooMuchAtOnceError:
+        except TooLargeForOneStepError:
             pass
         try:
             return await on_a_thread(lambda: bytes(decompress(codec, compressed)))
@@ -190,13 +190,13 @@ class LogCleaning:
             return None
 
     @staticmethod
-    async def _done(batch: RecordBatch, steps: Steps[T]) -> T:
+    async def _done(batch: RecordBatch, steps: SlicedWork[T]) -> T:
         """Work on the records of a batch: at once where they are few, else while others have their turns."""
         if batch.header.records_count <= RECORDS_PER_SLICE:
             return done(steps)
-        return await done_in_slices(steps, SLICE_S)
+        return await run_in_slices(steps, SLICE_S)
 
-    def _insist_on(self, segments: Sequence[Segment]) -> None:
+    def _require_segments(self, segments: Sequence[Segment]) -> None:
         """The log may have been deleted, taken offline or cut by retention while others had the event loop."""
         if self._log.is_deleted or self._log.is_offline:
             raise CleaningAbandonedError(f"{self._log.topic_partition} is not there any more")
@@ -218,7 +218,7 @@ class LogCleaning:
                     continue
                 try:
                     if header.is_control:
-                        transactions.ends_nothing(batch, [])
+                        transactions.is_superfluous_marker(batch, [])
                     elif not transactions.is_aborted_data(header):
                         records = read_records(batch, content=await self._content(batch))
                         if not await self._done(batch, self._map.add_batch(records, start_offset)):
@@ -278,10 +278,10 @@ class LogCleaning:
             if await self._rewrite(group, rules, cleaned, kept_aborted) or len(group) > 1:
                 cleaned.log.set_last_write_ms(max(segment.log.last_write_ms() for segment in group))
                 await self._sync(cleaned, kept_aborted, forgotten=[forget_segments(self._files.checksums, group)])
-                self._insist_on(group)
+                self._require_segments(group)
                 # From here to the replacement in memory nothing comes between: files and segments change together.
                 is_swapped = True
-                self._log.sync_soon(self._swap(group, cleaned, kept_aborted), cleaned)
+                self._log.sync_files_soon(self._swap(group, cleaned, kept_aborted), cleaned)
         finally:
             if not is_swapped:
                 cleaned.close()
@@ -319,7 +319,7 @@ class LogCleaning:
                         buffer = await on_a_thread(partial(compressed_and_sealed, kept_header, section))
                     else:
                         buffer = compressed_and_sealed(kept_header, section)
-                    self._insist_on(group)
+                    self._require_segments(group)
                     cleaned.append((buffer,), len(buffer), header.last_offset, read_header(buffer).max_timestamp_ms)
         return is_changed
 

@@ -10,7 +10,7 @@ from heapq import heapify, heappop
 from itertools import islice
 from typing import NamedTuple
 
-from fencepost.broker.log.steps import Steps
+from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.log.transaction_index import TransactionIndexEntry
 from fencepost.protocol.record_batch import BatchHeader, Record, RecordBatch, read_end_transaction_marker, read_records
 
@@ -52,7 +52,7 @@ class CleanedTransactions:
         self._committed_with_batches.add(header.producer_id)
         return False
 
-    def ends_nothing(self, batch: RecordBatch, kept: list[TransactionIndexEntry]) -> bool:
+    def is_superfluous_marker(self, batch: RecordBatch, kept: list[TransactionIndexEntry]) -> bool:
         """Take in a control batch; returns whether no batch of its transaction is left.
 
         kept: takes the aborted transaction that must stay in the index.
@@ -110,7 +110,7 @@ class OffsetMap:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def add_batch(self, records: Iterable[Record], start_offset: int) -> Steps[bool]:
+    def add_batch(self, records: Iterable[Record], start_offset: int) -> SlicedWork[bool]:
         """Take in the records of a batch from `start_offset` on; False when it is left out because there is no room.
 
         The first batch always fits: cleaning goes on, however little memory it may use. A step is `RECORDS_PER_STEP`.
@@ -151,14 +151,14 @@ class OffsetMap:
         newest_offset = self._offsets.part_of(key).get(key)
         return newest_offset is not None and newest_offset > offset
 
-    def clearing_steps(self) -> Steps[None]:
+    def clearing_steps(self) -> SlicedWork[None]:
         """Give the memory back, a part in a step; nothing is known any more."""
         for part in self._offsets.parts:
             part.clear()
             yield
 
 
-class Retained(NamedTuple):
+class RetainedRecords(NamedTuple):
     """What is left of a batch: records None means all, as they are; otherwise these, with the delete horizon given."""
 
     records: list[Record] | None
@@ -189,7 +189,7 @@ class RetentionRules:
 
     def retain(
         self, batch: RecordBatch, content: bytes | None, kept_aborted: list[TransactionIndexEntry], *, is_last: bool
-    ) -> Steps[Retained | None]:
+    ) -> SlicedWork[RetainedRecords | None]:
         """What to keep of a batch; None when it goes altogether. A step is `RECORDS_PER_STEP` records.
 
         content: its records, where they have been decompressed already. Raises DecodeError.
@@ -198,7 +198,7 @@ class RetentionRules:
         header = batch.header
         is_bare_marker = False
         if header.is_control:
-            is_bare_marker = self._transactions.ends_nothing(batch, kept_aborted)
+            is_bare_marker = self._transactions.is_superfluous_marker(batch, kept_aborted)
             drops_records = is_bare_marker and self._is_past_horizon(header)
         else:
             drops_records = self._transactions.is_aborted_data(header)
@@ -208,15 +208,17 @@ class RetentionRules:
             if header.is_control and is_last_of_producer:
                 # Whole: an empty control batch says nothing to whoever replays it. Kafka empties it, and after a replay
                 # without a snapshot takes writes of earlier epochs again.
-                return Retained(None)
-            return Retained([]) if must_stay else None
+                return RetainedRecords(None)
+            return RetainedRecords([]) if must_stay else None
         if header.is_control:
             if is_bare_marker and not header.has_delete_horizon:
-                return Retained(list(read_records(batch)), self._now_ms + self._delete_retention_ms)
-            return Retained(None)
+                return RetainedRecords(list(read_records(batch)), self._now_ms + self._delete_retention_ms)
+            return RetainedRecords(None)
         return (yield from self._retain_records(batch, content, must_stay=must_stay))
 
-    def _retain_records(self, batch: RecordBatch, content: bytes | None, *, must_stay: bool) -> Steps[Retained | None]:
+    def _retain_records(
+        self, batch: RecordBatch, content: bytes | None, *, must_stay: bool
+    ) -> SlicedWork[RetainedRecords | None]:
         header = batch.header
         is_past_horizon = self._is_past_horizon(header)
         kept: list[Record] = []
@@ -233,13 +235,13 @@ class RetentionRules:
                     has_tombstone = True
             kept.append(record)
         if has_tombstone and not header.has_delete_horizon:
-            return Retained(kept, self._now_ms + self._delete_retention_ms)
+            return RetainedRecords(kept, self._now_ms + self._delete_retention_ms)
         if len(kept) == header.records_count:
             while kept:  # giving the memory of a million records back is a step of its own, too
                 del kept[-RECORDS_PER_STEP:]
                 yield
-            return Retained(None)
-        return Retained(kept) if kept or must_stay else None
+            return RetainedRecords(None)
+        return RetainedRecords(kept) if kept or must_stay else None
 
     def _is_past_horizon(self, header: BatchHeader) -> bool:
         return header.has_delete_horizon and header.base_timestamp_ms <= self._now_ms

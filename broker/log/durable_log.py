@@ -12,19 +12,19 @@ from typing import Any
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.flusher import Flusher, SyncWork
+from fencepost.broker.log.flusher import FilesToSync, Flusher
 from fencepost.broker.log.leader_epochs import LeaderEpochs
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_segments import LogSegments
+from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_files import PartitionFiles
-from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_STEP, encoding_steps
+from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_SLICE, encoding_steps
 from fencepost.broker.log.producer_state import ProducerState
-from fencepost.broker.log.results import Isolation
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_files import forget_segments
-from fencepost.broker.log.steps import Steps, done_in_slices
-from fencepost.broker.log.waiters import DONE, DurabilityWaiters, Watchers
-from fencepost.broker.log.ways_out import ways_back
+from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
+from fencepost.broker.log.waiters import ALREADY_DURABLE, DurabilityWaiters, Watchers
+from fencepost.broker.log.ways_out import remedy_partition_went_offline
 from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError, UnexpectedFailureError, remedy
 
 log = get_logger(__name__)
@@ -34,7 +34,7 @@ NO_ROOM_TOLD_EVERY_MS = 60_000
 APPEND = Place("append to a log", Policy.FAIL_PARTITION)
 PRODUCER_WORK = Place("work on the many producers of a log", Policy.FAIL_PARTITION)
 
-FEW_PRODUCERS_COUNT = PRODUCERS_PER_STEP
+FEW_PRODUCERS_COUNT = PRODUCERS_PER_SLICE
 """Producers up to which their state is written in the step that rolls the log."""
 SLICE_S = 0.002
 """How long producers are worked on at a stretch, give or take a step."""
@@ -125,10 +125,10 @@ class DurableLog:
         """
         end_offset = self.log_end_offset if offset is None else offset
         if self.high_watermark >= end_offset:
-            return DONE
-        self._insist_on_online()
+            return ALREADY_DURABLE
+        self._require_online()
         if not self.config.is_durable:
-            return DONE
+            return ALREADY_DURABLE
         if end_offset > self._sync_target:  # otherwise the sync that runs covers it
             self._flusher.request(self)
         return self._waiters.wait_for(end_offset)
@@ -139,10 +139,10 @@ class DurableLog:
         self._is_flush_due = True
         self._flusher.request(self)
 
-    def begin_sync(self) -> SyncWork:
+    def begin_sync(self) -> FilesToSync:
         """For the flusher: what is not on the disk yet."""
         if self.is_deleted:
-            return SyncWork((), ())
+            return FilesToSync((), ())
         # Retention and the cleaner may have removed a segment, with its files, before they were synced.
         present = set(self.segments) if self._side_files or self._unsynced_segments else set()
         files = [segment.log for segment in self._unsynced_segments if segment in present]
@@ -160,7 +160,7 @@ class DurableLog:
             self._sync_target = self.log_end_offset
         else:
             self._sync_target = self.segments.active.base_offset
-        return SyncWork(files, directories)
+        return FilesToSync(files, directories)
 
     def end_sync(self, error: StorageError | None) -> None:
         """For the flusher: what `begin_sync` returned is on the disk, or never will be.
@@ -186,10 +186,10 @@ class DurableLog:
         if target > self.high_watermark:
             self.high_watermark = target
             self._update_stable()
-            self._waiters.durable_up_to(target)
+            self._waiters.resolve_up_to(target)
             self._watchers.notify()
 
-    def sync_with_next(
+    def add_to_next_sync(
         self, side_files: Sequence[LogFile], directories: Sequence[str] = (), segment: Segment | None = None
     ) -> None:
         """Have files beside the log, closed afterwards, and directory entries synced before what is appended from
@@ -197,9 +197,9 @@ class DurableLog:
         self._side_files.extend((segment, file) for file in side_files)
         self._unsynced_directories.extend(directories)
 
-    def sync_soon(self, side_files: Sequence[LogFile], segment: Segment) -> None:
+    def sync_files_soon(self, side_files: Sequence[LogFile], segment: Segment) -> None:
         """Have files of one segment synced and closed; nobody waits for it."""
-        self.sync_with_next(side_files, [self.files.directory], segment)
+        self.add_to_next_sync(side_files, [self.files.directory], segment)
         self._flusher.request(self)
 
     def discard(self, segments: Sequence[Segment]) -> None:
@@ -209,7 +209,7 @@ class DurableLog:
         segment that the list names and that is not there for lost. Raises StorageError.
         """
         try:
-            self.sync_with_next([forget_segments(self.files.checksums, segments)])
+            self.add_to_next_sync([forget_segments(self.files.checksums, segments)])
         except StorageError:
             # A full disk, perhaps, and deleting makes room: without a list no segment is known.
             self.files.checksums.drop()
@@ -231,7 +231,7 @@ class DurableLog:
             self._discarded_segments.pop(0).delete()
         self._discarding_count = 0
 
-    def prepare_close(self) -> Steps[bool]:
+    def prepare_close(self) -> SlicedWork[bool]:
         """Write what a clean start will want; nothing may be appended any more. Whether there is something to sync."""
         self._cancel_producer_work()  # the state that is written here is a newer one
         if self.is_offline or self.is_deleted:
@@ -251,7 +251,7 @@ class DurableLog:
             return False
         if not (side_files or self._side_files or self.recovery_point < end_offset):
             return False
-        self.sync_with_next(side_files, [self.files.directory])
+        self.add_to_next_sync(side_files, [self.files.directory])
         return True
 
     def close(self) -> None:
@@ -274,7 +274,7 @@ class DurableLog:
     def _update_stable(self) -> None:
         self.last_stable_offset = self._producers.last_stable_offset(self.high_watermark, self.log_start_offset)
 
-    def _insist_on_online(self) -> None:
+    def _require_online(self) -> None:
         if self.offline_reason is not None:
             raise StorageError(f"{self.topic_partition} is offline: {self.offline_reason}")
 
@@ -289,14 +289,14 @@ class DurableLog:
                 path=error.filename or self.files.directory,
                 reason=str(error),
                 remedy=f"{remedy(error)}, then restart the broker; until then it is neither read nor written. "
-                f"{ways_back(self.files.directory)}",
+                f"{remedy_partition_went_offline(self.files.directory)}",
                 high_watermark=self.high_watermark,
                 log_end_offset=self.log_end_offset,
             )
             self._waiters.fail(f"{self.topic_partition} is offline: {error}")
             self._watchers.notify()
 
-    def half_appended(self, error: BaseException) -> StorageError:
+    def fail_append(self, error: BaseException) -> StorageError:
         """An append failed that had begun to write: the log may hold what nobody has taken in, so it is given up.
 
         Returns what the append raises.
@@ -333,7 +333,7 @@ class DurableLog:
         except StorageError:
             raise
         except BaseException as error:
-            raise self.half_appended(error) from error
+            raise self.fail_append(error) from error
 
     def _roll(self, now_ms: int) -> Segment:
         sealed = self.segments.active
@@ -355,8 +355,8 @@ class DurableLog:
         self.segments.add(new)
         self._segment_opened_ms = now_ms
         self._unsynced_segments.append(sealed)
-        self.sync_with_next(index_files, segment=sealed)
-        self.sync_with_next(snapshots, [self.files.directory], segment=self.segments.active)
+        self.add_to_next_sync(index_files, segment=sealed)
+        self.add_to_next_sync(snapshots, [self.files.directory], segment=self.segments.active)
         self._flusher.request(self)
         if not has_few_producers:
             self._write_snapshot_later(base_offset)
@@ -395,7 +395,7 @@ class DurableLog:
         until then."""
         return bool(self._unwritten_snapshots)
 
-    def _write_snapshot_in_steps(self, offset: int) -> Steps[LogFile]:
+    def _write_snapshot_in_steps(self, offset: int) -> SlicedWork[LogFile]:
         """Write the state of now, whatever becomes of it between two steps. Raises StorageError."""
         if len(self._producers) <= FEW_PRODUCERS_COUNT:
             return self.files.write_snapshot(offset, self._producers.snapshot())
@@ -413,11 +413,11 @@ class DurableLog:
 
         async def write() -> None:
             try:
-                content = await done_in_slices(encoding_steps(capture.producers(), len(capture)), SLICE_S)
+                content = await run_in_slices(encoding_steps(capture.producers(), len(capture)), SLICE_S)
                 if self.is_offline or self.is_deleted:
                     return
                 file = self.files.write_encoded_snapshot(offset, content)
-                self.sync_with_next([file], [self.files.directory], segment=segment)
+                self.add_to_next_sync([file], [self.files.directory], segment=segment)
                 self._flusher.request(self)
             except StorageError as error:
                 self.give_up(error)

@@ -16,13 +16,13 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, UnexpectedFailureError
 
 SYNC = Place("sync of logs", Policy.FAIL_PARTITION)
-PAUSE = Place("timer of syncs that nobody waits for", Policy.RETRY)
+UNAWAITED_SYNC_TIMER = Place("timer of syncs that nobody waits for", Policy.RETRY)
 
-LONGEST_PAUSE_S = 0.02
+MAX_UNAWAITED_DELAY_S = 0.02
 LOGS_PER_SYNC = 64  # so that one busy turn does not make everybody wait for hundreds of files
 
 
-class SyncWork(NamedTuple):
+class FilesToSync(NamedTuple):
     """What must reach the disk for one log."""
 
     files: Sequence[LogFile]
@@ -35,7 +35,7 @@ class Syncable(Protocol):
     @property
     def topic_partition(self) -> TopicPartition: ...
 
-    def begin_sync(self) -> SyncWork:
+    def begin_sync(self) -> FilesToSync:
         """What is not durable yet; what is appended after this call belongs to the next sync."""
         ...
 
@@ -54,9 +54,9 @@ class Flusher:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._dirty: dict[Syncable, None] = {}
-        self._patient: dict[Syncable, None] = {}
-        self._patience: asyncio.TimerHandle | None = None
-        self._syncing: list[tuple[Syncable, SyncWork]] = []
+        self._unawaited: dict[Syncable, None] = {}
+        self._unawaited_timer: asyncio.TimerHandle | None = None
+        self._syncing: list[tuple[Syncable, FilesToSync]] = []
         self._is_running = False
         self._idle_waiters: list[asyncio.Future[None]] = []
         self.sync_count = 0
@@ -68,26 +68,26 @@ class Flusher:
             self._is_running = True
             asyncio.get_running_loop().call_soon(self._start)
 
-    def request_within_pause(self, log_to_sync: Syncable) -> None:
-        """Have a log synced for which nobody waits: before `LONGEST_PAUSE_S` are over."""
-        self._patient[log_to_sync] = None
-        if self._patience is None:
-            self._patience = asyncio.get_running_loop().call_later(LONGEST_PAUSE_S, self._end_pause)
+    def request_unawaited(self, log_to_sync: Syncable) -> None:
+        """Have a log synced for which nobody waits: before `MAX_UNAWAITED_DELAY_S` are over."""
+        self._unawaited[log_to_sync] = None
+        if self._unawaited_timer is None:
+            self._unawaited_timer = asyncio.get_running_loop().call_later(MAX_UNAWAITED_DELAY_S, self._end_pause)
 
-    @PAUSE.handles
+    @UNAWAITED_SYNC_TIMER.handles
     def _end_pause(self) -> None:
         try:
-            if self._patience is not None:
-                self._patience.cancel()
-                self._patience = None
-            for log_to_sync in self._patient:
+            if self._unawaited_timer is not None:
+                self._unawaited_timer.cancel()
+                self._unawaited_timer = None
+            for log_to_sync in self._unawaited:
                 self.request(log_to_sync)
-            self._patient = {}
+            self._unawaited = {}
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
-            PAUSE.failed(error, on_failure=lambda _: self._wait_again())
+            UNAWAITED_SYNC_TIMER.failed(error, on_failure=lambda _: self._wait_again())
 
     def _wait_again(self) -> None:
-        self._patience = asyncio.get_running_loop().call_later(LONGEST_PAUSE_S, self._end_pause)
+        self._unawaited_timer = asyncio.get_running_loop().call_later(MAX_UNAWAITED_DELAY_S, self._end_pause)
 
     async def drain(self) -> None:
         """Return when nothing is left to sync."""
@@ -111,7 +111,7 @@ class Flusher:
             for log_to_sync in dirty:
                 del self._dirty[log_to_sync]
         for log_to_sync in dirty:
-            self._patient.pop(log_to_sync, None)
+            self._unawaited.pop(log_to_sync, None)
             try:
                 work = log_to_sync.begin_sync()
             except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
@@ -169,7 +169,7 @@ def _error_of(sync: asyncio.Future[None]) -> StorageError | None:
     return UnexpectedFailureError("the sync", error)
 
 
-def _concerns(error: StorageError, work: SyncWork) -> bool:
+def _concerns(error: StorageError, work: FilesToSync) -> bool:
     if not error.paths:
         return True
     return any(file.path in error.paths for file in work.files) or any(path in error.paths for path in work.directories)

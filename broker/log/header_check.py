@@ -10,9 +10,15 @@ import struct
 from bisect import bisect_left
 from typing import NamedTuple
 
-from fencepost.broker.log.batch_order import CURRENT_MAGIC, SMALLEST_BATCH_LENGTH, BatchOrder, Fault, implausibility
 from fencepost.broker.log.batch_scan import LARGE_BATCH_BYTES, SCAN_CHUNK_BYTES, header_at
 from fencepost.broker.log.checked_ranges import CheckedRange
+from fencepost.broker.log.header_plausibility import (
+    CURRENT_MAGIC,
+    SMALLEST_BATCH_LENGTH,
+    HeaderFault,
+    HeaderPlausibility,
+    implausibility,
+)
 from fencepost.broker.log.offset_index import OffsetIndex
 from fencepost.broker.storage.disk import LogFile
 from fencepost.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, check_crc, read_header
@@ -28,13 +34,13 @@ class CheckedHeaders(NamedTuple):
     """What is checked now, and what stands behind it that is no next batch, if the check has met that."""
 
     checked: CheckedRange
-    fault: Fault | None
+    fault: HeaderFault | None
 
 
 def check_headers(
     file: LogFile,
     checked: CheckedRange,
-    order: BatchOrder,
+    order: HeaderPlausibility,
     index: OffsetIndex,
     base_offset: int,
     *,
@@ -56,7 +62,7 @@ def check_headers(
     confirmed = position, next_offset, leader_epoch  # what `checked` ends with: the length before it is right
     end_offset = order.end_offset
     batch_bytes = count = 0
-    fault: Fault | None = None
+    fault: HeaderFault | None = None
     while position < size_bytes:
         start = position - chunk_position
         if start + HEADER_BYTES > len(chunk):
@@ -64,7 +70,7 @@ def check_headers(
             chunk_bytes = SCAN_CHUNK_BYTES if batch_bytes < LARGE_BATCH_BYTES else HEADER_BYTES
             chunk, chunk_position, start = file.read(position, min(chunk_bytes, size_bytes - position)), position, 0
             if len(chunk) < HEADER_BYTES:
-                fault = Fault(position, next_offset, None, f"the {len(chunk)} bytes from there on are no batch")
+                fault = HeaderFault(position, next_offset, None, f"the {len(chunk)} bytes from there on are no batch")
                 break
         first_offset, batch_length, epoch, magic, last_offset_delta = _FIELDS.unpack_from(chunk, start)
         if (
@@ -94,7 +100,7 @@ def check_headers(
             if position != indexed_position or last_offset != indexed_offset:
                 reason = f"its index says that the batch at {indexed_position} ends at offset {indexed_offset}"
                 checked = CheckedRange(checked.start, *confirmed)
-                return CheckedHeaders(checked, Fault(position, next_offset, first_offset, reason))
+                return CheckedHeaders(checked, HeaderFault(position, next_offset, first_offset, reason))
             slot += 1
             indexed_position = index.positions[slot] if slot < len(index.positions) else size_bytes
         count += 1
@@ -116,11 +122,11 @@ def _is_whole(file: LogFile, position: int, end_position: int) -> bool:
     return position == end_position or check_crc(file.read(position, end_position - position))
 
 
-def _wrong_length(position: int, next_offset: int, _: int) -> Fault:
-    return Fault(position, next_offset, None, "the batch there has a wrong length, or a wrong checksum")
+def _wrong_length(position: int, next_offset: int, _: int) -> HeaderFault:
+    return HeaderFault(position, next_offset, None, "the batch there has a wrong length, or a wrong checksum")
 
 
-def _fault_at(file: LogFile, position: int, header: BatchHeader, order: BatchOrder) -> Fault | None:
+def _fault_at(file: LogFile, position: int, header: BatchHeader, order: HeaderPlausibility) -> HeaderFault | None:
     """What is wrong with a batch that does not simply go on where the one before ends; None when nothing is."""
     implausible = implausibility(header)
     if implausible is not None:

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 
 from fencepost.broker.log.checkpoints import EpochStart
-from fencepost.broker.log.results import EpochEndOffset
+from fencepost.broker.log.log_types import EpochEndOffset
 
 UNKNOWN_EPOCH = -1
 UNKNOWN_OFFSET = -1

@@ -18,6 +18,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.cleaner import Cleaner
+from fencepost.broker.log.deferred_logs import DeferredLogs
 from fencepost.broker.log.durable_file import replace_durably
 from fencepost.broker.log.durable_log import SLICE_S
 from fencepost.broker.log.flusher import Flusher
@@ -31,8 +32,7 @@ from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_state import ProducerState
 from fencepost.broker.log.room_reserve import RoomReserve
 from fencepost.broker.log.segment import Segment
-from fencepost.broker.log.steps import Steps, done_in_slices
-from fencepost.broker.log.unopened_logs import UnopenedLogs
+from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
 from fencepost.broker.log.unreadable_log import is_unreadable
 from fencepost.broker.log.ways_out import ways_out
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, Volume
@@ -41,7 +41,7 @@ from fencepost.protocol.errors import ErrorCode
 log = get_logger(__name__)
 
 SWEEP = Place("sweep of a log", Policy.RETRY)
-SWEEP_SHARE = Place("sweep of the logs", Policy.RETRY)
+SWEEP_BATCH = Place("sweep of the logs", Policy.RETRY)
 CHECKPOINT = Place("checkpoint of recovery points", Policy.RETRY)
 HOUSEKEEPING = Place("housekeeping of the log directory", Policy.RETRY)
 
@@ -74,7 +74,7 @@ def partition_directories(names: Iterable[str]) -> list[TopicPartition]:
     return found
 
 
-def _every_log_has_its_own(_: TopicPartition) -> int:
+def _topic_ids_agree(_: TopicPartition) -> int:
     return OWN_LEADER_EPOCH
 
 
@@ -133,7 +133,7 @@ class LogDirectory:
         return self._disk.volume(self._path)
 
     @property
-    def unopened(self) -> UnopenedLogs:
+    def unopened(self) -> DeferredLogs:
         """The logs that are there and that `open` has left for `open_next` and `open_now`."""
         return self._opening.unopened
 
@@ -165,7 +165,7 @@ class LogDirectory:
     async def open(
         self,
         config_for_topic: Callable[[str], LogConfig],
-        leader_epoch_of: Callable[[TopicPartition], int | None] = _every_log_has_its_own,
+        leader_epoch_of: Callable[[TopicPartition], int | None] = _topic_ids_agree,
         *,
         patience_s: float | None = None,
     ) -> None:
@@ -292,7 +292,7 @@ class LogDirectory:
             offline_reason=offline_reason,
         )
         # Synced together with the first records; until then there is nothing to lose.
-        partition_log.sync_with_next([metadata_file], [directory, self._path])
+        partition_log.add_to_next_sync([metadata_file], [directory, self._path])
         self._add(partition_log)
         return partition_log
 
@@ -310,7 +310,7 @@ class LogDirectory:
         partition_log.topic_id = topic_id
         if partition_log.is_offline:
             return  # its directory is left as it is
-        partition_log.sync_with_next([partition_log.files.write_topic_id(topic_id)])
+        partition_log.add_to_next_sync([partition_log.files.write_topic_id(topic_id)])
         log.warning("partition_metadata_rewritten", path=partition_log.files.directory, topic_id=topic_id.hex())
 
     def delete(self, topic_partition: TopicPartition) -> None:
@@ -375,7 +375,7 @@ class LogDirectory:
             self._recovery_points.offsets.pop(topic_partition, None)
             partition_log.mark_deleted("is led by another node now")
 
-    def delete_left_behind(self, topic_partition: TopicPartition, topic_id: bytes) -> bool:
+    def delete_renamed_directories(self, topic_partition: TopicPartition, topic_id: bytes) -> bool:
         """Delete what is left here of a partition that another node led last; whether there was anything.
 
         Raises StorageError.
@@ -439,7 +439,7 @@ class LogDirectory:
                 HOUSEKEEPING.failed(error, concerns=doomed)
         self._is_sweeping = bool((self._unswept and self._share_count) or self._doomed)
         if self._is_sweeping:
-            share = SWEEP_SHARE.callback(self._sweep_share, on_failure=lambda _: self._end_sweep())
+            share = SWEEP_BATCH.callback(self._sweep_share, on_failure=lambda _: self._end_sweep())
             asyncio.get_running_loop().call_soon(share, now_ms, retention_interval_ms)
 
     def _flush_share(self, now_ms: int) -> None:
@@ -450,7 +450,7 @@ class LogDirectory:
             if partition_log.is_flushed_by_time:
                 SWEEP.attempt(partition_log.flush_by_time, now_ms, concerns=partition_log.topic_partition)
         if self._unflushed:
-            following = SWEEP_SHARE.callback(self._flush_share, on_failure=lambda _: self._unflushed.clear())
+            following = SWEEP_BATCH.callback(self._flush_share, on_failure=lambda _: self._unflushed.clear())
             asyncio.get_running_loop().call_soon(following, now_ms)
 
     async def _checkpoint(self) -> None:
@@ -483,7 +483,7 @@ class LogDirectory:
             for count, partition_log in enumerate(self._logs.values()):
                 if count % LOADS_PER_TURN == 0:
                     await asyncio.sleep(0)
-                if await done_in_slices(partition_log.prepare_close(), SLICE_S):
+                if await run_in_slices(partition_log.prepare_close(), SLICE_S):
                     unsynced.append(partition_log)
             if len(unsynced) >= WRITTEN_BACK_TOGETHER_COUNT:
                 await self._disk.write_back(self._path)
@@ -506,20 +506,20 @@ class LogDirectory:
     async def _write_recovery_points(self, *, durable: bool) -> None:
         await self._recovery_points.write(self._collect_recovery_points, durable=durable, only_changes=not durable)
 
-    def _collect_recovery_points(self) -> Steps[dict[TopicPartition, int]]:
+    def _collect_recovery_points(self) -> SlicedWork[dict[TopicPartition, int]]:
         return (yield from self._collect(self._recovery_points, lambda partition_log: partition_log.recovery_point))
 
     async def _write_log_starts(self, *, durable: bool) -> None:
         """At once, or deleted records would come back."""
         await self._log_starts.write(self._collect_log_starts, durable=durable)
 
-    def _collect_log_starts(self) -> Steps[dict[TopicPartition, int]]:
+    def _collect_log_starts(self) -> SlicedWork[dict[TopicPartition, int]]:
         """Only those that the files do not say by themselves."""
         return (yield from self._collect(self._log_starts, _log_start_beyond_files))
 
     def _collect(
         self, checkpoint: OffsetCheckpoint, offset_of: Callable[[PartitionLog], int | None]
-    ) -> Steps[dict[TopicPartition, int]]:
+    ) -> SlicedWork[dict[TopicPartition, int]]:
         """What a checkpoint is to say. Of what is not open yet, or not synced, as it was when this began."""
         known = checkpoint.offsets
         kept = {name: known.get(name) for name in self.unopened}

@@ -15,6 +15,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID
+from fencepost.broker.log.deferred_logs import DeferredLogs
 from fencepost.broker.log.flusher import Flusher
 from fencepost.broker.log.leader_epochs import LeaderEpochs
 from fencepost.broker.log.log_config import LogConfig
@@ -23,11 +24,10 @@ from fencepost.broker.log.offset_checkpoint import OffsetCheckpoint
 from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_state import ProducerState
-from fencepost.broker.log.recovery import LoadedLog, LogLoader
-from fencepost.broker.log.steps import Steps, done, done_in_slices
-from fencepost.broker.log.unopened_logs import UnopenedLogs
+from fencepost.broker.log.recovery import LoadedLog, LogRecovery
+from fencepost.broker.log.sliced_work import SlicedWork, done, run_in_slices
 from fencepost.broker.log.unreadable_log import unreadable_segment
-from fencepost.broker.log.ways_out import ways_back
+from fencepost.broker.log.ways_out import remedy_partition_went_offline
 from fencepost.broker.storage.disk import Disk, StorageError, UnexpectedFailureError, remedy
 
 log = get_logger(__name__)
@@ -57,7 +57,7 @@ def report_unopened(directory: str, topic_partition: TopicPartition, error: Stor
         topic=topic_partition.topic,
         partition=topic_partition.partition,
         reason=str(error),
-        remedy=f"{remedy(error)}. {ways_back(f'{directory}/{topic_partition}')}",
+        remedy=f"{remedy(error)}. {remedy_partition_went_offline(f'{directory}/{topic_partition}')}",
     )
 
 
@@ -80,7 +80,7 @@ class LogOpening:
         log_starts: OffsetCheckpoint,
         opened: Callable[[PartitionLog], None],
     ) -> None:
-        self.unopened = UnopenedLogs()
+        self.unopened = DeferredLogs()
         self.was_clean = False
         self._path = path
         self._disk = disk
@@ -117,7 +117,7 @@ class LogOpening:
                 await asyncio.sleep(0)
             self.unopened.take(name)
             try:
-                await done_in_slices(self._open(name), SLICE_S)
+                await run_in_slices(self._open(name), SLICE_S)
             except StorageError:
                 raise
             except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
@@ -138,7 +138,7 @@ class LogOpening:
         while self.unopened.has_next and len(opened) < LOGS_PER_SYNC:
             name = self.unopened.take()
             try:
-                await done_in_slices(self._open(name), SLICE_S)
+                await run_in_slices(self._open(name), SLICE_S)
                 opened.append(name)
             except StorageError as error:
                 self.unopened.fail(name)
@@ -181,14 +181,14 @@ class LogOpening:
     async def open_uncleanly(self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int) -> None:
         """Open a log that somebody else has written last: nothing is known of how it was left. Raises StorageError."""
         loading = self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=False)
-        await done_in_slices(loading, SLICE_S)
+        await run_in_slices(loading, SLICE_S)
         await self._sync_opened()
 
     def _failed(self, topic_partition: TopicPartition, error: BaseException) -> None:
         """It is not served, and all others are. It is tried again when somebody asks for it."""
         OPENING.failed(error, concerns=topic_partition, on_failure=lambda _: self.unopened.fail(topic_partition))
 
-    def _open(self, topic_partition: TopicPartition) -> Steps[None]:
+    def _open(self, topic_partition: TopicPartition) -> SlicedWork[None]:
         assert self._config_for_topic is not None
         assert self._leader_epoch_of is not None
         leader_epoch = self._leader_epoch_of(topic_partition)
@@ -229,12 +229,12 @@ class LogOpening:
 
     def _load(
         self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int, is_clean: bool
-    ) -> Steps[None]:
+    ) -> SlicedWork[None]:
         files = PartitionFiles(self._disk, f"{self._path}/{topic_partition}")
         now_ms = self._clock.now_ms()
         if is_clean and leader_epoch > OWN_LEADER_EPOCH and leader_epoch > files.read_epochs().latest:
             is_clean = False  # another node may have written here since this one's clean stop
-        loaded = yield from LogLoader(
+        loaded = yield from LogRecovery(
             files,
             config,
             is_clean=is_clean,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from fencepost.broker.log.results import AbortedTransaction
-from fencepost.broker.log.segment import EMPTY, Segment, SegmentRead
+from fencepost.broker.log.log_types import AbortedRange
+from fencepost.broker.log.segment import NO_RECORDS, Segment, SegmentRead
 
 
 class LogSegments:
@@ -86,19 +86,19 @@ class LogSegments:
         active = self.active
         if offset >= active.base_offset:
             found = active.read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy)
-            return active, found if found is not None else SegmentRead(EMPTY, 0)
+            return active, found if found is not None else SegmentRead(NO_RECORDS, 0)
         for segment in self.from_offset(offset):
             found = segment.read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy)
             if found is not None:
                 return segment, found
-        return active, SegmentRead(EMPTY, 0)
+        return active, SegmentRead(NO_RECORDS, 0)
 
-    def aborted_transactions(self, segment: Segment, offset: int, end_position: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, segment: Segment, offset: int, end_position: int) -> list[AbortedRange]:
         """The aborted transactions with records from `offset` to a position in the segment: by first offset and marker.
 
         May name some that begin a little later. Raises CorruptIndexError.
         """
-        aborted: list[AbortedTransaction] = []
+        aborted: list[AbortedRange] = []
         upper_offset: int | None = None
         for candidate in self.from_offset(segment.base_offset):
             if candidate.has_transaction_index:

@@ -13,7 +13,7 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets_in_steps
 from fencepost.broker.log.durable_file import replace_durably
 from fencepost.broker.log.room_reserve import RoomReserve
-from fencepost.broker.log.steps import Steps, done_in_slices
+from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
 from fencepost.broker.storage.disk import Disk, NoRoomError
 
 log = get_logger(__name__)
@@ -54,7 +54,7 @@ class OffsetCheckpoint:
         return True
 
     async def write(
-        self, collect: Callable[[], Steps[dict[TopicPartition, int]]], *, durable: bool, only_changes: bool = True
+        self, collect: Callable[[], SlicedWork[dict[TopicPartition, int]]], *, durable: bool, only_changes: bool = True
     ) -> None:
         """Replace the file by what `collect` collects; others get their turn meanwhile.
 
@@ -62,10 +62,10 @@ class OffsetCheckpoint:
         Raises StorageError.
         """
         async with self.changing:
-            offsets = await done_in_slices(collect(), SLICE_S)
+            offsets = await run_in_slices(collect(), SLICE_S)
             if only_changes and offsets == self.offsets:
                 return
-            content = await done_in_slices(encode_offsets_in_steps(offsets), SLICE_S)
+            content = await run_in_slices(encode_offsets_in_steps(offsets), SLICE_S)
             if durable:
                 await self._replace_durably(content)
             else:

@@ -12,21 +12,18 @@ from typing import TypeVar
 
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.append_rules import AppendRules
-from fencepost.broker.log.batch_preparation import (
+from fencepost.broker.log.batch_scan import DamagedLogError
+from fencepost.broker.log.batch_validation import (
     finish_preparation,
     prepare_client_batch,
     read_client_batch,
     too_large,
 )
-from fencepost.broker.log.batch_scan import DamagedLogError
 from fencepost.broker.log.compaction import LastRecord
-from fencepost.broker.log.large_batches import CheckedBatch
-from fencepost.broker.log.producer_replay import usable_transaction_index
-from fencepost.broker.log.producer_snapshot import ProducerSnapshot
-from fencepost.broker.log.producer_state import Duplicate
-from fencepost.broker.log.results import (
+from fencepost.broker.log.large_batch_checks import CheckedLargeBatch
+from fencepost.broker.log.log_types import (
     CLIENT,
-    AbortedTransaction,
+    AbortedRange,
     ActiveProducer,
     AppendedRun,
     AppendOrigin,
@@ -38,17 +35,20 @@ from fencepost.broker.log.results import (
     RecordError,
     TimestampedOffset,
 )
-from fencepost.broker.log.run_preparation import form_for, prepare_run
-from fencepost.broker.log.segment import EMPTY, Segment
+from fencepost.broker.log.producer_replay import usable_transaction_index
+from fencepost.broker.log.producer_snapshot import ProducerSnapshot
+from fencepost.broker.log.producer_state import Duplicate
+from fencepost.broker.log.run_validation import form_for, prepare_run
+from fencepost.broker.log.segment import NO_RECORDS, Segment
 from fencepost.broker.log.segment_files import CorruptTransactionIndexError
-from fencepost.broker.log.steps import Steps, done
+from fencepost.broker.log.sliced_work import SlicedWork, done
 from fencepost.broker.log.swept_log import SweptLog
 from fencepost.broker.log.time_search import Search, find_first, find_latest
 from fencepost.broker.log.transaction_index import TransactionIndexEntry
-from fencepost.broker.log.verification import IN_THIS_STEP, VerificationGuard
-from fencepost.broker.log.ways_out import ways_out_while_served
+from fencepost.broker.log.verification import ANSWERED_AT_ONCE, VerificationGuard
+from fencepost.broker.log.ways_out import remedy_unreadable_records
 from fencepost.broker.storage.disk import NoRoomError, StorageError
-from fencepost.protocol.batch_run import BatchForm, BatchRun
+from fencepost.protocol.batch_run import BatchRun, BatchShape
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.record import PlainRecord
 from fencepost.protocol.record_batch import (
@@ -64,7 +64,7 @@ from fencepost.protocol.record_batch import (
 T = TypeVar("T")
 
 __all__ = [
-    "AbortedTransaction",
+    "AbortedRange",
     "ActiveProducer",
     "AppendResult",
     "EpochEndOffset",
@@ -78,7 +78,7 @@ __all__ = [
 
 log = get_logger(__name__)
 
-PRODUCERS_PER_STEP = 1_000
+PRODUCERS_PER_SLICE = 1_000
 
 
 class PartitionLog(SweptLog):
@@ -90,7 +90,7 @@ class PartitionLog(SweptLog):
     observer: MarkerObserver | None = None
     _damages: frozenset[str] = frozenset()  # that have been told
     _rules: AppendRules | None = None
-    _form: BatchForm | None = None  # of the run that was appended last, for the next is mostly like it
+    _form: BatchShape | None = None  # of the run that was appended last, for the next is mostly like it
 
     # Append
 
@@ -101,7 +101,7 @@ class PartitionLog(SweptLog):
         now_ms: int,
         header: BatchHeader | None = None,
         guard: VerificationGuard | None = None,
-        checked: CheckedBatch | None = None,
+        checked: CheckedLargeBatch | None = None,
     ) -> AppendResult:
         """Append a client's record batch at the end of the log and give its records their offsets.
 
@@ -115,7 +115,7 @@ class PartitionLog(SweptLog):
         INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. A refused batch
         leaves nothing behind, but for a new segment where it would not have fitted into the last one.
         Raises NoRoomError where the disk is full: nothing is left behind either. Raises StorageError if the file cannot
-        be written for another reason; the partition is then offline. Raises TooMuchAtOnceError,
+        be written for another reason; the partition is then offline. Raises TooLargeForOneStepError,
         and has done nothing, where it takes too long to check the batch in this step, or the rules are not any more
         what it was checked by.
         Source: KIP-98; Kafka's UnifiedLog.append and LogValidator.
@@ -131,7 +131,7 @@ class PartitionLog(SweptLog):
         else:
             prepared = finish_preparation(checked.batch, checked.header, rules, now_ms)
         if isinstance(prepared, AppendResult):
-            if guard is IN_THIS_STEP:
+            if guard is ANSWERED_AT_ONCE:
                 self.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
             return prepared
         header, rest = prepared
@@ -143,10 +143,10 @@ class PartitionLog(SweptLog):
                 header, origin=CLIENT, guard=guard, verification_is_enabled=rules.verifies_transactions
             )
             if verdict is not NO_ERROR:
-                if guard is IN_THIS_STEP:
+                if guard is ANSWERED_AT_ONCE:
                     self.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
                 self._roll_when_full(size_bytes, header.last_offset_delta, max_timestamp_ms, rules, now_ms)
-                return self._not_appended(header, verdict)
+                return self._refused_result(header, verdict)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         prefix = pack_prefix(base_offset, header.batch_length, self.leader_epoch)
@@ -158,13 +158,13 @@ class PartitionLog(SweptLog):
                 )
             self._appended(rules)
         except NoRoomError:
-            if guard is IN_THIS_STEP:
+            if guard is ANSWERED_AT_ONCE:
                 self.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
             raise
         except StorageError:
             raise
         except BaseException as error:
-            raise self.half_appended(error) from error
+            raise self.fail_append(error) from error
         append_time_ms = max_timestamp_ms if rules.uses_log_append_time else -1
         return AppendResult(NO_ERROR, base_offset, last_offset, append_time_ms, self.log_start_offset)
 
@@ -215,7 +215,7 @@ class PartitionLog(SweptLog):
             self.give_up(error)
             raise
         except BaseException as error:
-            raise self.half_appended(error) from error
+            raise self.fail_append(error) from error
         return appended
 
     def append_records(
@@ -261,7 +261,7 @@ class PartitionLog(SweptLog):
                 verification_is_enabled=rules.verifies_transactions and guard is not None,
             )
             if verdict is not NO_ERROR:
-                return self._not_appended(header, verdict).error
+                return self._refused_result(header, verdict).error
         try:
             self._write((batch,), size_bytes, base_offset + len(records) - 1, now_ms, rules, now_ms)
             if header is not None:
@@ -272,7 +272,7 @@ class PartitionLog(SweptLog):
         except StorageError:
             raise
         except BaseException as error:
-            raise self.half_appended(error) from error
+            raise self.fail_append(error) from error
         return NO_ERROR
 
     def append_marker(
@@ -327,7 +327,7 @@ class PartitionLog(SweptLog):
         except StorageError:
             raise
         except BaseException as failure:
-            raise self.half_appended(failure) from failure
+            raise self.fail_append(failure) from failure
         if self.observer is not None:
             self.observer.marker_appended(producer_id, producer_epoch, committed=committed, offset=offset)
         return NO_ERROR
@@ -352,7 +352,7 @@ class PartitionLog(SweptLog):
     def append_rules(self) -> AppendRules:
         """What an append goes by; made anew when the config was replaced. Raises StorageError when offline."""
         if self.offline_reason is not None:
-            self._insist_on_online()
+            self._require_online()
         rules = self._rules
         if rules is None or rules.config is not self.config:
             rules = self._rules = AppendRules(self.config, self.topic_partition)
@@ -387,17 +387,17 @@ class PartitionLog(SweptLog):
             if is_awaited:
                 self._flusher.request(self)
             else:
-                self._flusher.request_within_pause(self)
+                self._flusher.request_unawaited(self)
             self._update_stable()
         else:
             end_offset = self.high_watermark = self.log_end_offset
             self.last_stable_offset = self._producers.last_stable_offset(end_offset, self.log_start_offset)
-            if self._watchers.are_there:
+            if self._watchers.has_any:
                 self._watchers.notify()
             if end_offset - self._flush_offset >= rules.flush_interval_messages:
                 self.flush_soon()
 
-    def _not_appended(self, header: BatchHeader, verdict: Duplicate | ErrorCode) -> AppendResult:
+    def _refused_result(self, header: BatchHeader, verdict: Duplicate | ErrorCode) -> AppendResult:
         if isinstance(verdict, Duplicate):
             return AppendResult(
                 ErrorCode.NONE,
@@ -452,7 +452,7 @@ class PartitionLog(SweptLog):
         bound = self.bound(isolation)
         is_committed = isolation is Isolation.READ_COMMITTED
         result = LogRead(
-            EMPTY,
+            NO_RECORDS,
             self.high_watermark,
             self.last_stable_offset,
             self.log_start_offset,
@@ -460,7 +460,7 @@ class PartitionLog(SweptLog):
         )
         if self.offline_reason is not None:
             if isolation is Isolation.LOG_END:
-                self._insist_on_online()
+                self._require_online()
             result.error = ErrorCode.KAFKA_STORAGE_ERROR
         elif offset < self.log_start_offset or offset > self.log_end_offset:
             result.error = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -482,10 +482,10 @@ class PartitionLog(SweptLog):
                     elif max_bytes:
                         result.aborted_transactions = None
             except DamagedLogError as error:
-                self._note_damage(error)
+                self._report_damage(error)
                 if isolation is Isolation.LOG_END:
                     raise
-                result.records = EMPTY
+                result.records = NO_RECORDS
                 result.error = ErrorCode.CORRUPT_MESSAGE
             except StorageError as error:
                 self.give_up(error)
@@ -499,7 +499,7 @@ class PartitionLog(SweptLog):
         if error.errno != errno.EBADF and not self.is_deleted:
             self.give_up(error)
 
-    def _note_damage(self, error: DamagedLogError) -> None:
+    def _report_damage(self, error: DamagedLogError) -> None:
         reason = str(error)
         if reason in self._damages:
             return
@@ -509,10 +509,10 @@ class PartitionLog(SweptLog):
             topic=self.topic_partition.topic,
             partition=self.topic_partition.partition,
             path=self.files.directory,
-            reason=f"{reason}. Records from there on cannot be read. {ways_out_while_served(self.files.directory)}",
+            reason=f"{reason}. Records from there on cannot be read. {remedy_unreadable_records(self.files.directory)}",
         )
 
-    def _aborted_transactions(self, segment: Segment, offset: int, end_position: int) -> list[AbortedTransaction]:
+    def _aborted_transactions(self, segment: Segment, offset: int, end_position: int) -> list[AbortedRange]:
         while True:
             try:
                 return self.segments.aborted_transactions(segment, offset, end_position)
@@ -541,7 +541,7 @@ class PartitionLog(SweptLog):
     def _search(self, begin: Callable[[], Search[T]]) -> Search[T]:
         """Search the segments; from the beginning where some of them have left between two steps."""
         while True:
-            self._insist_on_online()
+            self._require_online()
             departures_count = self.segments.departures_count
             search = begin()
             result = None
@@ -552,10 +552,10 @@ class PartitionLog(SweptLog):
                     found: T = end.value
                     return found
                 except DamagedLogError as error:
-                    self._note_damage(error)
+                    self._report_damage(error)
                     raise
                 result = yield need
-                self._insist_on_online()
+                self._require_online()
 
     def _below_bound(self, found: TimestampedOffset | None, isolation: Isolation) -> TimestampedOffset | None:
         return found if found is not None and found.offset < self.bound(isolation) else None
@@ -577,8 +577,8 @@ class PartitionLog(SweptLog):
     ) -> VerificationGuard | ErrorCode | None:
         """What a transactional batch needs before it may be appended: a guard, to be verified with the coordinator.
 
-        in_this_step: whether the answer may be there at once. In transaction version 1 the guard is IN_THIS_STEP then,
-                      unless one is pending already; if the answer is not there, `keep_verification` is next.
+        in_this_step: whether the answer may be there at once. In transaction version 1 the guard is then
+                      ANSWERED_AT_ONCE, unless one is pending already; without an answer, `keep_verification` is next.
         None when its transaction is already open here, or verification is switched off. Refuses with
         INVALID_PRODUCER_EPOCH. Source: KIP-890.
         """
@@ -593,7 +593,7 @@ class PartitionLog(SweptLog):
         )
 
     def keep_verification(self, producer_id: int, producer_epoch: int, base_sequence: int) -> VerificationGuard:
-        """The guard in place of IN_THIS_STEP, where the batch is not appended in this step."""
+        """The guard in place of ANSWERED_AT_ONCE, where the batch is not appended in this step."""
         return self._producers.verifications.begin(
             producer_id, producer_epoch, base_sequence, transaction_version_2=False
         )
@@ -607,22 +607,22 @@ class PartitionLog(SweptLog):
         """All producers that the partition remembers, as DescribeProducers shows them."""
         return done(self.active_producers_in_steps(now_ms))
 
-    def active_producers_in_steps(self, now_ms: int) -> Steps[list[ActiveProducer]]:
-        """As `active_producers`. A step is `PRODUCERS_PER_STEP`; each is shown as it is when its step comes."""
+    def active_producers_in_steps(self, now_ms: int) -> SlicedWork[list[ActiveProducer]]:
+        """As `active_producers`. A step is `PRODUCERS_PER_SLICE`; each is shown as it is when its step comes."""
         yield from self._producers.expiring_steps(now_ms, self.config.producer_id_expiration_ms)
         producer_ids = self._producers.producer_ids()
         found: list[ActiveProducer] = []
-        for start in range(0, len(producer_ids), PRODUCERS_PER_STEP):
+        for start in range(0, len(producer_ids), PRODUCERS_PER_SLICE):
             if start:
                 yield
-            found.extend(self._producers.active_producers(producer_ids[start : start + PRODUCERS_PER_STEP]))
+            found.extend(self._producers.active_producers(producer_ids[start : start + PRODUCERS_PER_SLICE]))
         return found
 
     def producer_snapshots(self) -> list[ProducerSnapshot]:
         """What a snapshot of the producers would hold now."""
         return self._producers.snapshot()
 
-    def last_records_in_steps(self) -> Steps[dict[int, LastRecord]]:
+    def last_records_in_steps(self) -> SlicedWork[dict[int, LastRecord]]:
         """Where the state of each producer comes from, as of the first step."""
         capture = self._producers.capture()
         try:
@@ -631,7 +631,7 @@ class PartitionLog(SweptLog):
                 recent = producer.recent_batches
                 last_offset = recent[-1].last_offset if recent else None
                 found[producer.producer_id] = LastRecord(last_offset, producer.producer_epoch)
-                if count % PRODUCERS_PER_STEP == 0:
+                if count % PRODUCERS_PER_SLICE == 0:
                     yield
             return found
         finally:

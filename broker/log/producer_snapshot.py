@@ -19,7 +19,7 @@ from crc32c import crc32c
 SNAPSHOT_VERSION: Final = 1
 EARLIER_BATCHES_VERSION: Final = 1
 NO_OFFSET: Final = -1
-PRODUCERS_PER_STEP: Final = 1_000
+PRODUCERS_PER_SLICE: Final = 1_000
 CHECKED_BYTES_PER_STEP: Final = 1024 * 1024
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ def encode_snapshot(producers: Sequence[ProducerSnapshot]) -> bytes:
 
 
 def encoding_steps(producers: Iterable[ProducerSnapshot], count: int) -> Generator[None, None, bytes]:
-    """As `encode_snapshot`, of `count` producers; a step is `PRODUCERS_PER_STEP`."""
+    """As `encode_snapshot`, of `count` producers; a step is `PRODUCERS_PER_SLICE`."""
     body = bytearray(_PREAMBLE.size) + _COUNT.pack(count)
     earlier = bytearray()
     earlier_count = 0
@@ -97,7 +97,7 @@ def encoding_steps(producers: Iterable[ProducerSnapshot], count: int) -> Generat
         for batch in recent[:-1]:
             earlier += _BATCH.pack(producer.producer_id, *batch)
             earlier_count += 1
-        if index % PRODUCERS_PER_STEP == 0:
+        if index % PRODUCERS_PER_SLICE == 0:
             yield
     if earlier_count:
         body += _SECTION.pack(EARLIER_BATCHES_VERSION, earlier_count)
@@ -130,7 +130,7 @@ def decode_snapshot(content: bytes, end_offset: int | None = None) -> list[Produ
 def decoding_steps(
     content: bytes, end_offset: int | None = None
 ) -> Generator[None, None, list[ProducerSnapshot] | CorruptSnapshot]:
-    """As `decode_snapshot`; a step is `PRODUCERS_PER_STEP`."""
+    """As `decode_snapshot`; a step is `PRODUCERS_PER_SLICE`."""
     if len(content) < _PREAMBLE.size + _COUNT.size:
         return CorruptSnapshot(f"{len(content)} bytes are too few")
     version, checksum = _PREAMBLE.unpack_from(content)
@@ -155,7 +155,7 @@ def decoding_steps(
         producers.append(
             ProducerSnapshot(producer_id, producer_epoch, timestamp_ms, coordinator_epoch, first_offset, tuple(recent))
         )
-        if index % PRODUCERS_PER_STEP == 0:
+        if index % PRODUCERS_PER_SLICE == 0:
             yield
     return producers
 
@@ -171,7 +171,7 @@ def _decode_earlier_batches(content: bytes, position: int) -> Generator[None, No
         return earlier
     for index, (producer_id, *batch) in enumerate(_BATCH.iter_unpack(memoryview(content)[position:]), 1):
         earlier.setdefault(producer_id, []).append(ProducerBatch._make(batch))
-        if index % PRODUCERS_PER_STEP == 0:
+        if index % PRODUCERS_PER_SLICE == 0:
             yield
     return earlier
 

@@ -11,10 +11,10 @@ from collections import OrderedDict, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_STEP, ProducerBatch, ProducerSnapshot
-from fencepost.broker.log.results import CLIENT, ActiveProducer, AppendOrigin
+from fencepost.broker.log.log_types import CLIENT, ActiveProducer, AppendOrigin
+from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_SLICE, ProducerBatch, ProducerSnapshot
 from fencepost.broker.log.transaction_index import TransactionIndexEntry
-from fencepost.broker.log.verification import IN_THIS_STEP, VerificationGuard, VerificationTable
+from fencepost.broker.log.verification import ANSWERED_AT_ONCE, PendingVerifications, VerificationGuard
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 from fencepost.protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
@@ -85,7 +85,7 @@ class ProducerEntry:
         first_offset = self.current_transaction_first_offset
         return first_offset == NO_OFFSET or offset < first_offset
 
-    def uses_sequence_again(self, header: BatchHeader) -> bool:
+    def wraps_to_used_sequence(self, header: BatchHeader) -> bool:
         """Whether a transactional batch begins with the sequence of one that an ended transaction has written."""
         if header.producer_epoch != self.producer_epoch:
             return False
@@ -131,7 +131,7 @@ class ProducerCapture:
             yield _snapshot_of(producer_id, entry) if kept is None else kept
 
 
-class _UnreplicatedTransaction(NamedTuple):
+class _UndurableTransaction(NamedTuple):
     first_offset: int
     last_offset: int
 
@@ -145,7 +145,7 @@ class ProducerState:
     __slots__ = ("_captures", "_open_transactions", "_producers", "_unreplicated_transactions", "verifications")
 
     def __init__(self) -> None:
-        self.verifications = VerificationTable()
+        self.verifications = PendingVerifications()
         self._captures: list[ProducerCapture] = []
         self._producers: dict[int, ProducerEntry] = {}
         # First offset -> producer id. Transactions open in offset order, so the first item is the earliest; unlike a
@@ -153,7 +153,7 @@ class ProducerState:
         self._open_transactions: OrderedDict[int, int] = OrderedDict()
         # In the order of their markers, and so of their leaving. One that began later than one behind it can never be
         # the earliest, so it is not kept: first offsets rise from left to right and the leftmost is the earliest.
-        self._unreplicated_transactions: deque[_UnreplicatedTransaction] = deque()
+        self._unreplicated_transactions: deque[_UndurableTransaction] = deque()
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -174,8 +174,8 @@ class ProducerState:
     ) -> VerificationGuard | ErrorCode | None:
         """The guard to append a transactional batch with, once verified; None when its transaction is open here.
 
-        in_this_step: whether the answer may be there at once: the guard is IN_THIS_STEP then, but for a transaction of
-                      version 2, which the question opens, and unless a verification of the producer is pending.
+        in_this_step: whether the answer may be there at once: the guard is then ANSWERED_AT_ONCE, but for a transaction
+                      of version 2, which the question opens, and unless a verification of the producer is pending.
         Refuses with INVALID_PRODUCER_EPOCH.
         """
         entry = self._producers.get(producer_id, _UNKNOWN_PRODUCER)
@@ -184,7 +184,7 @@ class ProducerState:
         if entry.current_transaction_first_offset != NO_OFFSET and producer_epoch == entry.producer_epoch:
             return None
         if in_this_step and not transaction_version_2 and producer_id not in self.verifications:
-            return IN_THIS_STEP
+            return ANSWERED_AT_ONCE
         return self.verifications.begin(
             producer_id, producer_epoch, base_sequence, transaction_version_2=transaction_version_2
         )
@@ -205,7 +205,7 @@ class ProducerState:
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID (the sequence of an ended transaction
         is used again), or INVALID_TXN_STATE (not verified, or outside the transaction that this producer has open).
         Batches of coordinators carry no sequence, so for them neither duplicates nor sequences are looked at.
-        guard: IN_THIS_STEP proves nothing while a verification of the producer is pending.
+        guard: ANSWERED_AT_ONCE proves nothing while a verification of the producer is pending.
         """
         producer_id = header.producer_id
         producer_epoch = header.producer_epoch
@@ -224,7 +224,7 @@ class ProducerState:
         if follows and verification is None:  # most batches: of all rules, one is left
             if not is_transactional:
                 return ErrorCode.INVALID_TXN_STATE if has_open_transaction else NO_ERROR
-            is_confirmed = has_open_transaction or guard is IN_THIS_STEP or not verification_is_enabled
+            is_confirmed = has_open_transaction or guard is ANSWERED_AT_ONCE or not verification_is_enabled
             return NO_ERROR if is_confirmed else ErrorCode.INVALID_TXN_STATE
         if is_client and not follows and recent:
             duplicate = entry.find_duplicate(header)
@@ -234,11 +234,11 @@ class ProducerState:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if is_transactional:
             is_open = has_open_transaction and producer_epoch == entry.producer_epoch
-            current_guard = IN_THIS_STEP if verification is None else verification
+            current_guard = ANSWERED_AT_ONCE if verification is None else verification
             if not is_open and verification_is_enabled and guard is not current_guard:
                 return ErrorCode.INVALID_TXN_STATE
         if is_client and not self._is_in_sequence(header, entry, verification):
-            if is_transactional and entry.uses_sequence_again(header):
+            if is_transactional and entry.wraps_to_used_sequence(header):
                 # Another record under the number of one that has met its marker: taken for a repeat, it would be lost,
                 # though its transaction commits. Clients answer this error by an abort and a new epoch.
                 return ErrorCode.UNKNOWN_PRODUCER_ID
@@ -352,7 +352,7 @@ class ProducerState:
             unreplicated = self._unreplicated_transactions
             while unreplicated and unreplicated[-1].first_offset >= first_offset:
                 unreplicated.pop()
-            unreplicated.append(_UnreplicatedTransaction(first_offset, offset))
+            unreplicated.append(_UndurableTransaction(first_offset, offset))
         if committed:
             return None
         earliest_open_offset = next(iter(self._open_transactions), offset + 1)
@@ -439,7 +439,7 @@ class ProducerState:
                 self._producers[snapshot.producer_id] = entry
                 if entry.has_open_transaction:
                     open_transactions[entry.current_transaction_first_offset] = snapshot.producer_id
-            if index % PRODUCERS_PER_STEP == 0:
+            if index % PRODUCERS_PER_SLICE == 0:
                 yield
         for first_offset in sorted(open_transactions):
             self._open_transactions[first_offset] = open_transactions[first_offset]
@@ -456,10 +456,10 @@ class ProducerState:
         latest_ms = now_ms - expiration_ms
         producers = self._producers
         producer_ids = list(producers)
-        for start in range(0, len(producer_ids), PRODUCERS_PER_STEP):
+        for start in range(0, len(producer_ids), PRODUCERS_PER_SLICE):
             if start:
                 yield
-            for producer_id in producer_ids[start : start + PRODUCERS_PER_STEP]:
+            for producer_id in producer_ids[start : start + PRODUCERS_PER_SLICE]:
                 entry = producers.get(producer_id, _UNKNOWN_PRODUCER)
                 if entry.last_activity_ms <= latest_ms and entry.current_transaction_first_offset == NO_OFFSET:
                     producers.pop(producer_id, None)

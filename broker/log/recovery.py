@@ -11,7 +11,7 @@ What an unclean stop leaves behind is judged by the recovery point, up to which 
 A bad place is before the recovery point when its own offset is, or that of any valid batch behind it: the offset of a
 batch is not covered by its checksum, so a false one must not move what is judged by offsets.
 Either way the indexes of every segment that was read again are rebuilt, and the producers' state is replayed.
-Source: Kafka's LogLoader, LogSegment.recover and ProducerStateManager.truncateAndReload.
+Source: Kafka's LogRecovery, LogSegment.recover and ProducerStateManager.truncateAndReload.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from functools import partial
 from typing import NamedTuple
 
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder, Fault
 from fencepost.broker.log.batch_scan import DamagedLogError, damaged
 from fencepost.broker.log.checkpoints import GREATEST_NUMBER
+from fencepost.broker.log.header_plausibility import MAX_RELATIVE_OFFSET, HeaderFault, HeaderPlausibility
 from fencepost.broker.log.leader_epochs import UNKNOWN_EPOCH, LeaderEpochs
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_segments import LogSegments
 from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, PartitionFiles
 from fencepost.broker.log.producer_replay import replay, replay_batch, usable_transaction_index
-from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_STEP, encoding_steps
+from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_SLICE, encoding_steps
 from fencepost.broker.log.producer_state import ProducerState
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE
 from fencepost.broker.log.segment_files import INDEX_SUFFIXES, file_name, forget_segments, lost_path
-from fencepost.broker.log.steps import Steps
+from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.log.swap import finish_swaps
-from fencepost.broker.log.tail_check import LaterBatches, checked_batches, later_batches, valid_batch_at
+from fencepost.broker.log.tail_scan import BatchesAfterDamage, batches_after_damage, checked_batches, valid_batch_at
 from fencepost.broker.log.transaction_index import TransactionIndex
 from fencepost.broker.log.ways_out import ways_out
 from fencepost.broker.storage.disk import LogFile, StorageError
@@ -50,7 +50,7 @@ STEP_BYTES = 1024 * 1024
 STEP_BATCHES = 64
 
 
-class Refusal(NamedTuple):
+class RecoveryRefusal(NamedTuple):
     """Why a partition is offline, and what giving up the records behind the bad place would cost.
 
     path:            of the file that is damaged or missing; of the directory where none is to blame alone.
@@ -98,14 +98,14 @@ class LoadedLog(NamedTuple):
     unsynced: Sequence[LogFile]
     side_files: Sequence[LogFile]
     recovery_point: int
-    refusal: Refusal | None
+    refusal: RecoveryRefusal | None
 
     @property
     def offline_reason(self) -> str | None:
         return None if self.refusal is None else self.refusal.what
 
 
-class LogLoader:
+class LogRecovery:
     """Loads one partition.
 
     log_start_offset: as checkpointed; 0 when it never moved.
@@ -141,9 +141,9 @@ class LogLoader:
         self._orphans: list[str] = []  # index files of no segment
         self._was_cut = False
         self._was_recovered = False
-        self._refusal: Refusal | None = None
+        self._refusal: RecoveryRefusal | None = None
 
-    def load(self) -> Steps[LoadedLog]:
+    def load(self) -> SlicedWork[LoadedLog]:
         """In steps of a millisecond or less, whatever there is to be read. Raises StorageError."""
         numbered = yield from self._finish_swaps()
         segments = self._open_segments(numbered)
@@ -169,10 +169,10 @@ class LogLoader:
             raise
         except Exception as error:
             # Not foreseen, so it is not known what it leaves. It is about this partition; others are to be served.
-            log.exception("log_not_understood", path=self._files.directory)
+            log.exception("log_unreadable", path=self._files.directory)
             self._refuse(self._of_directory(f"{self._files.directory} cannot be read: {error!r}", segments))
         if self._refusal is None and segments[-1].next_offset < self._log_start_offset:
-            segments = yield from self._begin_behind(segments)
+            segments = yield from self._start_after(segments)
         if self._refusal is None:
             for path in self._orphans:
                 self._disk.delete(path)
@@ -192,7 +192,7 @@ class LogLoader:
             self._refusal,
         )
 
-    def _begin_behind(self, segments: list[Segment]) -> Steps[list[Segment]]:
+    def _start_after(self, segments: list[Segment]) -> SlicedWork[list[Segment]]:
         """The log ends before it starts, by the checkpoint of DeleteRecords, which deletes nothing that is not there.
 
         Either that checkpoint is false, or the disk has lost what had not been synced; that only a log whose records
@@ -233,7 +233,7 @@ class LogLoader:
         if self._was_cut:
             self._epochs.assign(max(latest, 0) + 1, end_offset)
 
-    def _finish_swaps(self) -> Steps[dict[str, list[int]]]:
+    def _finish_swaps(self) -> SlicedWork[dict[str, list[int]]]:
         """Finish what the cleaner was about to do. Returns the files that there are then."""
         numbered = self._files.numbered()
         try:
@@ -280,7 +280,7 @@ class LogLoader:
         indexed = set(numbered.get(".index", []))
         for segment in segments:
             if segment.base_offset not in indexed and segment.size_bytes and not segment.has_transaction_index:
-                segment.suspect_transaction_index()
+                segment.reload_transaction_index()
         return segments
 
     def _possible(self, base_offsets: Sequence[int]) -> Sequence[int]:
@@ -338,17 +338,17 @@ class LogLoader:
                 what = f"{path} begins with another batch than was written there: it is another partition's file"
                 lost_bytes = _bytes_from(segment, 0, segments[slot + 1 :])
                 end_offset = max(self._recovery_point, segment.base_offset)
-                self._refuse(Refusal(path, what, 0, segment.base_offset, None, end_offset, lost_bytes))
+                self._refuse(RecoveryRefusal(path, what, 0, segment.base_offset, None, end_offset, lost_bytes))
                 return
 
     def _refuse_missing(self, base_offset: int, end_offset: int, size_bytes: int) -> None:
         path = self._files.path(file_name(base_offset, ".log"))
         what = f"{path} is missing; it held the offsets from {base_offset} to before {end_offset}"
-        self._refuse(Refusal(path, what, None, base_offset, None, end_offset, size_bytes, is_missing=True))
+        self._refuse(RecoveryRefusal(path, what, None, base_offset, None, end_offset, size_bytes, is_missing=True))
 
     # After a clean stop
 
-    def _resume(self, segments: Sequence[Segment]) -> Steps[bool]:
+    def _resume(self, segments: Sequence[Segment]) -> SlicedWork[bool]:
         """Whether the log ends as the clean stop left it; then everything else is as it was left, too."""
         active = segments[-1]
         order = active.resume()
@@ -357,7 +357,7 @@ class LogLoader:
             reason = f"the log ends at offset {active.next_offset} instead of {self._recovery_point}"
             if fault is not None:
                 reason = str(active.damaged(fault))
-            log.warning("clean_stop_not_believed", path=active.path(".log"), reason=reason)
+            log.warning("clean_stop_contradicted", path=active.path(".log"), reason=reason)
             return False
         if not self._are_as_recorded(segments, active.next_offset):
             return True
@@ -390,7 +390,7 @@ class LogLoader:
             what += f"{segment.size_bytes}, followed by offset {following_offset}"
             position = min(segment.size_bytes, recorded.size_bytes)
             self._refuse(
-                Refusal(
+                RecoveryRefusal(
                     path,
                     what,
                     position,
@@ -403,7 +403,7 @@ class LogLoader:
             return False
         return True
 
-    def _load_producers(self, segments: Sequence[Segment], end_offset: int) -> Steps[None]:
+    def _load_producers(self, segments: Sequence[Segment], end_offset: int) -> SlicedWork[None]:
         """The producers' state before `end_offset`: from the newest snapshot, and what the log holds after it."""
         snapshot = yield from self._files.latest_snapshot_in_steps(end_offset)
         start_offset = self._log_start_offset
@@ -415,8 +415,8 @@ class LogLoader:
         for _ in replay(segments, self._producers, start_offset, end_offset, now_ms=self._now_ms):
             yield  # aborted transactions of these segments stand in their indexes already
 
-    def _write_snapshot(self, offset: int) -> Steps[None]:
-        if len(self._producers) <= PRODUCERS_PER_STEP:
+    def _write_snapshot(self, offset: int) -> SlicedWork[None]:
+        if len(self._producers) <= PRODUCERS_PER_SLICE:
             self._side_files.append(self._files.write_snapshot(offset, self._producers.snapshot()))
             return
         capture = self._producers.capture()
@@ -426,7 +426,7 @@ class LogLoader:
 
     # After an unclean stop
 
-    def _recover(self, segments: Sequence[Segment]) -> Steps[list[Segment]]:
+    def _recover(self, segments: Sequence[Segment]) -> SlicedWork[list[Segment]]:
         """Read every segment from the recovery point on again. Returns the segments that are left."""
         first = max(
             (slot for slot, segment in enumerate(segments) if segment.base_offset <= self._recovery_point), default=0
@@ -449,7 +449,7 @@ class LogLoader:
             if self._refusal is not None:
                 return list(segments)
             if fault is not None:
-                behind = yield from later_batches(
+                behind = yield from batches_after_damage(
                     segment.log, fault.position, segment.base_offset, self._greatest_epoch
                 )
                 if self._is_known_to_be_lost(fault, behind, later) or _is_whole_with_a_false_header(segment.log, fault):
@@ -460,7 +460,7 @@ class LogLoader:
             segment.write_indexes_anew()
             if not is_last:
                 self._side_files += segment.index_files()
-            segment.believe_headers()
+            segment.accept_headers()
             self._unsynced.append(segment.log)
             self._side_files.append(segment.forget_records() if is_last else segment.record_files(later[0].base_offset))
             if is_last:
@@ -471,19 +471,21 @@ class LogLoader:
                 self._epochs.assign(start.leader_epoch, start.start_offset)
         if last.next_offset < self._recovery_point:
             # Nothing is damaged, but whole batches that had been on the disk are not there any more.
-            self._refuse_damage(last, Fault(last.size_bytes, last.next_offset, None, "the file ends there"), (), 0)
+            self._refuse_damage(
+                last, HeaderFault(last.size_bytes, last.next_offset, None, "the file ends there"), (), 0
+            )
         return recovered
 
     @property
     def _greatest_epoch(self) -> int:
         return max(self._epochs.latest, self._known_epochs.latest, self._leader_epoch, 0)
 
-    def _order_of(self, segment: Segment, later: Sequence[Segment], before: Sequence[Segment]) -> BatchOrder:
+    def _order_of(self, segment: Segment, later: Sequence[Segment], before: Sequence[Segment]) -> HeaderPlausibility:
         """What is expected of the batches of a segment that is read again."""
         end_offset = segment.base_offset + MAX_RELATIVE_OFFSET + 1
         if later:
             end_offset = min(end_offset, later[0].base_offset)
-        return BatchOrder(
+        return HeaderPlausibility(
             max(segment.base_offset, before[-1].next_offset if before else 0),
             end_offset,
             may_skip=segment.may_skip,
@@ -493,7 +495,7 @@ class LogLoader:
             greatest_epoch=self._leader_epoch,
         )
 
-    def _hole_behind(self, segment: Segment, later: Sequence[Segment]) -> Fault | None:
+    def _hole_behind(self, segment: Segment, later: Sequence[Segment]) -> HeaderFault | None:
         """The end of a segment that has been read to its end, where records are missing before the next one begins."""
         if not later or segment.next_offset == later[0].base_offset:
             return None
@@ -507,9 +509,9 @@ class LogLoader:
         if segment.size_bytes >= recorded.size_bytes and recorded.check >= following_offset:
             return None
         reason = f"the segment ends at offset {segment.next_offset}, and the next one begins at {following_offset}"
-        return Fault(segment.size_bytes, segment.next_offset, None, reason)
+        return HeaderFault(segment.size_bytes, segment.next_offset, None, reason)
 
-    def _is_known_to_be_lost(self, fault: Fault, behind: LaterBatches, later: Sequence[Segment]) -> bool:
+    def _is_known_to_be_lost(self, fault: HeaderFault, behind: BatchesAfterDamage, later: Sequence[Segment]) -> bool:
         """Whether a bad place lies before the recovery point: by its own offset, or by what stands behind it."""
         return (
             fault.expected_offset < self._recovery_point
@@ -517,7 +519,7 @@ class LogLoader:
             or any(segment.base_offset < self._recovery_point for segment in later)
         )
 
-    def _read_again(self, segment: Segment, order: BatchOrder) -> Steps[None]:
+    def _read_again(self, segment: Segment, order: HeaderPlausibility) -> SlicedWork[None]:
         """Take in what a segment's log file holds, up to its last valid batch."""
         segment.reset_indexes()
         aborted = TransactionIndex()
@@ -541,12 +543,12 @@ class LogLoader:
         self._read_epoch = order.leader_epoch
         segment.replace_transaction_index(aborted)
 
-    def _refuse_damage(self, segment: Segment, fault: Fault, later: Sequence[Segment], found_end: int) -> None:
+    def _refuse_damage(self, segment: Segment, fault: HeaderFault, later: Sequence[Segment], found_end: int) -> None:
         """found_end: the end offset of the valid batches behind the bad place; 0 where there are none."""
         path = segment.path(".log")
         end_offset = max(self._recovery_point, found_end)
         self._refuse(
-            Refusal(
+            RecoveryRefusal(
                 path,
                 f"{damaged(path, fault)}. Records had been on the disk up to offset {end_offset}",
                 fault.position,
@@ -557,12 +559,12 @@ class LogLoader:
             )
         )
 
-    def _of_directory(self, what: str, segments: Sequence[Segment]) -> Refusal:
+    def _of_directory(self, what: str, segments: Sequence[Segment]) -> RecoveryRefusal:
         size_bytes = sum(segment.size_bytes for segment in segments)
         start_offset = segments[0].base_offset if segments else self._log_start_offset
-        return Refusal(self._files.directory, what, None, start_offset, None, self._recovery_point, size_bytes)
+        return RecoveryRefusal(self._files.directory, what, None, start_offset, None, self._recovery_point, size_bytes)
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: RecoveryRefusal) -> None:
         self._refusal = refusal
         log.error(
             "log_damaged",
@@ -575,13 +577,15 @@ class LogLoader:
             f"{ways_out(self._files.directory)}",
         )
 
-    def _cut(self, segment: Segment, fault: Fault, behind: LaterBatches, later: Sequence[Segment]) -> Steps[None]:
+    def _cut(
+        self, segment: Segment, fault: HeaderFault, behind: BatchesAfterDamage, later: Sequence[Segment]
+    ) -> SlicedWork[None]:
         """Drop what stands at a bad place and after it; keep it aside if there is a valid batch in it."""
         position = fault.position
         end_offset = behind.end_offset if behind.batches_count else fault.expected_offset
         holds_batches = behind.batches_count > 0 or valid_batch_at(segment.log, position) is not None
         for dropped in later:
-            inside = yield from later_batches(dropped.log, -1, dropped.base_offset, self._greatest_epoch)
+            inside = yield from batches_after_damage(dropped.log, -1, dropped.base_offset, self._greatest_epoch)
             if inside.batches_count:
                 holds_batches, end_offset = True, max(end_offset, inside.end_offset)
         facts: dict[str, object] = {
@@ -611,7 +615,7 @@ class LogLoader:
         segment.truncate(position)
         self._was_cut = True
 
-    def _set_aside(self, segment: Segment, position: int) -> Steps[None]:
+    def _set_aside(self, segment: Segment, position: int) -> SlicedWork[None]:
         self._disk.delete(self._lost_path(segment, position))
         aside = self._disk.open(self._lost_path(segment, position))
         while position < segment.size_bytes:
@@ -629,7 +633,7 @@ def _bytes_from(segment: Segment, position: int, later: Sequence[Segment]) -> in
     return segment.size_bytes - position + sum(dropped.size_bytes for dropped in later)
 
 
-def _is_whole_with_a_false_header(file: LogFile, fault: Fault) -> bool:
+def _is_whole_with_a_false_header(file: LogFile, fault: HeaderFault) -> bool:
     """Whether a valid batch stands at a bad place, behind which the log goes on as it would behind the right one.
 
     No torn write looks like that: a field that the checksum does not cover has changed later. Nothing is cut for it,

@@ -10,16 +10,16 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET, Fault
 from fencepost.broker.log.batch_scan import DamagedLogError
 from fencepost.broker.log.checked_ranges import CheckedRange
 from fencepost.broker.log.header_check import check_headers
+from fencepost.broker.log.header_plausibility import MAX_RELATIVE_OFFSET, HeaderFault
 from fencepost.broker.log.log_config import MAX_INT64
 from fencepost.broker.log.segment_files import SegmentFiles
 from fencepost.broker.storage.file_slice import FileSlice
 from fencepost.protocol.record_batch import HEADER_BYTES
 
-EMPTY = memoryview(b"")
+NO_RECORDS = memoryview(b"")
 MAX_POSITION = 2**31 - 1
 SMALL_READ_BYTES = 64 * 1024  # read whoever asks, with what lies around; more than what is copied into a reply
 _WALK = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
@@ -49,7 +49,7 @@ class SegmentLimits(NamedTuple):
 class _FaultFoundError(DamagedLogError):
     """Damage that an index may be to blame for."""
 
-    def __init__(self, message: str, fault: Fault) -> None:
+    def __init__(self, message: str, fault: HeaderFault) -> None:
         super().__init__(message)
         self.fault = fault
 
@@ -309,10 +309,10 @@ class Segment(SegmentFiles):
         length_bytes = end - position
         if length_bytes <= SMALL_READ_BYTES:
             return SegmentRead(self.log.read(position, length_bytes), end)
-        return SegmentRead(EMPTY, end, FileSlice(self.log, position, length_bytes))
+        return SegmentRead(NO_RECORDS, end, FileSlice(self.log, position, length_bytes))
 
     def _end_of_batches(
-        self, position: int, limit: int, bound_offset: int, chunk: memoryview = EMPTY, chunk_position: int = 0
+        self, position: int, limit: int, bound_offset: int, chunk: memoryview = NO_RECORDS, chunk_position: int = 0
     ) -> int:
         """Where the last batch ends that lies between a batch's position and `limit` as a whole and does not reach the
         bound.
@@ -351,9 +351,9 @@ class Segment(SegmentFiles):
         return last_offset < bound_offset
 
     def _damaged(self, position: int, offset: int, reason: str) -> DamagedLogError:
-        return self._fault_found(Fault(position, offset, None, reason))
+        return self._fault_found(HeaderFault(position, offset, None, reason))
 
-    def _fault_found(self, fault: Fault) -> _FaultFoundError:
+    def _fault_found(self, fault: HeaderFault) -> _FaultFoundError:
         return _FaultFoundError(str(self.damaged(fault)), fault)
 
     def offset_bound_after(self, position: int) -> int:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from crc32c import crc32c
 
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET, NO_EPOCHS, BatchOrder, Fault
 from fencepost.broker.log.batch_scan import DamagedLogError, ScannedBatch, damaged, header_at, scan_batches
 from fencepost.broker.log.checked_ranges import CheckedRanges
+from fencepost.broker.log.header_plausibility import MAX_RELATIVE_OFFSET, NO_EPOCHS, HeaderFault, HeaderPlausibility
 from fencepost.broker.log.leader_epochs import UNKNOWN_EPOCH
 from fencepost.broker.log.offset_index import CorruptIndexError, OffsetIndex
 from fencepost.broker.log.segment_checksums import START_SUFFIX, FileRecord, SegmentChecksums, content_record
-from fencepost.broker.log.tail_check import valid_batch_at
+from fencepost.broker.log.tail_scan import valid_batch_at
 from fencepost.broker.log.time_index import TimeIndex
 from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
@@ -236,19 +236,19 @@ class SegmentFiles:
             if offsets is None or times is None:
                 raise CorruptIndexError("the file is missing")
             for suffix, content in ((".index", offsets), (".timeindex", times)):
-                self._insist_on_recorded(suffix, content)
+                self._check_recorded(suffix, content)
             offsets_count = self._bound_offset - self.base_offset
             self._offset_index = OffsetIndex.from_bytes(offsets, self.log.size_bytes, offsets_count)
             self._time_index = TimeIndex.from_bytes(times, offsets_count)
             # What a checksum covers is not to blame for damage.
             self._indexes_were_read = self._checksums.get(file_name(self.base_offset, ".index")) is None
             if self._checksums.get(file_name(self.base_offset, ".timeindex")) is None:
-                self._insist_on_greatest_time(self._time_index)
+                self._check_greatest_time(self._time_index)
         except CorruptIndexError as error:
             log.warning("index_rebuilt", path=self.path(".index"), reason=str(error))
             self.rebuild_indexes()
 
-    def _insist_on_greatest_time(self, times: TimeIndex) -> None:
+    def _check_greatest_time(self, times: TimeIndex) -> None:
         """By the last entry retention decides, so it must be that of the batch it names. Raises CorruptIndexError."""
         if not len(times):
             return
@@ -264,7 +264,7 @@ class SegmentFiles:
             return  # the log is damaged there, which is for its readers to find
         raise CorruptIndexError("its last entry is not what the batch has that it names")
 
-    def _insist_on_recorded(self, suffix: str, content: bytes | None) -> None:
+    def _check_recorded(self, suffix: str, content: bytes | None) -> None:
         if not self._checksums.matches(file_name(self.base_offset, suffix), content):
             raise CorruptIndexError("it is not what was written into it")
 
@@ -290,9 +290,9 @@ class SegmentFiles:
         is_known = self.next_offset > self.base_offset
         return self.next_offset if is_known else self.base_offset + MAX_RELATIVE_OFFSET + 1
 
-    def order_at(self, next_offset: int, leader_epoch: int = UNKNOWN_EPOCH) -> BatchOrder:
+    def order_at(self, next_offset: int, leader_epoch: int = UNKNOWN_EPOCH) -> HeaderPlausibility:
         """What is expected of a batch that should begin with `next_offset`, and of those behind it."""
-        return BatchOrder(
+        return HeaderPlausibility(
             next_offset,
             self._bound_offset,
             may_skip=self.may_skip,
@@ -300,10 +300,10 @@ class SegmentFiles:
             known_epochs=self.known_epochs,
         )
 
-    def order_from_start(self) -> BatchOrder:
+    def order_from_start(self) -> HeaderPlausibility:
         return self.order_at(self.base_offset)
 
-    def order_from(self, position: int) -> BatchOrder:
+    def order_from(self, position: int) -> HeaderPlausibility:
         """What is expected of the batch at the position of an index entry, or at 0, and of those behind it."""
         next_offset = self.base_offset
         if position:
@@ -323,7 +323,7 @@ class SegmentFiles:
     def wrong_checksum(self, position: int, header: BatchHeader) -> DamagedLogError:
         """The error for a batch that is not what its header says."""
         offset = header.base_offset
-        return self.damaged(Fault(position, offset, offset, "the batch there has a wrong checksum"))
+        return self.damaged(HeaderFault(position, offset, offset, "the batch there has a wrong checksum"))
 
     def scan_from(self, offset: int) -> Iterator[ScannedBatch]:
         """The batches from one at or before that which holds `offset` (relative) to the end of the file.
@@ -343,7 +343,7 @@ class SegmentFiles:
         if order.fault is not None:
             raise self.damaged(order.fault)
 
-    def rebuild_misleading_indexes(self, fault: Fault) -> bool:
+    def rebuild_misleading_indexes(self, fault: HeaderFault) -> bool:
         """Make the indexes anew if it may have been them that led to a place where no batch begins; whether that was
         done. Raises StorageError."""
         if not self._indexes_were_read:
@@ -352,10 +352,10 @@ class SegmentFiles:
         self.rebuild_indexes()
         return True
 
-    def damaged(self, fault: Fault) -> DamagedLogError:
+    def damaged(self, fault: HeaderFault) -> DamagedLogError:
         return damaged(self.path(".log"), fault)
 
-    def believe_headers(self) -> None:
+    def accept_headers(self) -> None:
         """All that the file holds has been read with its checksums by this process."""
         self._foreign_end_position = 0
 
@@ -431,7 +431,7 @@ class SegmentFiles:
             self._index_batch(last_offset, position)
         self.next_offset = last_offset + 1
 
-    def resume(self) -> BatchOrder:
+    def resume(self) -> HeaderPlausibility:
         """After a clean stop: find the end of an active segment from its last index entry on.
 
         Returns what its last batch leads to expect, with what keeps the batches from reaching the end of the file.
@@ -461,7 +461,7 @@ class SegmentFiles:
         if index is None:
             content = self._disk.read_file(self.path(".txnindex"))
             try:
-                self._insist_on_recorded(".txnindex", content)
+                self._check_recorded(".txnindex", content)
                 if content is None:
                     raise CorruptIndexError("the file is missing")
                 index = self._transaction_index = TransactionIndex.from_bytes(
@@ -492,7 +492,7 @@ class SegmentFiles:
         self.has_transaction_index = len(index) > 0
         self._note_files({file_name(self.base_offset, ".txnindex"): content_record(index.to_bytes())})
 
-    def suspect_transaction_index(self) -> None:
+    def reload_transaction_index(self) -> None:
         """Its file is missing, and may have been there: it is to be made anew before anybody relies on it."""
         self.has_transaction_index = True
         self._transaction_index = None
@@ -572,7 +572,7 @@ class SegmentFiles:
         }
         return self._checksums.add(records)
 
-    def note_start(self) -> None:
+    def record_start(self) -> None:
         """Note what the log file begins with, so that one of another partition is not taken for it at a later start.
 
         To be called when the first batch is on the disk. Where there is no room for the note it is tried again later.
@@ -591,7 +591,7 @@ class SegmentFiles:
 
         The checksum of that batch tells another file from this one with damage. Raises StorageError.
         """
-        return begins_otherwise(self.log, self._checksums.get(file_name(self.base_offset, START_SUFFIX)))
+        return has_other_start(self.log, self._checksums.get(file_name(self.base_offset, START_SUFFIX)))
 
     def _start_record(self) -> FileRecord | None:
         start = self.log.read(0, HEADER_BYTES)
@@ -649,7 +649,7 @@ class SegmentFiles:
                 self._disk.delete(self.path(suffix))
 
 
-def begins_otherwise(file: LogFile, noted: FileRecord | None) -> bool:
+def has_other_start(file: LogFile, noted: FileRecord | None) -> bool:
     """Whether a log file begins with a valid batch that is not the noted one. Raises StorageError."""
     if noted is None or file.size_bytes < noted.size_bytes:
         return False

@@ -5,7 +5,7 @@ When both are on the disk, renaming the first to `<base>.log.swap` decides that 
 deleted and the new files get their names, the log first. The last batch of the new log ends where the last of the old
 segments ended, so a start that finds a swap file knows which segments it stands for.
 The file system must keep the order of renames and deletions in one directory, as journaling ones do.
-Source: Kafka's LocalLog.replaceSegments and LogLoader.removeTempFilesAndCollectSwapFiles.
+Source: Kafka's LocalLog.replaceSegments and LogRecovery.removeTempFilesAndCollectSwapFiles.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.log.batch_order import MAX_RELATIVE_OFFSET, BatchOrder
 from fencepost.broker.log.batch_scan import DamagedLogError, damaged
+from fencepost.broker.log.header_plausibility import MAX_RELATIVE_OFFSET, HeaderPlausibility
 from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.segment_files import INDEX_SUFFIXES, file_name
-from fencepost.broker.log.steps import Steps
-from fencepost.broker.log.tail_check import checked_batches
+from fencepost.broker.log.sliced_work import SlicedWork
+from fencepost.broker.log.tail_scan import checked_batches
 
 log = get_logger(__name__)
 
@@ -29,7 +29,7 @@ DELETED_SUFFIX = ".log.deleted"
 STEP_BATCHES = 16
 
 
-def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -> Steps[bool]:
+def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -> SlicedWork[bool]:
     """At a start: drop what was not decided, finish what was. Returns whether files have changed.
 
     Raises StorageError, and DamagedLogError where a swap file cannot be believed: nothing that it may stand for is
@@ -46,7 +46,7 @@ def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -
     for base_offset in swaps:
         swap = files.disk.open(files.path(file_name(base_offset, SWAP_SUFFIX)))
         # Segments are deleted by what it says, so it is read with its checksums.
-        order = BatchOrder(base_offset, base_offset + MAX_RELATIVE_OFFSET + 1, may_skip=True)
+        order = HeaderPlausibility(base_offset, base_offset + MAX_RELATIVE_OFFSET + 1, may_skip=True)
         for count, _ in enumerate(checked_batches(swap, order)):
             if count % STEP_BATCHES == 0:
                 yield
@@ -55,7 +55,7 @@ def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -
             raise damaged(swap.path, order.fault)
         end_offset = order.next_offset
         replaced = [offset for offset in numbered.get(".log", ()) if base_offset <= offset < end_offset]
-        _insist_on_forgotten(files, numbered, base_offset, replaced)
+        _require_forgotten(files, numbered, base_offset, replaced)
         finish_swap(files, base_offset, replaced)
         log.info("segment_swap_finished", path=files.path(file_name(base_offset, ".log")), segments=len(replaced))
     for offset in transaction_indexes:
@@ -64,7 +64,7 @@ def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -
     return bool(swaps or transaction_indexes)
 
 
-def _insist_on_forgotten(
+def _require_forgotten(
     files: PartitionFiles, numbered: Mapping[str, Sequence[int]], base_offset: int, replaced: Sequence[int]
 ) -> None:
     """The cleaner had the list of checksums forget the segments that it replaced, durably, and leaves the last alone.

@@ -9,7 +9,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log import retention
 from fencepost.broker.log.durable_log import FEW_PRODUCERS_COUNT, SLICE_S, DurableLog
 from fencepost.broker.log.log_config import MAX_INT64
-from fencepost.broker.log.steps import done, done_in_slices
+from fencepost.broker.log.sliced_work import done, run_in_slices
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.protocol.errors import ErrorCode
 
@@ -33,7 +33,7 @@ class SweptLog(DurableLog):
         directory has written its checkpoint.
         OFFSET_OUT_OF_RANGE above the high watermark. Raises StorageError.
         """
-        self._insist_on_online()
+        self._require_online()
         if before_offset == TO_HIGH_WATERMARK:
             before_offset = self.high_watermark
         if not 0 <= before_offset <= self.high_watermark:
@@ -65,9 +65,9 @@ class SweptLog(DurableLog):
                 self._expire_producers(now_ms)
             for segment in self.segments.sealed:
                 segment.forget_indexes()
-                segment.note_start()
+                segment.record_start()
             if self.recovery_point > self.segments.active.base_offset:
-                self.segments.active.note_start()
+                self.segments.active.record_start()
             if self.segments.active.has_unwritten_entries:
                 for file in self.segments.active.write_indexes():
                     file.close()
@@ -96,7 +96,7 @@ class SweptLog(DurableLog):
         if len(self._producers) <= FEW_PRODUCERS_COUNT:
             done(steps)
         else:
-            self._start_producer_work(done_in_slices(steps, SLICE_S))
+            self._start_producer_work(run_in_slices(steps, SLICE_S))
 
     def _roll_by_time(self, now_ms: int) -> None:
         """Kafka rolls by time only when something is appended; then the last records of a quiet topic stay for ever.

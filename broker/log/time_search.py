@@ -13,12 +13,12 @@ from collections.abc import Callable, Generator
 from enum import Enum
 from typing import Final, TypeAlias, TypeVar
 
-from fencepost.broker.log.batch_order import Fault
-from fencepost.broker.log.large_batches import on_a_thread
+from fencepost.broker.log.header_plausibility import HeaderFault
+from fencepost.broker.log.large_batch_checks import on_a_thread
 from fencepost.broker.log.log_segments import LogSegments
-from fencepost.broker.log.results import TimestampedOffset
+from fencepost.broker.log.log_types import TimestampedOffset
 from fencepost.broker.log.segment import Segment
-from fencepost.protocol.compression import Codec, TooMuchAtOnceError, decompress
+from fencepost.protocol.compression import Codec, TooLargeForOneStepError, decompress
 from fencepost.protocol.primitives import Buffer, DecodeError
 from fencepost.protocol.record import LEAST_DELTA_MS, find_record
 from fencepost.protocol.record_batch import (
@@ -149,7 +149,7 @@ def _find_in_segment(
             except DecodeError as error:
                 offset = header.base_offset
                 reason = f"its records cannot be read: {error}"
-                raise segment.damaged(Fault(position, offset, offset, reason)) from error
+                raise segment.damaged(HeaderFault(position, offset, offset, reason)) from error
             if found is not None:
                 return found
             yield Need.TURN
@@ -213,7 +213,7 @@ def _content(header: BatchHeader, section: memoryview) -> Search[Buffer]:
         return section
     try:
         return bytes(decompress(codec, section, is_one_step=True))
-    except TooMuchAtOnceError:
+    except TooLargeForOneStepError:
         pass
 
     def decompressed() -> Buffer | DecodeError:

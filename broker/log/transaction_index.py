@@ -13,8 +13,8 @@ from array import array
 from bisect import bisect_left
 from typing import Final, NamedTuple
 
+from fencepost.broker.log.log_types import AbortedRange
 from fencepost.broker.log.offset_index import CorruptIndexError
-from fencepost.broker.log.results import AbortedTransaction
 
 ENTRY: Final = struct.Struct(">hqqqq")
 ENTRY_VERSION: Final = 0
@@ -93,7 +93,7 @@ class TransactionIndex:
         self._last_offsets.append(entry.last_offset)
         self._last_stable_offsets.append(entry.last_stable_offset)
 
-    def collect(self, fetch_offset: int, upper_offset: int, into: list[AbortedTransaction]) -> bool:
+    def collect(self, fetch_offset: int, upper_offset: int, into: list[AbortedRange]) -> bool:
         """Add the transactions that overlap the offsets from `fetch_offset` to before `upper_offset`.
 
         Returns whether that is all of them: when False, the next segment's index is to be looked at as well.
@@ -101,7 +101,7 @@ class TransactionIndex:
         for slot in range(bisect_left(self._last_offsets, fetch_offset), len(self._last_offsets)):
             first_offset = self._first_offsets[slot]
             if first_offset < upper_offset:
-                into.append(AbortedTransaction(self._producer_ids[slot], first_offset))
+                into.append(AbortedRange(self._producer_ids[slot], first_offset))
             if self._last_stable_offsets[slot] >= upper_offset:
                 return True
         return False

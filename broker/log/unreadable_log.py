@@ -10,7 +10,7 @@ from fencepost.broker.log.segment import Segment
 from fencepost.broker.storage.disk import StorageError
 
 
-class AbsentFile:
+class UnreadableFile:
     """Stands for a log file that cannot be opened: its size is 0, and reading or writing it raises StorageError."""
 
     __slots__ = ("path",)
@@ -53,7 +53,7 @@ class AbsentFile:
 
 def is_unreadable(segment: Segment) -> bool:
     """Whether a segment stands for files that could not be opened, of which not even the size is known."""
-    return isinstance(segment.log, AbsentFile)
+    return isinstance(segment.log, UnreadableFile)
 
 
 def unreadable_segment(files: PartitionFiles, end_offset: int, index_interval_bytes: int) -> Segment:
@@ -65,5 +65,5 @@ def unreadable_segment(files: PartitionFiles, end_offset: int, index_interval_by
         next_offset=end_offset,
         index_interval_bytes=index_interval_bytes,
         checksums=files.checksums,
-        log_file=AbsentFile(files.directory),
+        log_file=UnreadableFile(files.directory),
     )

@@ -30,14 +30,14 @@ class VerificationGuard:
         self.first_swept_at_ms: int | None = None
 
 
-IN_THIS_STEP: Final = VerificationGuard(-1, -1, False)
+ANSWERED_AT_ONCE: Final = VerificationGuard(-1, -1, False)
 """The guard of a batch that is confirmed and appended in one step: no marker can come in between, so nothing is noted.
 
 It counts only where no verification of the producer is pending, for that one knows which sequence comes first.
 """
 
 
-class VerificationTable(dict[int, VerificationGuard]):
+class PendingVerifications(dict[int, VerificationGuard]):
     """The pending verifications of one partition, by producer id. `clear` withdraws all, as when leadership is lost."""
 
     __slots__ = ()

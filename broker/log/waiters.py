@@ -11,7 +11,7 @@ from fencepost.broker.storage.disk import StorageError
 WATCHER = Place("watcher of a log", Policy.REPORT)
 
 
-class _Done:
+class _NothingToAwait:
     """An awaitable that has nothing to wait for."""
 
     __slots__ = ()
@@ -21,7 +21,7 @@ class _Done:
         yield
 
 
-DONE = _Done()
+ALREADY_DURABLE = _NothingToAwait()
 
 
 class DurabilityWaiters:
@@ -38,7 +38,7 @@ class DurabilityWaiters:
         self._waiting.append((end_offset, future))
         return future
 
-    def durable_up_to(self, offset: int) -> None:
+    def resolve_up_to(self, offset: int) -> None:
         """All that wait for this offset or a lower one go on."""
         if not self._waiting:
             return
@@ -60,23 +60,23 @@ class DurabilityWaiters:
 class Watchers:
     """Callbacks without arguments; quick ones, for they run inside the step that moved the log.
 
-    are_there: whether there are any; who moves a log often asks before it calls `notify`.
+    has_any: whether there are any; who moves a log often asks before it calls `notify`.
     """
 
-    __slots__ = ("_callbacks", "are_there")
+    __slots__ = ("_callbacks", "has_any")
 
     def __init__(self) -> None:
         self._callbacks: dict[Callable[[], None], None] = {}
-        self.are_there = False
+        self.has_any = False
 
     def add(self, callback: Callable[[], None]) -> None:
         self._callbacks[callback] = None
-        self.are_there = True
+        self.has_any = True
 
     def remove(self, callback: Callable[[], None]) -> None:
         """Nothing happens when it is not there."""
         self._callbacks.pop(callback, None)
-        self.are_there = bool(self._callbacks)
+        self.has_any = bool(self._callbacks)
 
     def notify(self) -> None:
         """Call all of them; one that fails is no failure of the log, nor of the others."""

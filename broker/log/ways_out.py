@@ -8,12 +8,12 @@ def ways_out(directory: str) -> str:
     return f"The partition is offline, and its files are as they were. {_commands(directory)}"
 
 
-def ways_out_while_served(directory: str) -> str:
+def remedy_unreadable_records(directory: str) -> str:
     """Where only some records cannot be read."""
     return f"Everything else is served. {_commands(directory)}"
 
 
-def ways_back(directory: str) -> str:
+def remedy_partition_went_offline(directory: str) -> str:
     """Where the partition went offline while it was served: with a restart it comes back, or its files are damaged."""
     return f"If it does not come back, its files are damaged. {_commands(directory)}"
 

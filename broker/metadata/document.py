@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.storage.disk import StorageError
 
-Content = TypeVar("Content")
+ContentT = TypeVar("ContentT")
 
 
-class VersionedDocument(Generic[Content]):
+class VersionedDocument(Generic[ContentT]):
     """What stands under one key of the store. content: as it was last read or written here.
 
     read:  makes the content of what JSON gave, of None where nothing has been written yet.
@@ -25,8 +25,8 @@ class VersionedDocument(Generic[Content]):
         store: MetadataStore,
         key: str,
         *,
-        read: Callable[[Any], Content],
-        write: Callable[[Content], Any],
+        read: Callable[[Any], ContentT],
+        write: Callable[[ContentT], Any],
         may_use_reserve: bool = False,
     ) -> None:
         self.content = read(None)
@@ -36,12 +36,12 @@ class VersionedDocument(Generic[Content]):
         self._read = read
         self._write = write
 
-    async def load(self) -> Content:
+    async def load(self) -> ContentT:
         """Read it anew. Raises StorageError."""
         await self._load()
         return self.content
 
-    async def change(self, changed: Callable[[Content], Content | None]) -> Content:
+    async def change(self, changed: Callable[[ContentT], ContentT | None]) -> ContentT:
         """Write what `changed` makes of the content as the store has it; None leaves it as it is.
 
         Called again when another node was faster. Raises StorageError.

@@ -197,7 +197,7 @@ class SqliteMetadataStore:
                 self._open_file()
             except sqlite3.OperationalError:
                 raise  # in use, or the disk: the file may be as good as ever
-            except (sqlite3.DatabaseError, _NotOursError) as error:
+            except (sqlite3.DatabaseError, _ForeignDatabaseError) as error:
                 self._close()
                 if not self._restore(str(error)):
                     raise
@@ -213,7 +213,7 @@ class SqliteMetadataStore:
         if is_new and self._restore("it is missing or empty"):
             is_new = False
         if is_new:
-            self._insist_that_founding_is_right()
+            self._check_founding()
             with contextlib.suppress(OSError):  # SQLite says why not
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
         self._let_only_the_owner_in()
@@ -238,7 +238,7 @@ class SqliteMetadataStore:
                 mode = stat.S_IMODE(os.stat(path).st_mode)
                 if mode & 0o077:
                     os.chmod(path, OWNER_ONLY)
-                    log.warning("metadata_file_closed_to_others", path=path, mode=f"{mode:o}")
+                    log.warning("metadata_file_permissions_restricted", path=path, mode=f"{mode:o}")
 
     def _restore(self, reason: str) -> bool:
         """Put the copy in the place of the file, which is kept aside; False where there is no good copy.
@@ -278,12 +278,12 @@ class SqliteMetadataStore:
         )
         return True
 
-    def _insist_that_founding_is_right(self) -> None:
+    def _check_founding(self) -> None:
         if self._before_founding is not None:
             self._before_founding()
 
     def _found(self, database: sqlite3.Connection) -> None:
-        self._insist_that_founding_is_right()
+        self._check_founding()
         database.executescript(
             f"BEGIN IMMEDIATE;{_SCHEMA}"
             f"INSERT INTO cluster VALUES (1, '{new_cluster_id()}');"
@@ -300,7 +300,9 @@ class SqliteMetadataStore:
         application_id = database.execute("PRAGMA application_id").fetchone()[0]
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if application_id != APPLICATION_ID:
-            raise _NotOursError(f"{self.path} is not a metadata file of this broker; move it out of the data directory")
+            raise _ForeignDatabaseError(
+                f"{self.path} is not a metadata file of this broker; move it out of the data directory"
+            )
         if version != SCHEMA_VERSION:
             raise StorageError(
                 f"{self.path} has format {version}, this broker reads format {SCHEMA_VERSION}; "
@@ -428,7 +430,7 @@ class SqliteMetadataStore:
             raise
 
 
-class _NotOursError(StorageError):
+class _ForeignDatabaseError(StorageError):
     """The file is of another program, or its first page is damaged."""
 
 

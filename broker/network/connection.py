@@ -18,31 +18,31 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from fencepost.broker.kernel.supervision import Place, Policy
-from fencepost.broker.network.partial_send import BegunReply
+from fencepost.broker.network.partial_send import PartialSend
 from fencepost.broker.network.receive_buffer import Receiver
 from fencepost.broker.requests.api import CloseConnection
-from fencepost.broker.requests.long_polls import Frame, PendingReply, Reply
+from fencepost.broker.requests.long_polls import PendingReply, Reply, ReplyChunks
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.file_slice import FileSlice, is_mapped
 from fencepost.protocol.primitives import Buffer, DecodeError
 
 if TYPE_CHECKING:
-    from fencepost.broker.network.direct_send import DirectSend, DirectSends
     from fencepost.broker.network.dispatch import Dispatcher
     from fencepost.broker.network.receive_buffer import BufferPool
     from fencepost.broker.network.reply_memory import ReplyMemory
     from fencepost.broker.network.request_memory import RequestMemory
-    from fencepost.broker.request_cache.request_templates import RequestTemplates
+    from fencepost.broker.network.sendfile_transfer import SendfileTransfer, SendfileTransfers
+    from fencepost.broker.request_cache.request_cache import RequestCache
 
 SERVING = Place("serving of a connection", Policy.REPORT)
 CLOSE = Place("close of a connection", Policy.REPORT)
 
 MINIMUM_FRAME_BYTES = 8  # api key, api version, correlation id
 
-LEAST_RUN_COUNT = 4
+MIN_PIPELINED = 4
 """So many requests of one length must have arrived for it to be looked at whether they can be started together."""
 
-_LATER: Final = (PendingReply, asyncio.Future)
+_PENDING_TYPES: Final = (PendingReply, asyncio.Future)
 """What comes in place of a reply that is not there yet."""
 
 
@@ -99,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         owner: ConnectionOwner,
         limits: ConnectionLimits,
         pool: BufferPool,
-        direct_sends: DirectSends,
+        direct_sends: SendfileTransfers,
         reply_memory: ReplyMemory | None = None,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -107,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = ""
         self.client_port = 0
         self.last_activity_s = 0.0
-        self.templates: dict[int, RequestTemplates] = {}
+        self.templates: dict[int, RequestCache] = {}
         self._dispatcher = dispatcher
         self._owner = owner
         self._limits = limits
@@ -119,11 +119,13 @@ class Connection(asyncio.BufferedProtocol):
         self._has_memory = False  # for that frame
         self._reply_memory = reply_memory
         self._mapped_bytes = 0  # of files, in what the transport has to send: not this process's own memory
-        self._kept_bytes = 0  # of replies in `_in_flight` that are done
+        self._waiting_reply_bytes = 0  # of replies in `_in_flight` that are done
         self._transport: asyncio.Transport | None = None
         self._descriptor = -1
         self._direct_sends = direct_sends
-        self._direct_send: DirectSend | None = None  # what is on its way of a reply, where the transport has no part
+        self._direct_send: SendfileTransfer | None = (
+            None  # what is on its way of a reply, where the transport has no part
+        )
         self._may_send_directly = False
         # Chunks of replies with nothing in flight before them: in `_in_flight` is what came later.
         self._ready: list[Any] = []
@@ -134,12 +136,12 @@ class Connection(asyncio.BufferedProtocol):
         self._maximum_frame_bytes = limits.socket_request_max_bytes
         self._is_reading_paused = False
         self._is_writing_paused = False
-        self._is_consuming = False  # inside _start_frames: replies are sent after it, together
+        self._is_consuming = False  # inside _dispatch_frames: replies are sent after it, together
         self._is_behind = False  # frames wait for the loop's next turn
         self._is_draining = False
-        self._is_held = True  # see _weigh_holds
-        self._holds_count = 0  # requests that must be answered before others are started
-        self._begun: Iterator[list[Buffer]] | None = None  # what is left of a reply that is sent in portions
+        self._is_blocked = True  # see _update_blocked
+        self._block_count = 0  # requests that must be answered before others are started
+        self._partial_send: Iterator[list[Buffer]] | None = None  # what is left of a reply that is sent in portions
         self._is_closing = False  # to be closed as soon as that is sent
         self._stalled_bytes = 0
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -168,18 +170,18 @@ class Connection(asyncio.BufferedProtocol):
         buffer = self._receiver.hold()
         task.add_done_callback(SERVING.callback(lambda _: self._receiver.release(buffer), on_failure=self._give_up))
 
-    def hold_until(self, task: asyncio.Future[Any]) -> None:
+    def block_until(self, task: asyncio.Future[Any]) -> None:
         """Start no further request until a task is done: what follows must not overtake it."""
-        self._holds_count += 1
+        self._block_count += 1
         task.add_done_callback(self._end_hold)
-        self._weigh_holds()
+        self._update_blocked()
         self._pause_or_resume_reading()
 
     @SERVING.handles
     def _end_hold(self, _: asyncio.Future[Any]) -> None:
         try:
-            self._holds_count -= 1
-            self._weigh_holds()
+            self._block_count -= 1
+            self._update_blocked()
             if self._transport is not None:
                 self._advance()
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
@@ -195,13 +197,13 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._unmute_timer.cancel()
         self._unmute_timer = self._loop.call_at(until_s, self._unmute)
-        self._weigh_holds()
+        self._update_blocked()
         self._pause_or_resume_reading()
 
     def drain(self) -> None:
         """Read no further requests; close when everything in flight is answered."""
         self._is_draining = True
-        self._weigh_holds()
+        self._update_blocked()
         self._pause_or_resume_reading()
         if not self._in_flight:
             self.close()
@@ -209,16 +211,16 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close after what has been handed to the transport, and the reply that has begun, are sent."""
         if self._transport is not None:
-            if self._begun is None:
+            if self._partial_send is None:
                 self._transport.close()
             self._is_closing = True
-            self._weigh_holds()
+            self._update_blocked()
 
     def abort(self) -> None:
         """Close at once."""
         if self._transport is not None:
             self._transport.abort()
-            self._weigh_holds()
+            self._update_blocked()
 
     # asyncio.BufferedProtocol
 
@@ -237,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=self._write_buffer_bytes)
         if not self._owner.connection_opened(self):
             transport.abort()
-        self._weigh_holds()
+        self._update_blocked()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._receiver.writable()
@@ -247,14 +249,14 @@ class Connection(asyncio.BufferedProtocol):
         self.last_activity_s = self._loop.time()
         receiver = self._receiver
         try:
-            if self._in_flight or self._is_held:
+            if self._in_flight or self._is_blocked:
                 receiver.received(nbytes)
             else:
                 frame = receiver.received_frame(nbytes, MINIMUM_FRAME_BYTES, self._maximum_frame_bytes)
                 if frame is not None:
-                    self._answer_only(frame)
+                    self._dispatch_single(frame)
                     return
-            self._consume()
+            self._dispatch_pipeline()
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(error)
 
@@ -269,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         try:
             self._is_writing_paused = True
-            self._weigh_holds()
+            self._update_blocked()
             self._pause_or_resume_reading()
             if self._transport is not None and self._stall_timer is None:
                 self._watch_for_stall(self._transport)
@@ -282,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._is_writing_paused = False
             self._mapped_bytes = 0
-            self._weigh_holds()
+            self._update_blocked()
             self._count_waiting_replies()
             if self._stall_timer is not None:
                 self._stall_timer.cancel()
@@ -293,14 +295,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._weigh_holds()
+        self._update_blocked()
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
             self._unmute_timer = None
-        self._begun = None
+        self._partial_send = None
         self._ready = []
         self._in_flight.clear()
         self.templates.clear()  # they know this connection
@@ -323,7 +325,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_kept_waiting(self) -> bool:
-        return self._unmute_timer is not None or self._holds_count > 0
+        return self._unmute_timer is not None or self._block_count > 0
 
     @SERVING.handles
     def memory_granted(self, byte_count: int) -> None:
@@ -340,7 +342,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.connection_refused(self, reason)
         self.abort()
 
-    def _weigh_memory(self, memory: RequestMemory) -> None:
+    def _reserve_memory(self, memory: RequestMemory) -> None:
         """After frames were started: see whether the one that is arriving has the memory that it needs."""
         receiver = self._receiver
         if self._has_memory and not receiver.wanted_bytes:
@@ -371,22 +373,22 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests
 
-    def _answer_only(self, frame: memoryview) -> None:
+    def _dispatch_single(self, frame: memoryview) -> None:
         """Start a request while no other is in flight nor has arrived, and send its reply if that is there at once.
 
-        As `_consume` does, which is for everything else.
+        As `_dispatch_pipeline` does, which is for everything else.
         """
         long_polls = self._long_polls
-        reply: Frame | None = None
+        reply: ReplyChunks | None = None
         self._is_consuming = True
         try:
             outcome = self._dispatcher.dispatch(frame, self)
-            if isinstance(outcome, _LATER):
+            if isinstance(outcome, _PENDING_TYPES):
                 self._wait_for(outcome)
             else:
                 reply = outcome
-            if long_polls.to_ask:
-                long_polls.ask_first()
+            if long_polls.woken_polls:
+                long_polls.answer_first_woken()
         except CloseConnection as reason:
             self._refuse(str(reason))
         finally:
@@ -399,18 +401,18 @@ class Connection(asyncio.BufferedProtocol):
             transport = self._transport
             if transport is not None and not transport.is_closing():
                 self._send_at_once(transport, reply)
-        if self._in_flight or self._is_held or self._is_reading_paused:
+        if self._in_flight or self._is_blocked or self._is_reading_paused:
             self._pause_or_resume_reading()
 
-    def _consume(self) -> None:
+    def _dispatch_pipeline(self) -> None:
         """Start the whole frames that have arrived, as far as the bounds allow; then send what is ready, in one
         write."""
         self._is_consuming = True
         has_more = False
         try:
-            has_more = self._start_frames()
-            if self._long_polls.to_ask:
-                self._long_polls.ask_first()
+            has_more = self._dispatch_frames()
+            if self._long_polls.woken_polls:
+                self._long_polls.answer_first_woken()
         except CloseConnection as reason:
             self._refuse(str(reason))
         finally:
@@ -418,27 +420,27 @@ class Connection(asyncio.BufferedProtocol):
         receiver = self._receiver
         receiver.rest()
         if (receiver.wanted_bytes or self._has_memory) and self._request_memory is not None:
-            self._weigh_memory(self._request_memory)
+            self._reserve_memory(self._request_memory)
         self._send_ready()
-        if self._kept_bytes and not self._is_writing_paused:
-            self._weigh_kept()  # those before them may have come in this step, and all have left
+        if self._waiting_reply_bytes and not self._is_writing_paused:
+            self._recount_waiting_replies()  # those before them may have come in this step, and all have left
         if has_more and self._may_start():
             # Others get their turn before the rest of a long pipeline.
             self._is_behind = True
-            self._loop.call_soon(self._catch_up)
-        if self._in_flight or has_more or self._is_held or self._is_reading_paused or self._awaits_memory:
+            self._loop.call_soon(self._dispatch_remaining)
+        if self._in_flight or has_more or self._is_blocked or self._is_reading_paused or self._awaits_memory:
             self._pause_or_resume_reading()
 
     @SERVING.handles
-    def _catch_up(self) -> None:
+    def _dispatch_remaining(self) -> None:
         try:
             self._is_behind = False
             if self._transport is not None:
-                self._consume()
+                self._dispatch_pipeline()
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(error)
 
-    def _start_frames(self) -> bool:
+    def _dispatch_frames(self) -> bool:
         """Start frames until there is no whole one (False) or a bound is reached (True). Raises CloseConnection."""
         receiver = self._receiver
         in_flight = self._in_flight
@@ -448,13 +450,13 @@ class Connection(asyncio.BufferedProtocol):
         look_count = max_in_flight
         may_be_run = True
         while started_count < max_in_flight:
-            if self._is_held or len(in_flight) >= max_in_flight:
+            if self._is_blocked or len(in_flight) >= max_in_flight:
                 return True
             if may_be_run:
-                run_count = self._start_run(min(look_count, max_in_flight - started_count))
+                run_count = self._dispatch_run(min(look_count, max_in_flight - started_count))
                 # Where runs are short, the same frames are not looked at again and again.
                 look_count = 2 * run_count
-                may_be_run = run_count >= LEAST_RUN_COUNT
+                may_be_run = run_count >= MIN_PIPELINED
                 if run_count:
                     started_count += run_count
                     if receiver.is_empty:
@@ -472,13 +474,13 @@ class Connection(asyncio.BufferedProtocol):
                 return False
         return True
 
-    def _start_run(self, most_count: int) -> int:
+    def _dispatch_run(self, most_count: int) -> int:
         """Start several requests together, where they are alike; how many. They are in flight as one.
 
         Raises CloseConnection.
         """
         receiver = self._receiver
-        frames = receiver.equal_frames(LEAST_RUN_COUNT, most_count, MINIMUM_FRAME_BYTES, self._maximum_frame_bytes)
+        frames = receiver.equal_frames(MIN_PIPELINED, most_count, MINIMUM_FRAME_BYTES, self._maximum_frame_bytes)
         if frames is None:
             return 0
         run = self._dispatcher.dispatch_run(frames, self)
@@ -488,23 +490,23 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(run.replies, asyncio.Future):
             self._wait_for(run.replies)
         elif run.replies is not None:
-            self._answered(run.replies, sum(map(len, run.replies)))
+            self._queue_reply(run.replies, sum(map(len, run.replies)))
         return run.requests_count
 
     def _may_start(self) -> bool:
-        return not self._is_held and len(self._in_flight) < self._max_in_flight
+        return not self._is_blocked and len(self._in_flight) < self._max_in_flight
 
-    def _weigh_holds(self) -> None:
+    def _update_blocked(self) -> None:
         """To be called when anything changes that keeps all requests from being started, however few are in flight."""
         transport = self._transport
-        self._is_held = (
+        self._is_blocked = (
             transport is None
             or self._is_writing_paused
             or self._is_draining
             or self._is_closing
             or self._unmute_timer is not None
-            or self._holds_count > 0
-            or self._kept_bytes >= self._write_buffer_bytes
+            or self._block_count > 0
+            or self._waiting_reply_bytes >= self._write_buffer_bytes
             or transport.is_closing()
         )
 
@@ -513,16 +515,16 @@ class Connection(asyncio.BufferedProtocol):
         outcome = self._dispatcher.dispatch(frame, self)
         if outcome is None:
             return
-        if isinstance(outcome, _LATER):
+        if isinstance(outcome, _PENDING_TYPES):
             self._wait_for(outcome)
             return
         reply_bytes = sum(map(len, outcome))
-        self._answered(outcome, reply_bytes)
+        self._queue_reply(outcome, reply_bytes)
         # Earlier replies of this reading go out together, but a large one is not kept back: it may fill the socket.
         if reply_bytes >= self._write_buffer_bytes:
             self._send_ready()
 
-    def _answered(self, reply: Frame, reply_bytes: int) -> None:
+    def _queue_reply(self, reply: ReplyChunks, reply_bytes: int) -> None:
         """Keep a reply that was there at once until those of this reading are sent, or those before it are there."""
         if self._in_flight or self._ready_bytes >= self._write_buffer_bytes:
             self._in_flight.append(_InFlight(reply, is_done=True))
@@ -535,7 +537,7 @@ class Connection(asyncio.BufferedProtocol):
         in_flight = _InFlight()
         self._in_flight.append(in_flight)
         if isinstance(outcome, PendingReply):
-            self._be_told(in_flight, outcome)
+            self._reply_when_polled(in_flight, outcome)
         else:
             outcome.add_done_callback(partial(self._finished, in_flight))
 
@@ -548,7 +550,7 @@ class Connection(asyncio.BufferedProtocol):
             error = task.exception()
         self._replied(in_flight, task.result() if error is None else None, error)
 
-    def _be_told(self, in_flight: _InFlight, pending: PendingReply) -> None:
+    def _reply_when_polled(self, in_flight: _InFlight, pending: PendingReply) -> None:
         def replied(reply: Reply, error: BaseException | None) -> None:
             self.remove_close_callback(pending.cancel)
             self._replied(in_flight, reply, error)
@@ -579,19 +581,19 @@ class Connection(asyncio.BufferedProtocol):
 
     # Replies
 
-    def _keep(self, reply: Frame) -> None:
+    def _keep(self, reply: ReplyChunks) -> None:
         """Take note of a reply that has to wait, for those before it or for the client."""
-        self._kept_bytes += _bytes_in_memory(reply)
-        if self._kept_bytes >= self._write_buffer_bytes:
-            self._weigh_holds()
+        self._waiting_reply_bytes += _bytes_in_memory(reply)
+        if self._waiting_reply_bytes >= self._write_buffer_bytes:
+            self._update_blocked()
             self._count_waiting_replies()
 
-    def _weigh_kept(self) -> None:
+    def _recount_waiting_replies(self) -> None:
         """Some of the replies that had to wait have left."""
-        self._kept_bytes = sum(
+        self._waiting_reply_bytes = sum(
             _bytes_in_memory(waiting.reply) for waiting in self._in_flight if waiting.reply is not None
         )
-        self._weigh_holds()
+        self._update_blocked()
         self._count_waiting_replies()
 
     def _count_waiting_replies(self) -> None:
@@ -599,9 +601,9 @@ class Connection(asyncio.BufferedProtocol):
         transport, memory = self._transport, self._reply_memory
         if transport is None or memory is None:
             return
-        byte_count = self._kept_bytes if self._kept_bytes >= self._write_buffer_bytes else 0
+        byte_count = self._waiting_reply_bytes if self._waiting_reply_bytes >= self._write_buffer_bytes else 0
         if self._is_writing_paused:
-            byte_count = max(0, transport.get_write_buffer_size() - self._mapped_bytes) + self._kept_bytes
+            byte_count = max(0, transport.get_write_buffer_size() - self._mapped_bytes) + self._waiting_reply_bytes
         if byte_count:
             memory.waits(self, byte_count)
         else:
@@ -613,12 +615,12 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.last_activity_s = self._loop.time()
         self._send_ready()
-        if self._kept_bytes and not self._is_writing_paused:
-            self._weigh_kept()
+        if self._waiting_reply_bytes and not self._is_writing_paused:
+            self._recount_waiting_replies()
         if self._is_closing or (self._is_draining and not self._in_flight):
             self.close()
         elif self._is_reading_paused and not self._is_behind and self._may_start():
-            self._consume()
+            self._dispatch_pipeline()
 
     def _send_ready(self) -> None:
         """Hand the finished replies at the head of the queue to the transport; stops when it has enough."""
@@ -626,7 +628,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._begun is not None and not self._go_on(transport, self._begun):
+        if self._partial_send is not None and not self._continue_send(transport, self._partial_send):
             return
         if self._ready:
             ready, self._ready, self._ready_bytes = self._ready, [], 0
@@ -652,7 +654,7 @@ class Connection(asyncio.BufferedProtocol):
             if chunks:
                 self._send(transport, chunks)
 
-    def _send_at_once(self, transport: asyncio.Transport, reply: Frame) -> None:
+    def _send_at_once(self, transport: asyncio.Transport, reply: ReplyChunks) -> None:
         """Send a reply that has no other to go with, if it is one chunk: in this step.
 
         uvloop's transports send at the end of the loop's turn: who waits for a record would get it only when its
@@ -673,39 +675,39 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self, transport: asyncio.Transport, chunks: Sequence[Any]) -> None:
         """Hand chunks to the transport; where some lie in a file, no more than the client takes."""
         if FileSlice in map(type, chunks):
-            self._begin(transport, BegunReply(chunks))
+            self._begin(transport, PartialSend(chunks))
         else:
             transport.writelines(chunks)
 
-    def _begin(self, transport: asyncio.Transport, reply: BegunReply) -> None:
+    def _begin(self, transport: asyncio.Transport, reply: PartialSend) -> None:
         """Begin to send a reply of which parts lie in files."""
-        self._begun = reply.portions()
+        self._partial_send = reply.portions()
         if self._may_send_directly and not transport.get_write_buffer_size():
-            self._direct_send = self._direct_sends.begin(reply, self._descriptor, self._send_more_directly)
-            if self._direct_send is not None and not self._go_on_directly(self._direct_send):
+            self._direct_send = self._direct_sends.begin(reply, self._descriptor, self._sendfile_ready)
+            if self._direct_send is not None and not self._continue_sendfile(self._direct_send):
                 self.pause_writing()
                 return
-        if self._begun is not None:
-            self._go_on(transport, self._begun)
+        if self._partial_send is not None:
+            self._continue_send(transport, self._partial_send)
 
-    def _go_on_directly(self, direct_send: DirectSend) -> bool:
+    def _continue_sendfile(self, direct_send: SendfileTransfer) -> bool:
         """Whether there is nothing to wait for: the whole reply is sent, or the rest of it is for the transport."""
         try:
             if not direct_send.go_on():
                 return False
-            self._begun = None
+            self._partial_send = None
         except OSError:
             self._may_send_directly = False  # the transport finds out why
         self._end_direct_send()
         return True
 
     @SERVING.handles
-    def _send_more_directly(self) -> None:
+    def _sendfile_ready(self) -> None:
         try:
             direct_send, transport = self._direct_send, self._transport
             if direct_send is None or transport is None or transport.is_closing():
                 self._end_direct_send()
-            elif self._go_on_directly(direct_send):
+            elif self._continue_sendfile(direct_send):
                 self.resume_writing()
             else:
                 self.last_activity_s = self._loop.time()
@@ -718,20 +720,20 @@ class Connection(asyncio.BufferedProtocol):
             self._direct_send.close()
             self._direct_send = None
 
-    def _go_on(self, transport: asyncio.Transport, begun: Iterator[list[Buffer]]) -> bool:
-        """Send portions until the client takes no more, and leave the rest in `_begun`; whether there is none."""
-        self._begun = begun
+    def _continue_send(self, transport: asyncio.Transport, begun: Iterator[list[Buffer]]) -> bool:
+        """Send portions until the client takes no more, and keep the rest in `_partial_send`; whether none is left."""
+        self._partial_send = begun
         try:
             while not self._is_writing_paused:
                 portion = next(begun, None)
                 if portion is None:
-                    self._begun = None
+                    self._partial_send = None
                     return True
                 self._mapped_bytes = sum(len(chunk) for chunk in portion if is_mapped(chunk))
                 transport.writelines(portion)
         except StorageError as error:
             # What was sent of the frame cannot be taken back.
-            self._begun = None
+            self._partial_send = None
             self._owner.connection_refused(self, f"a reply could not be read: {error}")
             self.abort()
         return False
@@ -740,7 +742,7 @@ class Connection(asyncio.BufferedProtocol):
     def _unmute(self) -> None:
         try:
             self._unmute_timer = None
-            self._weigh_holds()
+            self._update_blocked()
             self._advance()
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(error)
@@ -794,7 +796,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
 
-def _bytes_in_memory(reply: Frame) -> int:
+def _bytes_in_memory(reply: ReplyChunks) -> int:
     """What a reply takes; what it holds of files is read as it is sent."""
     return sum(len(chunk) for chunk in reply if not isinstance(chunk, FileSlice))
 

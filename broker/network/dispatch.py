@@ -11,27 +11,27 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
-from fencepost.broker.handlers import APIS, Api, CloseConnection, LargeReply, RequestContext, Services
+from fencepost.broker.handlers import APIS, Api, CloseConnection, RequestContext, Services, SlicedResponse
 from fencepost.broker.handlers.api_versions import unsupported_version_reply
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.log.steps import done_in_slices
+from fencepost.broker.log.sliced_work import run_in_slices
 from fencepost.broker.quotas.client_quotas import ClientQuotas, RequestMeter
-from fencepost.broker.request_cache.request_templates import TEMPLATES, new_templates
+from fencepost.broker.request_cache.request_cache import CACHES, new_request_cache
 from fencepost.broker.requests.api import SLICE_S
 from fencepost.broker.requests.long_polls import LongPoll, PendingReply, Reply
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.framing import EqualFrames, response_frame, response_frame_in_steps
+from fencepost.protocol.framing import EqualLengthFrames, response_frame, response_frame_in_slices
 from fencepost.protocol.headers import read_client_id, read_request_start, request_header_version
 from fencepost.protocol.primitives import RECORDS
 from fencepost.protocol.schema import DecodeError, decode, schema_of
 
 if TYPE_CHECKING:
     from fencepost.broker.network.connection import Connection
-    from fencepost.broker.request_cache.produce_runs import StartedRun
-    from fencepost.broker.request_cache.produce_templates import ProduceTemplates
+    from fencepost.broker.request_cache.produce_cache import ProduceCache
+    from fencepost.broker.request_cache.produce_runs import RunResult
 
 log = get_logger(__name__)
 
@@ -77,12 +77,12 @@ class Dispatcher:
                 raise
             except Exception as error:  # noqa: BLE001  # is answered
                 # Not with the end of the connection, after which a client would send, and write, it once more.
-                return self._dispatch_decoded(frame, api_key, api_version, correlation_id, connection, error)
+                return self._decode_and_dispatch(frame, api_key, api_version, correlation_id, connection, error)
             if known is not None:
                 return known
-        return self._dispatch_decoded(frame, api_key, api_version, correlation_id, connection)
+        return self._decode_and_dispatch(frame, api_key, api_version, correlation_id, connection)
 
-    def _dispatch_decoded(
+    def _decode_and_dispatch(
         self,
         frame: memoryview,
         api_key: int,
@@ -123,8 +123,8 @@ class Dispatcher:
         )
         if failure is not None:
             return self._failed(api, context, request, failure)
-        if api_key in TEMPLATES:
-            self._remember(frame, body_position, request, api_version, connection)
+        if api_key in CACHES:
+            self._cache_request(frame, body_position, request, api_version, connection)
         if meter is not None:
             meter.begin(client_id, produced_bytes=len(frame) if api_key == PRODUCE else 0)
         try:
@@ -149,12 +149,12 @@ class Dispatcher:
         if carries_records and context.needs_frame:
             connection.keep_frame_until(started)
         if context.holds_connection:
-            connection.hold_until(started)
+            connection.block_until(started)
         if api.is_cancelled_on_disconnect:
             _cancel_on_disconnect(started, connection)
         return started
 
-    def dispatch_run(self, frames: EqualFrames, connection: Connection) -> StartedRun | None:
+    def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> RunResult | None:
         """Start several requests together, if they are alike and known; None, and nothing is done, for any others.
 
         Raises CloseConnection.
@@ -166,19 +166,19 @@ class Dispatcher:
         if read_request_start(frames.first)[0] != PRODUCE:
             return None
         try:
-            return cast("ProduceTemplates", templates).dispatch_run(frames)
+            return cast("ProduceCache", templates).dispatch_run(frames)
         except Exception as error:
             log.exception("request_failed", api="Produce", error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
             raise CloseConnection("Produce failed and could not be answered") from error
 
-    def _remember(
+    def _cache_request(
         self, frame: memoryview, body_position: int, request: Any, version: int, connection: Connection
     ) -> None:
         api_key = request.api_key
         templates = connection.templates.get(api_key)
         if templates is None:
             try:
-                templates = new_templates(api_key, self._services, self._loop, connection.hold_until)
+                templates = new_request_cache(api_key, self._services, self._loop, connection.block_until)
                 connection.templates[api_key] = templates
             except (ImportError, OSError):
                 return  # another one will be remembered
@@ -222,7 +222,7 @@ class Dispatcher:
     async def _answer(self, api: Api, context: RequestContext, request: Any, response: Awaitable[Any]) -> Reply:
         try:
             answer = await response
-            if type(answer) is LargeReply:
+            if type(answer) is SlicedResponse:
                 return await self._encode_in_slices(answer.response, context)
             return self._encode(answer, context)
         except CloseConnection:
@@ -234,8 +234,8 @@ class Dispatcher:
         meter = context.meter
         if meter is not None:
             meter.finish(response)
-        steps = response_frame_in_steps(context.correlation_id, response, context.api_version)
-        reply = await done_in_slices(steps, SLICE_S)
+        steps = response_frame_in_slices(context.correlation_id, response, context.api_version)
+        reply = await run_in_slices(steps, SLICE_S)
         if meter is not None:
             meter.settle()
         return reply

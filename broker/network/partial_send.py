@@ -14,7 +14,7 @@ _MORE_FOLLOWS = socket.MSG_MORE if sys.platform == "linux" else 0
 """What is in memory does not leave by itself, so that its client is not woken for a few bytes."""
 
 
-class BegunReply:
+class PartialSend:
     """The chunks that are left."""
 
     __slots__ = ("_chunks",)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import mmap
 
 from fencepost.broker.network.request_memory import RequestMemory
-from fencepost.protocol.framing import LENGTH_BYTES, EqualFrames, read_frame_length, unpack_length
+from fencepost.protocol.framing import LENGTH_BYTES, EqualLengthFrames, read_frame_length, unpack_length
 
 SMALL_CAPACITY_BYTES = 128 * 1024
 PIPELINE_CAPACITY_BYTES = 1024 * 1024
@@ -201,7 +201,7 @@ class Receiver:
 
     def equal_frames(
         self, least_count: int, most_count: int, minimum_bytes: int, maximum_bytes: int
-    ) -> EqualFrames | None:
+    ) -> EqualLengthFrames | None:
         """What has arrived, if it is enough for so many frames like the first, and the second is as long; at most
         `most_count` of them. From which one on they have another length is for the caller to see. Nothing is consumed.
 
@@ -220,7 +220,7 @@ class Receiver:
         ):
             return None
         count = min(most_count, (end - start) // frame_bytes)
-        return EqualFrames(view[start : start + count * frame_bytes], frame_bytes)
+        return EqualLengthFrames(view[start : start + count * frame_bytes], frame_bytes)
 
     def skip(self, byte_count: int) -> None:
         """Consume whole frames that have been seen in `equal_frames`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from fencepost.broker.kernel.freed_memory import FreedMemory
+from fencepost.broker.kernel.allocator_settings import FreedMemory
 
 LEAST_SHARE_BYTES = 64 * 1024
 
@@ -23,7 +23,7 @@ NOT_READ = (
 )
 
 
-class ReplyHolder(Protocol):
+class ReplyMemoryUser(Protocol):
     """A connection, as the memory sees it."""
 
     def give_up(self, reason: str) -> None:
@@ -37,7 +37,7 @@ class ReplyMemory:
     def __init__(self, loop: asyncio.AbstractEventLoop, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self.waiting_bytes = 0
-        self._waiting: dict[ReplyHolder, int] = {}  # in the order in which they began to wait
+        self._waiting: dict[ReplyMemoryUser, int] = {}  # in the order in which they began to wait
         self._connection_count = 0
         self._freed_memory = FreedMemory(loop)
 
@@ -49,12 +49,12 @@ class ReplyMemory:
         share_bytes = max(LEAST_SHARE_BYTES, self._limit_bytes // (2 * self._connection_count))
         return min(write_buffer_bytes, share_bytes)
 
-    def left(self, holder: ReplyHolder) -> None:
+    def left(self, holder: ReplyMemoryUser) -> None:
         """A connection is gone."""
         self._connection_count -= 1
         self.sent(holder)
 
-    def waits(self, holder: ReplyHolder, byte_count: int) -> None:
+    def waits(self, holder: ReplyMemoryUser, byte_count: int) -> None:
         """Note that `byte_count` bytes of a connection's replies wait now.
 
         Closes other connections where all of them exceed the limit; never this one, whose reply may just be large.
@@ -68,7 +68,7 @@ class ReplyMemory:
             self.sent(oldest)
             oldest.give_up(NOT_READ)
 
-    def sent(self, holder: ReplyHolder) -> None:
+    def sent(self, holder: ReplyMemoryUser) -> None:
         """Nothing of a connection waits any more."""
         byte_count = self._waiting.pop(holder, 0)
         if byte_count:

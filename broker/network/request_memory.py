@@ -15,7 +15,7 @@ import sys
 from collections import OrderedDict
 from typing import Protocol
 
-from fencepost.broker.kernel.freed_memory import FreedMemory
+from fencepost.broker.kernel.allocator_settings import FreedMemory
 from fencepost.broker.kernel.supervision import Place, Policy
 
 PROGRESS_CHECK = Place("check for requests that do not arrive", Policy.RETRY)
@@ -57,7 +57,7 @@ class MemoryUser(Protocol):
         ...
 
 
-class _Arriving:
+class _ArrivingRequest:
     """A request that has memory and has not arrived as a whole.
 
     seen_bytes: of it at the last check; None before the first.
@@ -94,7 +94,7 @@ class RequestMemory:
         self._large_bytes = 0
         self._waiting_large: OrderedDict[MemoryUser, int] = OrderedDict()
         self._waiting_ordinary: OrderedDict[MemoryUser, int] = OrderedDict()
-        self._arriving: dict[MemoryUser, _Arriving] = {}
+        self._arriving: dict[MemoryUser, _ArrivingRequest] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._freed_memory = FreedMemory(loop)
 
@@ -167,7 +167,7 @@ class RequestMemory:
         self.used_bytes += byte_count
         if byte_count > ORDINARY_BYTES:
             self._large_bytes += byte_count
-        self._arriving[user] = _Arriving(byte_count)
+        self._arriving[user] = _ArrivingRequest(byte_count)
 
     def _grant_waiting(self) -> None:
         for waiting in (self._waiting_large, self._waiting_ordinary):

@@ -13,17 +13,17 @@ from fencepost.broker.config.listeners import ALL_INTERFACES
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.network.connection import Connection
-from fencepost.broker.network.direct_send import DirectSends
 from fencepost.broker.network.dispatch import Dispatcher
 from fencepost.broker.network.receive_buffer import BufferPool
 from fencepost.broker.network.reply_memory import ReplyMemory
 from fencepost.broker.network.request_memory import RequestMemory
+from fencepost.broker.network.sendfile_transfer import SendfileTransfers
 from fencepost.broker.quotas.connections import ConnectionQuotas
 
 log = get_logger(__name__)
 
 IDLE_CHECK = Place("check for idle connections", Policy.RETRY)
-LATE_CLOSE = Place("close of a connection that came too often", Policy.REPORT)
+DELAYED_CLOSE = Place("close of a connection that came too often", Policy.REPORT)
 
 REFUSAL_WINDOW_S = 10.0
 REFUSALS_LOGGED_PER_WINDOW = 20
@@ -149,7 +149,7 @@ class Server:
         settings: Settings,
         quotas: ConnectionQuotas,
         *,
-        direct_sends: DirectSends,
+        direct_sends: SendfileTransfers,
         request_memory: RequestMemory,
         reply_memory: ReplyMemory,
         loop: asyncio.AbstractEventLoop,
@@ -238,7 +238,9 @@ class Server:
         if delay_s:
             # Closed at once, it would be back at once. Nothing is read from it until then.
             connection.mute(2 * delay_s)
-            connection.add_close_callback(self._loop.call_later(delay_s, LATE_CLOSE.callback(connection.abort)).cancel)
+            connection.add_close_callback(
+                self._loop.call_later(delay_s, DELAYED_CLOSE.callback(connection.abort)).cancel
+            )
         return bool(delay_s)
 
     def connection_closed(self, connection: Connection) -> None:

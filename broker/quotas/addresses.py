@@ -6,7 +6,7 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
-from fencepost.protocol.deferred import deferred
+from fencepost.protocol.lazy_import import deferred
 
 if TYPE_CHECKING:
     import ipaddress

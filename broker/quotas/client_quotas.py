@@ -18,12 +18,12 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.quotas.addresses import address_of
-from fencepost.broker.quotas.entities import DEFAULT, Entity, Limit, QuotaKey, entity_of, limit_for
+from fencepost.broker.quotas.entities import DEFAULT, Entity, QuotaKey, QuotaLimit, entity_of, limit_for
 from fencepost.broker.quotas.rates import SampledRate, TokenBucket
 
 log = get_logger(__name__)
 
-KEY = "client-quotas"
+CLIENT_QUOTAS_KEY = "client-quotas"
 ANONYMOUS = "ANONYMOUS"
 MAXIMUM_RATE_COUNT = 10_000
 RATE_EXPIRY_MS = 3_600_000
@@ -45,9 +45,9 @@ class ClientQuotas:
         self._window_ms = settings.quota_window_size_seconds * 1000
         self._window_count = settings.quota_window_num
         self._document: VersionedDocument[Quotas] = VersionedDocument(
-            store, KEY, read=_read, write=_write, may_use_reserve=True
+            store, CLIENT_QUOTAS_KEY, read=_read, write=_write, may_use_reserve=True
         )
-        self._limits: dict[tuple[QuotaKey, str], Limit | None] = {}
+        self._limits: dict[tuple[QuotaKey, str], QuotaLimit | None] = {}
         self._rates: dict[tuple[QuotaKey, Entity], SampledRate] = {}
         self._buckets: dict[Entity, TokenBucket] = {}
         self._connection_rates: dict[str | None, float] = {}
@@ -113,7 +113,7 @@ class ClientQuotas:
         rate.record(amount, now_ms)
         return rate.throttle_ms(limit.value, now_ms)
 
-    def take_mutations(self, client_id: str, count: int, *, is_strict: bool) -> int:
+    def charge_mutations(self, client_id: str, count: int, *, is_strict: bool) -> int:
         """Note that a client creates or deletes partitions; returns for how many milliseconds it has to pause.
 
         is_strict: what comes before the pause is over is not done, and not counted.
@@ -147,7 +147,7 @@ class ClientQuotas:
         rate = self._rates.get((key, limit.owner)) if limit is not None else None
         return rate is None or rate.is_unused(self._clock.now_ms())
 
-    def most_at_once(self, key: QuotaKey, client_id: str) -> float | None:
+    def max_burst(self, key: QuotaKey, client_id: str) -> float | None:
         """What a client can use at one time without ever being over its quota; None without a quota."""
         limit = self._limit(key, client_id)
         if limit is None:
@@ -158,7 +158,7 @@ class ClientQuotas:
         """Time on the processor is paid back in small pauses."""
         return self._window_ms
 
-    def _limit(self, key: QuotaKey, client_id: str) -> Limit | None:
+    def _limit(self, key: QuotaKey, client_id: str) -> QuotaLimit | None:
         try:
             return self._limits[key, client_id]
         except KeyError:
@@ -220,7 +220,7 @@ class RequestMeter:
     @property
     def fetch_limit_bytes(self) -> float | None:
         """More than this in one response would be over the quota, however long the client waits."""
-        return self._quotas.most_at_once(QuotaKey.CONSUMER_BYTE_RATE, self._client_id)
+        return self._quotas.max_burst(QuotaKey.CONSUMER_BYTE_RATE, self._client_id)
 
     def charge_fetch(self, records_bytes: int) -> bool:
         """Whether the client gets these records; else it has to come again, after a pause.
@@ -236,9 +236,9 @@ class RequestMeter:
         self._quotas.refund(key, self._client_id, records_bytes)
         return False
 
-    def take_mutations(self, count: int, *, is_strict: bool) -> bool:
+    def charge_mutations(self, count: int, *, is_strict: bool) -> bool:
         """Whether the client may create or delete so many partitions now; if not so strict, always, but for a pause."""
-        throttle_ms = self._quotas.take_mutations(self._client_id, count, is_strict=is_strict)
+        throttle_ms = self._quotas.charge_mutations(self._client_id, count, is_strict=is_strict)
         self._throttle_ms = max(self._throttle_ms, throttle_ms)
         return throttle_ms == 0 or not is_strict
 

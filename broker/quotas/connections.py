@@ -23,14 +23,14 @@ from fencepost.broker.storage.descriptors import Descriptors
 
 log = get_logger(__name__)
 
-LOOK_UP = Place("look-up of the hosts that have limits of their own", Policy.RETRY)
+HOST_LOOK_UP = Place("look-up of the hosts that have limits of their own", Policy.RETRY)
 
 MAX_CONNECTIONS, CREATION_RATE = "max.connections", "max.connection.creation.rate"
 BROKER = ""
 """In place of a listener's name: all of them together."""
 
 
-class Admission(NamedTuple):
+class AdmissionDecision(NamedTuple):
     """What becomes of a new connection.
 
     delay_ms: for how long nothing is read from it.
@@ -59,7 +59,7 @@ class ConnectionQuotas:
         self._overrides: Mapping[str, int] = {}
         self._looking_up: asyncio.Future[None] | None = None
 
-    def admit(self, listener: str, host: str) -> Admission:
+    def admit(self, listener: str, host: str) -> AdmissionDecision:
         """Count a new connection; call `closed` when it is gone, whatever is answered."""
         settings = self._settings
         self._count_by_listener[BROKER] += 1
@@ -68,7 +68,7 @@ class ConnectionQuotas:
         descriptors, count = self._descriptors, self._count_by_listener[BROKER]
         descriptors.connected(count)
         if count > descriptors.connection_limit:
-            return Admission(
+            return AdmissionDecision(
                 refusal=f"the system's limit of open files ({descriptors.limit}) leaves room for "
                 f"{descriptors.connection_limit} connections; raise it, such as with `ulimit -n`"
             )
@@ -77,15 +77,15 @@ class ConnectionQuotas:
             (listener, settings.of_listener(MAX_CONNECTIONS, listener)),
         ):
             if most is not None and self._count_by_listener[name] > most:
-                return Admission(refusal=f"max.connections ({most}) are open" + (f" on {name}" if name else ""))
+                return AdmissionDecision(refusal=f"max.connections ({most}) are open" + (f" on {name}" if name else ""))
         now_ms = self._clock.now_ms()
         throttle_ms = self._over_rate_of_host_ms(host, now_ms)
         if throttle_ms:
-            return Admission(throttle_ms, "connection_creation_rate of this address is exceeded")
+            return AdmissionDecision(throttle_ms, "connection_creation_rate of this address is exceeded")
         most_of_host = self._most_of_host(host)
         if self._count_by_host[host] > most_of_host:
-            return Admission(refusal=f"max.connections.per.ip ({most_of_host}) are open from this address")
-        return Admission(
+            return AdmissionDecision(refusal=f"max.connections.per.ip ({most_of_host}) are open from this address")
+        return AdmissionDecision(
             max(
                 self._wait_for_rate_ms(BROKER, settings.max_connection_creation_rate, now_ms),
                 self._wait_for_rate_ms(listener, settings.of_listener(CREATION_RATE, listener), now_ms),
@@ -110,7 +110,7 @@ class ConnectionQuotas:
         if text != self._overrides_text:
             self.close()
             self._overrides_text = text
-            self._looking_up = LOOK_UP.start_retrying(partial(self._look_up, text))
+            self._looking_up = HOST_LOOK_UP.start_retrying(partial(self._look_up, text))
 
     def close(self) -> None:
         if self._looking_up is not None:

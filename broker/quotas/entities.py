@@ -157,7 +157,7 @@ def _check_component(component: FilterComponent, seen: set[str]) -> QuotaRefusal
     return QuotaRefusal(ErrorCode.INVALID_REQUEST, message) if message else None
 
 
-class Limit(NamedTuple):
+class QuotaLimit(NamedTuple):
     """A quota as it applies to one client. owner: who shares it, the entity in whose place a default may stand."""
 
     owner: Entity
@@ -166,7 +166,7 @@ class Limit(NamedTuple):
 
 def limit_for(
     quotas: Mapping[Entity, Mapping[str, float]], key: QuotaKey, *, user: str, client_id: str
-) -> Limit | None:
+) -> QuotaLimit | None:
     """The most specific quota that is set for a client; None when it has none.
 
     A quota for a user is shared by all its clients, one for a client by all who call themselves so; a default is one
@@ -187,5 +187,5 @@ def limit_for(
     ):
         value = quotas.get(entity, {}).get(key)
         if value is not None:
-            return Limit(owner, value)
+            return QuotaLimit(owner, value)
     return None

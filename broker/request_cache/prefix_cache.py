@@ -14,7 +14,7 @@ from fencepost.protocol.headers import REQUEST_START_BYTES
 T = TypeVar("T")
 
 
-class RequestHeads(Generic[T]):
+class PrefixCache(Generic[T]):
     """Those of one API on one connection, in one version at a time: a head is all between a request's start, which
     holds its correlation id, and what varies.
     """
@@ -41,7 +41,7 @@ class RequestHeads(Generic[T]):
                     return template, head_end
         return None
 
-    def take_version(self, version: int) -> None:
+    def start_version(self, version: int) -> None:
         """Requests of this version are remembered next; all of another one are forgotten."""
         if version != self._version:
             self._version = version

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.protocol.batch_run import BatchRun, count_alike
-from fencepost.protocol.framing import LENGTH_BYTES, EqualFrames
+from fencepost.protocol.framing import LENGTH_BYTES, EqualLengthFrames
 from fencepost.protocol.headers import REQUEST_START_BYTES
 
 if TYPE_CHECKING:
@@ -25,24 +25,24 @@ _HEAD_POSITION: Final = LENGTH_BYTES + REQUEST_START_BYTES
 """Behind the frame's length, API key, version and correlation id."""
 
 
-class StartedRun(NamedTuple):
+class RunResult(NamedTuple):
     """Requests that have been started together: how many, and their replies or what ends in them."""
 
     requests_count: int
     replies: Reply | asyncio.Future[Reply]
 
 
-class RunOfRequests(NamedTuple):
+class RequestRun(NamedTuple):
     """Requests that are alike in all but their batch, and these batches."""
 
     correlation_ids: tuple[int, ...]
     batches: BatchRun
 
-    def shortened(self, count: int) -> RunOfRequests:
-        return RunOfRequests(self.correlation_ids[:count], self.batches.shortened(count))
+    def shortened(self, count: int) -> RequestRun:
+        return RequestRun(self.correlation_ids[:count], self.batches.shortened(count))
 
 
-def run_of_requests(frames: EqualFrames, records_start: int, records_end: int) -> RunOfRequests | None:
+def find_run(frames: EqualLengthFrames, records_start: int, records_end: int) -> RequestRun | None:
     """As many of some frames as are like the first; None where that is the first alone.
 
     records_start, records_end: where its batch lies in the first frame, behind the length.
@@ -54,7 +54,7 @@ def run_of_requests(frames: EqualFrames, records_start: int, records_end: int) -
     count = min(count_alike(starts, starts[0]), count_alike(heads, heads[0]), count_alike(ends, REQUEST_END))
     if count < 2:
         return None
-    run = RunOfRequests(correlation_ids, BatchRun(frames.buffer, frames.frame_bytes, first, size_bytes))
+    run = RequestRun(correlation_ids, BatchRun(frames.buffer, frames.frame_bytes, first, size_bytes))
     return run if count == len(correlation_ids) else run.shortened(count)
 
 

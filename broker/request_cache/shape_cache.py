@@ -27,7 +27,7 @@ class VaryingField(NamedTuple):
 
 
 @lru_cache(maxsize=1_024)
-def _around_and_fields(size_bytes: int, *fields: VaryingField) -> Struct:
+def _split_at_fields(size_bytes: int, *fields: VaryingField) -> Struct:
     """Takes a request of so many bytes apart, from its client id on: what is before a field and the field, in turns,
     then what is behind the last one. Connections share it.
     """
@@ -46,7 +46,7 @@ class _Shape(NamedTuple, Generic[T]):
     remembered: dict[tuple[bytes, ...], T]
 
 
-class RequestShapes(Generic[T]):
+class ShapeCache(Generic[T]):
     """Those of one API on one connection, in one version at a time.
 
     maximum_count: of requests that are remembered; then it begins anew.
@@ -94,7 +94,7 @@ class RequestShapes(Generic[T]):
 
     def remember(self, frame: memoryview, fields: Sequence[VaryingField], what: T) -> None:
         """To be called when there is room for it. One with its fields elsewhere than others of its size is left out."""
-        struct = _around_and_fields(len(frame), *fields)
+        struct = _split_at_fields(len(frame), *fields)
         shape = self._shapes.setdefault(len(frame), _Shape(struct, {}))
         if shape.struct.format == struct.format:
             shape.remembered[struct.unpack(frame)[::2]] = what

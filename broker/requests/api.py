@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from fencepost.broker.kernel.loggers import Loggers
-from fencepost.broker.log.large_batches import LargeBatches
-from fencepost.broker.log.steps import Steps, done_in_slices
+from fencepost.broker.log.large_batch_checks import LargeBatches
+from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
 from fencepost.broker.requests.long_polls import LongPolls
 from fencepost.broker.requests.served import SERVED
 from fencepost.protocol.errors import ErrorCode
@@ -82,7 +82,7 @@ SLICE_S = 0.005
 """How long a large reply is made, or written, at a stretch, while others are served."""
 
 
-class LargeReply(NamedTuple):
+class SlicedResponse(NamedTuple):
     """What a coroutine of a handler returns for a reply that takes long to write: others are served meanwhile.
 
     response: changed by nobody any more.
@@ -95,14 +95,14 @@ FEWEST_WRITTEN_IN_SLICES = 500
 """A reply about fewer groups, or partitions, is written at once: it takes a few ms."""
 
 
-def written_in_slices(response: Response, count: int) -> Response | LargeReply:
+def written_in_slices(response: Response, count: int) -> Response | SlicedResponse:
     """What a coroutine of a handler returns for a response about `count` groups, or partitions."""
-    return LargeReply(response) if count >= FEWEST_WRITTEN_IN_SLICES else response
+    return SlicedResponse(response) if count >= FEWEST_WRITTEN_IN_SLICES else response
 
 
-async def large_reply(steps: Steps[Any]) -> LargeReply:
+async def build_in_slices(steps: SlicedWork[Any]) -> SlicedResponse:
     """Make a response a step at a time, while others are served."""
-    return LargeReply(await done_in_slices(steps, SLICE_S))
+    return SlicedResponse(await run_in_slices(steps, SLICE_S))
 
 
 class ClientConnection(Protocol):
@@ -112,7 +112,7 @@ class ClientConnection(Protocol):
     def __hash__(self) -> int: ...
 
 
-class EndlessConnection:
+class NoConnection:
     """In place of a connection: it is never gone."""
 
     def add_close_callback(self, callback: Callable[[], None]) -> None:
@@ -136,7 +136,7 @@ class RequestContext:
     client_host: str
     connection_id: int
     meter: RequestMeter | None = None  # while there are quotas
-    connection: ClientConnection = field(default_factory=EndlessConnection)
+    connection: ClientConnection = field(default_factory=NoConnection)
     needs_frame: bool = True
     holds_connection: bool = False
 
@@ -225,7 +225,7 @@ def api(
     is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client is gone; all others run to their
         end.
     A handler returns the response object, or None when the client expects no reply (Produce with acks=0); or an
-    awaitable of either, or of a `LargeReply`; or a `LongPoll`, which always ends with its client. It raises
+    awaitable of either, or of a `SlicedResponse`; or a `LongPoll`, which always ends with its client. It raises
     `CloseConnection` to have the connection closed instead.
     """
 

@@ -57,7 +57,7 @@ class FetchedPartition:
     told_log_start_offset: int = -1
     log: PartitionLog | None = None
 
-    def is_told_all(self, log: PartitionLog, bound: int) -> bool:
+    def is_up_to_date(self, log: PartitionLog, bound: int) -> bool:
         """Whether the client of a session has read the log that was read last up to `bound`, and knows all else."""
         return (
             self.fetch_offset == bound

@@ -24,24 +24,24 @@ TIME_OUT = Place("end of a fetch's wait", Policy.RETRY)
 TIME_OUT_RETRY_S = 1.0
 
 
-def wake_at_last(wake: Callable[[], None]) -> None:
+def wake_on_time_out(wake: Callable[[], None]) -> None:
     """For the timer of a long poll whose time is over: nothing else may wake it any more."""
     try:
         wake()
     except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
-        again = TIME_OUT.callback(wake_at_last)
+        again = TIME_OUT.callback(wake_on_time_out)
         TIME_OUT.failed(
             error, on_failure=lambda _: asyncio.get_running_loop().call_later(TIME_OUT_RETRY_S, again, wake)
         )
 
 
 Response = TypeVar("Response")
-Frame = Sequence[Buffer | FileSlice]
+ReplyChunks = Sequence[Buffer | FileSlice]
 """The chunks of one reply, length prefix included."""
-Reply = Frame | None
+Reply = ReplyChunks | None
 """None when the client expects no reply."""
 
-DELIVERED_FIRST_COUNT = 4
+MAX_ANSWERED_BEFORE_WRITER = 4
 """As many answers leave before the replies to who caused them; what thousands wait for must not delay its writer."""
 
 
@@ -72,9 +72,9 @@ class PendingReply:
 
     __slots__ = ("_context", "_is_over", "_is_woken", "_poll", "_polls", "_waiting", "on_reply")
 
-    on_reply: Callable[[Frame | None, BaseException | None], None]
+    on_reply: Callable[[ReplyChunks | None, BaseException | None], None]
 
-    def __init__(self, polls: LongPolls, waiting: LongPoll[Any], poll: Callable[[], Frame | None]) -> None:
+    def __init__(self, polls: LongPolls, waiting: LongPoll[Any], poll: Callable[[], ReplyChunks | None]) -> None:
         self._polls = polls
         self._waiting = waiting
         self._poll = poll
@@ -137,13 +137,13 @@ class PendingReply:
 class LongPolls:
     """Those that were woken and are to be asked again, one after another; one for all connections of a node.
 
-    to_ask: they are, in order.
+    woken_polls: they are, in order.
     """
 
-    __slots__ = ("_is_scheduled", "to_ask")
+    __slots__ = ("_is_scheduled", "woken_polls")
 
     def __init__(self) -> None:
-        self.to_ask: Final[deque[PendingReply]] = deque()
+        self.woken_polls: Final[deque[PendingReply]] = deque()
         self._is_scheduled = False
 
     def woken(self, pending: PendingReply) -> None:
@@ -151,19 +151,19 @@ class LongPolls:
         if not self._is_scheduled:
             asyncio.get_running_loop().call_soon(self._ask_all)
             self._is_scheduled = True
-        self.to_ask.append(pending)
+        self.woken_polls.append(pending)
 
-    def ask_first(self) -> None:
+    def answer_first_woken(self) -> None:
         """Ask a few at once: to be called by who has let things happen, before it answers."""
-        to_ask = self.to_ask
-        for _ in range(DELIVERED_FIRST_COUNT):
-            if not to_ask:
+        woken_polls = self.woken_polls
+        for _ in range(MAX_ANSWERED_BEFORE_WRITER):
+            if not woken_polls:
                 return
-            to_ask.popleft().ask()
+            woken_polls.popleft().ask()
 
     @POLL.handles
     def _ask_all(self) -> None:
         self._is_scheduled = False
-        to_ask = self.to_ask
-        for _ in range(len(to_ask)):  # those that are woken by these come in the turn after it
-            to_ask.popleft().ask()
+        woken_polls = self.woken_polls
+        for _ in range(len(woken_polls)):  # those that are woken by these come in the turn after it
+            woken_polls.popleft().ask()

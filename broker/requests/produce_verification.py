@@ -19,7 +19,7 @@ from fencepost.protocol.errors import ErrorCode
 FIRST_VERSION_WITH_ABORTABLE_ERROR = 11
 FIRST_VERSION_OF_TRANSACTION_VERSION_2 = 12
 
-NOT_CONFIRMED = "The transaction coordinator did not confirm the partition."
+NOT_CONFIRMED_MESSAGE = "The transaction coordinator did not confirm the partition."
 
 _ALL_CONFIRMED = frozenset({ErrorCode.NONE})
 _RETRIED_BY_EVERY_CLIENT = ErrorCode.NOT_ENOUGH_REPLICAS  # at once and without asking for metadata first
@@ -52,7 +52,7 @@ def verify(
     producer_id: int,
     producer_epoch: int,
     version: int,
-) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
+) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
     """Have the coordinator confirm that the partitions belong to the producer's transaction; from Produce 12 on, have
     it add them.
 
@@ -78,8 +78,8 @@ def verify(
 async def _verify_again(
     services: Services,
     topic_partitions: Sequence[TopicPartition],
-    begun: eager.Begun[dict[TopicPartition, ErrorCode]],
-    ask: Callable[..., eager.Begun[dict[TopicPartition, ErrorCode]]] | None,
+    begun: eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]],
+    ask: Callable[..., eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]] | None,
     version: int,
 ) -> dict[TopicPartition, ErrorCode]:
     """Wait for the answer; with `ask`, ask again about partitions whose markers are on their way."""
@@ -100,7 +100,7 @@ async def _verify_again(
     return {name: produce_error(errors[name], version) for name in topic_partitions}
 
 
-def begin_turn(services: Services, producer_id: int, started: asyncio.Future[Any]) -> Callable[[], None]:
+def enter_verification_queue(services: Services, producer_id: int, started: asyncio.Future[Any]) -> Callable[[], None]:
     """Let the later requests of a producer wait behind one that is being verified, until what is returned is called or
     `started`, which verifies and appends, is done.
     """

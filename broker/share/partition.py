@@ -2,8 +2,9 @@
 
 The share-partition start offset is the first record that is not done with; everything from there up to the end offset
 is in flight: available again, lent to a member for a while, or done with behind one that is not. A decision about
-records that has to be kept is a `Transition`: it is written down first, and made only then. Only then the start moves,
-too: what was passed over unseen, and what the log has lost meanwhile, is known until a member has said something.
+records that has to be kept is a `ShareTransition`: it is written down first, and made only then. Only then the start
+moves, too: what was passed over unseen, and what the log has lost meanwhile, is known until a member has said
+something.
 Source: KIP-932, KIP-1206 (acquire modes), KIP-1222 (renewal); Kafka's SharePartition.
 """
 
@@ -16,7 +17,7 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
-from fencepost.broker.share.in_flight import InFlight, RecordState, Span
+from fencepost.broker.share.acquired_records import AcquirableSpans, RecordSpan, RecordState
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.stored.share_group_state import StateBatch
 
@@ -83,20 +84,20 @@ class Refusal(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class ShareTransition:
     """What records become, to be written down and then made.
 
     state_batches: what has to be kept; empty when only locks were renewed.
     delivery_complete_count: of the records in flight, how many are done with then.
     """
 
-    in_flight: InFlight
+    in_flight: AcquirableSpans
     state_batches: list[StateBatch]
     delivery_complete_count: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Borrowing:
+class _AcquireRequest:
     """What a member wants to have lent. offsets: what of the log it is about."""
 
     member_id: str
@@ -106,11 +107,11 @@ class _Borrowing:
     limits: ShareLimits
     lock_deadline_ms: int
 
-    def lent(self, span: Span) -> Span:
+    def lent(self, span: RecordSpan) -> RecordSpan:
         return span.lent(self.member_id, self.lock_deadline_ms)
 
-    def lent_first(self, together: OffsetRange, span: Span) -> Span:
-        return self.lent(span.lent_within(*together))
+    def lent_first(self, together: OffsetRange, span: RecordSpan) -> RecordSpan:
+        return self.lent(span.acquired_within(*together))
 
 
 class SharePartition:
@@ -119,7 +120,7 @@ class SharePartition:
     def __init__(self, start_offset: int, state_batches: Iterable[StateBatch] = ()) -> None:
         """Take up what was kept: records in between of which nothing is known were lent when it was lost."""
         self.start_offset = start_offset
-        self._in_flight = InFlight()
+        self._in_flight = AcquirableSpans()
         next_offset = start_offset
         for batch in sorted(state_batches, key=lambda batch: batch.first_offset):
             first_offset = max(batch.first_offset, next_offset)
@@ -143,7 +144,7 @@ class SharePartition:
     def in_flight_count(self) -> int:
         return self.end_offset - self.start_offset
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[RecordSpan]:
         return list(self._in_flight)
 
     def next_fetch_offset(self, limits: ShareLimits) -> int | None:
@@ -188,7 +189,7 @@ class SharePartition:
             # Nothing new can be lent, but what came back can.
             room_count = self.end_offset - fetch_offset
             last_offset = min(last_offset, self.end_offset - 1)
-        borrowing = _Borrowing(
+        borrowing = _AcquireRequest(
             member_id,
             OffsetRange(max(batches[0].first_offset, self.start_offset), last_offset),
             mode,
@@ -208,7 +209,7 @@ class SharePartition:
         return acquired
 
     def _acquire_again(
-        self, borrowing: _Borrowing, batches: Sequence[OffsetRange], batch_size: int
+        self, borrowing: _AcquireRequest, batches: Sequence[OffsetRange], batch_size: int
     ) -> tuple[list[Acquired], bool]:
         """Lend what is in flight and available, by the batches in which it was lent first; whether more may follow."""
         acquired: list[Acquired] = []
@@ -230,7 +231,9 @@ class SharePartition:
             acquired_count += sum(map(_acquired_count, found))
         return acquired, True
 
-    def _acquire_batch(self, borrowing: _Borrowing, spans: Sequence[Span], maximum_count: int) -> list[Acquired]:
+    def _acquire_batch(
+        self, borrowing: _AcquireRequest, spans: Sequence[RecordSpan], maximum_count: int
+    ) -> list[Acquired]:
         """Lend what is available of records that were lent together: as a whole unless no more is to be lent than is
         asked for, and fewer of those that have come back often."""
         limit = borrowing.limits.delivery_count_limit
@@ -265,8 +268,8 @@ class SharePartition:
 
     def _acquire_unknown(
         self,
-        borrowing: _Borrowing,
-        span: Span,
+        borrowing: _AcquireRequest,
+        span: RecordSpan,
         batches: Sequence[OffsetRange],
         maximum_count: int,
         batch_size: int,
@@ -283,7 +286,7 @@ class SharePartition:
         return [Acquired(lent.first_offset, lent.last_offset, 1) for lent in ranges]
 
     def _acquire_new(
-        self, borrowing: _Borrowing, batches: Sequence[OffsetRange], maximum_count: int, batch_size: int
+        self, borrowing: _AcquireRequest, batches: Sequence[OffsetRange], maximum_count: int, batch_size: int
     ) -> list[Acquired]:
         """Lend records beyond the end."""
         new = [batch for batch in batches if batch.last_offset >= self.end_offset]
@@ -316,7 +319,9 @@ class SharePartition:
         *,
         is_unknown: bool = False,
     ) -> None:
-        span = Span(first_offset, last_offset, state, delivery_count, first_offset, last_offset, is_unknown=is_unknown)
+        span = RecordSpan(
+            first_offset, last_offset, state, delivery_count, first_offset, last_offset, is_unknown=is_unknown
+        )
         self._in_flight.append(span)
 
     def _archive_absent(self, fetch_offset: int, batches: Sequence[OffsetRange]) -> None:
@@ -328,7 +333,7 @@ class SharePartition:
             next_offset = batch.last_offset + 1
 
     def _archive_available(self, first_offset: int, last_offset: int) -> None:
-        def archive(span: Span) -> Span:
+        def archive(span: RecordSpan) -> RecordSpan:
             return span.given_back(RecordState.ARCHIVED) if span.state is RecordState.AVAILABLE else span
 
         self._in_flight.change(first_offset, last_offset, archive)
@@ -354,7 +359,7 @@ class SharePartition:
 
     def acknowledge(
         self, member_id: str, acknowledgements: Iterable[Acknowledgement], *, limits: ShareLimits, now_ms: int
-    ) -> Transition | Refusal:
+    ) -> ShareTransition | Refusal:
         """What a member's word makes of its records: all of them, or none.
 
         Offsets below the start are done with and passed over.
@@ -377,11 +382,11 @@ class SharePartition:
                     return Refusal(
                         ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group."
                     )
-                refusal = _check_lent(draft, member_id, first_offset, last_offset)
+                refusal = _check_acquired(draft, member_id, first_offset, last_offset)
                 if refusal is not None:
                     return refusal
 
-                def become(span: Span, acknowledge_type: AcknowledgeType = acknowledge_type) -> Span:
+                def become(span: RecordSpan, acknowledge_type: AcknowledgeType = acknowledge_type) -> RecordSpan:
                     if span.is_absent:
                         return span
                     if acknowledge_type is AcknowledgeType.RENEW:
@@ -392,15 +397,15 @@ class SharePartition:
                 state_batches += [_state_batch(span) for span in changed if span.state is not RecordState.ACQUIRED]
         return self._transition(draft, state_batches)
 
-    def release(self, member_id: str, limits: ShareLimits) -> Transition | None:
+    def release(self, member_id: str, limits: ShareLimits) -> ShareTransition | None:
         """What the end of a member's session makes of the records that it still has; None when it has none."""
         return self._released(lambda span: span.member_id == member_id, limits)
 
-    def expire_locks(self, limits: ShareLimits, now_ms: int) -> Transition | None:
+    def expire_locks(self, limits: ShareLimits, now_ms: int) -> ShareTransition | None:
         """What the passing of time makes of records whose lock has run out; None when none has."""
         return self._released(lambda span: span.lock_deadline_ms <= now_ms, limits)
 
-    def _released(self, is_over: Callable[[Span], bool], limits: ShareLimits) -> Transition | None:
+    def _released(self, is_over: Callable[[RecordSpan], bool], limits: ShareLimits) -> ShareTransition | None:
         draft = self._in_flight.copy()
         state_batches = []
         for span in self._in_flight:
@@ -413,13 +418,13 @@ class SharePartition:
                 state_batches.append(_state_batch(released))
         return self._transition(draft, state_batches) if state_batches else None
 
-    def _transition(self, draft: InFlight, state_batches: list[StateBatch]) -> Transition:
+    def _transition(self, draft: AcquirableSpans, state_batches: list[StateBatch]) -> ShareTransition:
         done_counts = (
             span.record_count for span in draft if span.state.is_terminal and span.first_offset >= self.start_offset
         )
-        return Transition(draft, state_batches, sum(done_counts))
+        return ShareTransition(draft, state_batches, sum(done_counts))
 
-    def make(self, transition: Transition) -> None:
+    def make(self, transition: ShareTransition) -> None:
         """Make a transition, in the step in which it was decided. The start moves where something was written down."""
         self._in_flight = transition.in_flight
         if transition.state_batches:
@@ -448,7 +453,7 @@ class SharePartition:
         return True
 
 
-def _check_lent(draft: InFlight, member_id: str, first_offset: int, last_offset: int) -> Refusal | None:
+def _check_acquired(draft: AcquirableSpans, member_id: str, first_offset: int, last_offset: int) -> Refusal | None:
     for span in draft.overlapping(first_offset, last_offset):
         if span.is_absent:
             continue
@@ -461,7 +466,7 @@ def _check_lent(draft: InFlight, member_id: str, first_offset: int, last_offset:
     return None
 
 
-def _becomes(acknowledge_type: AcknowledgeType, span: Span, limits: ShareLimits) -> RecordState:
+def _becomes(acknowledge_type: AcknowledgeType, span: RecordSpan, limits: ShareLimits) -> RecordState:
     if acknowledge_type is AcknowledgeType.ACCEPT:
         return RecordState.ACKNOWLEDGED
     if acknowledge_type is AcknowledgeType.RELEASE and span.delivery_count < limits.delivery_count_limit:
@@ -486,7 +491,7 @@ def _runs(acknowledgement: Acknowledgement, start_offset: int) -> list[tuple[int
     return runs
 
 
-def _state_batch(span: Span) -> StateBatch:
+def _state_batch(span: RecordSpan) -> StateBatch:
     return StateBatch(
         first_offset=span.first_offset,
         last_offset=span.last_offset,
@@ -501,12 +506,12 @@ def _throttle_threshold(delivery_count_limit: int) -> int:
     return max(MINIMUM_THROTTLE_DELIVERY_COUNT, -(-delivery_count_limit // 2))
 
 
-def _throttled_count(span: Span, delivery_count_limit: int) -> int:
+def _throttled_count(span: RecordSpan, delivery_count_limit: int) -> int:
     batch_count = span.batch_last_offset - span.batch_first_offset + 1
     return max(1, batch_count >> (span.delivery_count - _throttle_threshold(delivery_count_limit) + 1))
 
 
-def _is_isolated(spans: Sequence[Span], borrowing: _Borrowing) -> bool:
+def _is_isolated(spans: Sequence[RecordSpan], borrowing: _AcquireRequest) -> bool:
     """Whether records that were lent together have come back so often that they are not lent along with others."""
     threshold = _throttle_threshold(borrowing.limits.delivery_count_limit)
     return any(span.state is RecordState.AVAILABLE and span.delivery_count >= threshold for span in spans)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from fencepost.broker.config import Settings
-from fencepost.broker.coordination.internal_topic import CoordinatedTopic
+from fencepost.broker.coordination.internal_topic import InternalTopicLoader
 from fencepost.broker.coordination.runtime import (
     CoordinatorRefusal,
     CoordinatorRuntime,
@@ -26,14 +26,14 @@ from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import SHARE_GROUP_STATE_TOPIC
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.share.sessions import TopicIdPartition
-from fencepost.broker.share.shard import ShareCoordinatorShard, SharePartitionKey, ShareState
+from fencepost.broker.share.shard import SharePartitionKey, ShareState, ShareStateShard
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.stored.share_group_state import StateBatch
 
 log = get_logger(__name__)
 
-FORGETTING = Place("removal of the share state of a deleted topic", Policy.RETRY)
+SHARE_STATE_REMOVAL = Place("removal of the share state of a deleted topic", Policy.RETRY)
 PRUNING = Place("pruning of share state", Policy.RETRY)
 PRUNE_TIMER = Place("timer of the pruning of share state", Policy.RETRY)
 
@@ -51,13 +51,13 @@ class SharePersister:
         self._topics = topics
         self._clock = clock
         updates_per_snapshot = settings.share_coordinator_snapshot_update_records_per_snapshot
-        self._runtime: CoordinatorRuntime[ShareCoordinatorShard] = CoordinatorRuntime(
+        self._runtime: CoordinatorRuntime[ShareStateShard] = CoordinatorRuntime(
             "share",
-            make_shard=lambda _: ShareCoordinatorShard(updates_per_snapshot),
+            make_shard=lambda _: ShareStateShard(updates_per_snapshot),
             clock=clock,
             decides_purely=True,
         )
-        self._state_topic = CoordinatedTopic(SHARE_GROUP_STATE_TOPIC, topics, self._runtime, coordinator="share")
+        self._state_topic = InternalTopicLoader(SHARE_GROUP_STATE_TOPIC, topics, self._runtime, coordinator="share")
         self._tasks: set[asyncio.Task[Any]] = set()
         self._prune_timer: asyncio.TimerHandle | None = None
 
@@ -92,7 +92,7 @@ class SharePersister:
     def _topic_deleted(self, topic: TopicMetadata) -> None:
         for partition in self._runtime.partitions():
             forget = partial(self._forget_topic, partition.index, topic.topic_id)
-            self._keep(FORGETTING.start_retrying(forget, concerns=topic.name))
+            self._keep(SHARE_STATE_REMOVAL.start_retrying(forget, concerns=topic.name))
 
     async def _forget_topic(self, index: int, topic_id: bytes) -> None:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fencepost.broker.log.results import AbortedTransaction
+from fencepost.broker.log.log_types import AbortedRange
 from fencepost.broker.share.partition import Acquired, OffsetRange
 from fencepost.protocol.record_batch import iterate_batches, read_end_transaction_marker
 
@@ -23,7 +23,7 @@ class ReadBatches(NamedTuple):
 
 
 def read_batches(
-    records: memoryview, aborted_transactions: Sequence[AbortedTransaction] | None, last_offset: int
+    records: memoryview, aborted_transactions: Sequence[AbortedRange] | None, last_offset: int
 ) -> ReadBatches:
     """Walk over the batches up to the one that has `last_offset`. Raises DecodeError."""
     batches: list[OffsetRange] = []

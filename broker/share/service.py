@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol
 
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
+from fencepost.broker.group.consumer.membership import HeartbeatContext
 from fencepost.broker.group.consumer.membership import Refusal as GroupRefusal
-from fencepost.broker.group.consumer.membership import Sender
 from fencepost.broker.group.service import GroupService
-from fencepost.broker.group.share_groups.groups import Deletion
+from fencepost.broker.group.share_groups.groups import OffsetDeletion
 from fencepost.broker.group.share_groups.membership import StateToInitialize
 from fencepost.broker.hosting.group_configs import GroupConfigs
 from fencepost.broker.hosting.topics import Topics
@@ -24,11 +24,11 @@ from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.share.led_partitions import LedSharePartitions
 from fencepost.broker.share.partition import Acknowledgement, Refusal
 from fencepost.broker.share.persister import SharePersister
 from fencepost.broker.share.sessions import ShareSession, ShareSessions, TopicIdPartition
 from fencepost.broker.share.shard import UNKNOWN_COUNT, UNKNOWN_OFFSET, SharePartitionKey
+from fencepost.broker.share.share_partitions import ServedSharePartitions
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_groups import (
     ShareGroupDescribedGroup,
@@ -48,7 +48,7 @@ def _as_int64(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
-class ClientConnection(Protocol):
+class ShareConnection(Protocol):
     """What a session ends with."""
 
     def add_close_callback(self, callback: Callable[[], None]) -> None: ...
@@ -76,10 +76,10 @@ class ShareService:
         self._topics = topics
         self._groups = groups
         self.persister = SharePersister(topics, settings, clock)
-        self.led = LedSharePartitions(topics, self.persister, group_configs, clock)
+        self.led = ServedSharePartitions(topics, self.persister, group_configs, clock)
         self.sessions = ShareSessions(settings.group_share_max_share_sessions)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._groups_of_connection: dict[ClientConnection, set[str]] = {}
+        self._groups_of_connection: dict[ShareConnection, set[str]] = {}
 
     def start(self) -> None:
         self.persister.start()
@@ -108,7 +108,7 @@ class ShareService:
         self, request: ShareGroupHeartbeatRequest, *, client_id: str, client_host: str
     ) -> ShareGroupHeartbeatResponse:
         """A member joins, stays or leaves; what it wants to read gets its state meanwhile."""
-        sender = Sender(client_id, client_host, "")
+        sender = HeartbeatContext(client_id, client_host, "")
         try:
             heartbeat = await self._groups.decide_on_share_groups(
                 request.group_id, lambda shares, now_ms: shares.heartbeat(request, sender, now_ms)
@@ -149,7 +149,7 @@ class ShareService:
                     group_id, lambda shares, now_ms: shares.not_initialized(group_id, failed, now_ms)
                 )
         except CoordinatorRefusal as refusal:
-            log.warning("share_state_not_noted", group_id=group_id, error=refusal.error.name)
+            log.warning("share_state_not_recorded", group_id=group_id, error=refusal.error.name)
             return dict.fromkeys(errors, refusal.error)
         return errors
 
@@ -189,7 +189,7 @@ class ShareService:
         member_id: str,
         partitions: Iterable[TopicIdPartition],
         *,
-        connection: ClientConnection,
+        connection: ShareConnection,
     ) -> ShareSession | ErrorCode:
         """A session that ends with its connection. Refuses: SHARE_SESSION_LIMIT_REACHED."""
         session = self.sessions.open(group_id, member_id, connection, partitions)
@@ -206,7 +206,7 @@ class ShareService:
         if session is not None:
             self._release(session)
 
-    def _connection_closed(self, connection: ClientConnection) -> None:
+    def _connection_closed(self, connection: ShareConnection) -> None:
         for session in self.sessions.of_connection(connection):
             self.close_session(session.group_id, session.member_id)
         for group_id in self._groups_of_connection.pop(connection, ()):
@@ -287,7 +287,7 @@ class ShareService:
             deletion = await self._groups.decide_on_share_groups(
                 group_id, lambda shares, now_ms: shares.begin_deleting(group_id, names, now_ms)
             )
-            if not isinstance(deletion, Deletion):
+            if not isinstance(deletion, OffsetDeletion):
                 return deletion
             for topic_id, numbers in deletion.partitions.items():
                 for number in numbers:

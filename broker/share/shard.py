@@ -2,7 +2,7 @@
 
 Every so many updates of a share partition a snapshot says everything again; what lies before the oldest snapshot in
 use says nothing any more and can be deleted.
-Source: KIP-932; Kafka's ShareCoordinatorShard, ShareGroupOffset and PersisterStateBatchCombiner.
+Source: KIP-932; Kafka's ShareStateShard, ShareGroupOffset and PersisterStateBatchCombiner.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def replace_range(batch: StateBatch, first_offset: int, last_offset: int) -> Sta
     return StateBatch(first_offset, last_offset, batch.delivery_state, batch.delivery_count)
 
 
-class ShareCoordinatorShard:
+class ShareStateShard:
     """One shard. Implements `broker.coordination.runtime.Shard`.
 
     updates_per_snapshot: how many updates of a share partition follow its snapshot at most.
@@ -281,7 +281,7 @@ class ShareCoordinatorShard:
     def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
         state_key = decode_share_state_key(key)
         if state_key is None:
-            log.warning("share_record_left_out", offset=origin.offset, reason="a key of an unknown version")
+            log.warning("share_record_skipped", offset=origin.offset, reason="a key of an unknown version")
             return
         partition = SharePartitionKey(state_key.group_id, state_key.topic_id, state_key.partition)
         if value is None:

@@ -61,7 +61,7 @@ class FileSystem:
         """To open it once more, whatever has become of the directory."""
         return f"/proc/self/fd/{self._directory}"
 
-    def has_little_to_write(self, file_count: int) -> bool:
+    def can_sync_cheaply(self, file_count: int) -> bool:
         """Whether one sync is less work than those of so many files, with all that others have written to it."""
         try:
             told = os.pread(self._memory, _MEMORY_BYTES, 0)

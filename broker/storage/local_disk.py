@@ -26,7 +26,7 @@ from fencepost.broker.storage.disk import LogFile, StorageError, Volume, storage
 from fencepost.broker.storage.file_system_sync import SMALLEST_FILE_COUNT, FileSystem, reliable_file_system
 from fencepost.broker.storage.preallocation import ROOM_BYTES, SMALLEST_WITH_ROOM_BYTES, preallocate
 from fencepost.broker.storage.sync_threads import NO_DESCRIPTOR, SyncJob, SyncPart, SyncThreads, sync_and_close
-from fencepost.protocol.deferred import deferred
+from fencepost.protocol.lazy_import import deferred
 
 if TYPE_CHECKING:
     import shutil
@@ -322,7 +322,7 @@ class LocalDisk:
 
     def _open(self, path: str, flags: int) -> int:
         """Raises OSError."""
-        self._insist_on_being_alive()
+        self._require_open()
         try:
             return os.open(path, flags, FILE_MODE)
         except OSError as error:
@@ -418,7 +418,7 @@ class LocalDisk:
 
     def make_directory(self, path: str) -> None:
         try:
-            self._insist_on_being_alive()
+            self._require_open()
             os.makedirs(path, exist_ok=True)
         except OSError as error:
             raise storage_error("make the directory", path, error) from error
@@ -426,7 +426,7 @@ class LocalDisk:
     def rename(self, source: str, target: str) -> None:
         self._note_removal(source)
         try:
-            self._insist_on_being_alive()
+            self._require_open()
             os.replace(source, target)
         except OSError as error:
             raise storage_error(f"rename to {target} the file", source, error) from error
@@ -434,7 +434,7 @@ class LocalDisk:
     def delete(self, path: str) -> None:
         self._note_removal(path)
         try:
-            self._insist_on_being_alive()
+            self._require_open()
             if stat.S_ISDIR(os.lstat(path).st_mode):
                 shutil.rmtree(path)
             else:
@@ -506,7 +506,7 @@ class LocalDisk:
         parts = [SyncPart((job,)) for job in jobs]
         for file_system, files in shared.items():
             if len(files) >= SMALLEST_FILE_COUNT:
-                if file_system.has_little_to_write(len(files)):
+                if file_system.can_sync_cheaply(len(files)):
                     parts.append(SyncPart(files, file_system))
                     continue
                 if file_system.is_to_be_written_back():
@@ -515,7 +515,7 @@ class LocalDisk:
         return parts
 
     def write_back(self, path: str) -> Awaitable[None]:
-        return self._write_back(path, _nothing_more)
+        return self._write_back(path, _refuse_after_crash)
 
     def _write_back(self, path: str, ended: Callable[[], None]) -> Awaitable[None]:
         return self._sync_threads.sync([SyncPart((SyncJob(path, is_write_back=True),))], [], ended)
@@ -535,7 +535,7 @@ class LocalDisk:
         self._is_crashed = True
         self.close()
 
-    def _insist_on_being_alive(self) -> None:
+    def _require_open(self) -> None:
         """Raises OSError after a crash."""
         if self._is_crashed:
             raise OSError(errno.EIO, "the broker has crashed")
@@ -554,5 +554,5 @@ class LocalDisk:
             self.unlock(path)
 
 
-def _nothing_more() -> None:
+def _refuse_after_crash() -> None:
     """Nothing was kept open."""

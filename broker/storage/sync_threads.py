@@ -58,7 +58,7 @@ class SyncThreads:
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
-        self._parts: SimpleQueue[tuple[_Sync, SyncPart] | None] = SimpleQueue()
+        self._parts: SimpleQueue[tuple[_RunningSync, SyncPart] | None] = SimpleQueue()
 
     def sync(
         self, parts: Sequence[SyncPart], errors: list[StorageError], on_end: Callable[[], None]
@@ -69,7 +69,7 @@ class SyncThreads:
         on_end: called on the event loop when nothing is being synced any more, before the future is done.
         The future raises one StorageError for all that failed, with their paths.
         """
-        sync = _Sync(asyncio.get_running_loop(), on_end, len(parts), errors)
+        sync = _RunningSync(asyncio.get_running_loop(), on_end, len(parts), errors)
         if not parts:
             sync.end()
             return sync.future
@@ -131,7 +131,7 @@ def _error_of(job: SyncJob) -> StorageError | None:
     return None
 
 
-class _Sync:
+class _RunningSync:
     """One call of `SyncThreads.sync`: counts its parts down, and resolves its future when the last has ended."""
 
     __slots__ = ("_errors", "_lock", "_loop", "_missing_count", "_on_end", "future")

@@ -18,7 +18,7 @@ from fencepost.broker.coordination.runtime import (
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.per_turn_limiter import Turnstile
+from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.transaction.markers import MarkerChannel, TransactionMarker
@@ -43,11 +43,11 @@ MARKERS_PER_WEIGHT = 8
 """This many markers more count as one transaction more, where it is limited how many are completed in a turn."""
 
 # The partition took the marker, or never will and need not: it is done with.
-_DONE = frozenset(
+DELIVERED_OR_UNDELIVERABLE = frozenset(
     {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION},
 )
 # Somebody newer owns the producer id there: this coordinator has been deposed and must not end anything.
-DEPOSED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+COORDINATOR_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 # Passing troubles of a partition. Whatever else comes back is retried too, but with an error in the log.
 _PASSING = frozenset(
     {
@@ -61,7 +61,7 @@ _PASSING = frozenset(
 )
 
 
-class CompletionMeans(NamedTuple):
+class CompletionContext(NamedTuple):
     """What all completions of a coordinator work with.
 
     channel: the way to the partitions.
@@ -72,7 +72,7 @@ class CompletionMeans(NamedTuple):
 
     runtime: CoordinatorRuntime[TransactionShard]
     channel: MarkerChannel
-    turns: Turnstile
+    turns: PerTurnLimiter
     clock: Clock
     ended: Callable[[Completion], None]
 
@@ -96,7 +96,7 @@ class Completion:
 
     def __init__(
         self,
-        means: CompletionMeans,
+        means: CompletionContext,
         partition: CoordinatorPartition[TransactionShard],
         transaction: TransactionMetadata,
     ) -> None:
@@ -127,7 +127,7 @@ class Completion:
         if self._task is not None:
             self._task.cancel()
         else:
-            self._tell_that_it_is_over()
+            self._resolve_waiters()
 
     async def cancel(self) -> None:
         self.give_up()
@@ -177,7 +177,7 @@ class Completion:
     async def _complete_again(self, pause_s: float) -> None:
         """From the beginning, after a failure. Raises CoordinatorRefusal."""
         await asyncio.sleep(pause_s)
-        self._insist_on_ownership()
+        self._require_ownership()
         rest = self._complete()
         if rest is not None:
             await rest
@@ -197,10 +197,10 @@ class Completion:
         self.refusal = refusal.error
 
     def _end(self) -> None:
-        self._tell_that_it_is_over()
+        self._resolve_waiters()
         self._means.ended(self)
 
-    def _tell_that_it_is_over(self) -> None:
+    def _resolve_waiters(self) -> None:
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 
@@ -222,13 +222,13 @@ class Completion:
     async def _complete_when_durable(self) -> None:
         await self._means.runtime.durable(self.partition.index)  # the commit point: no marker leaves before it
         await self._means.turns.enter(self.weight)  # many may have waited for the same
-        self._insist_on_ownership()
+        self._require_ownership()
         await self._complete_in(self._shares())
 
     async def _complete_in(
         self,
         shares: Sequence[Collection[TopicPartition]],
-        begun: eager.Begun[dict[TopicPartition, ErrorCode]] | None = None,
+        begun: eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]] | None = None,
     ) -> None:
         """begun: of a single share, where it was sent already."""
         if len(shares) == 1:
@@ -254,7 +254,7 @@ class Completion:
         try:
             means.runtime.submit_decision(partition, decision)
         except CoordinatorRefusal as refusal:
-            self._insist_on_ownership()
+            self._require_ownership()
             return self._append_completion_again(refusal)
         return None
 
@@ -278,12 +278,12 @@ class Completion:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_REFUSAL_PAUSE_S)
             await means.turns.enter()  # many may have been refused together
-            self._insist_on_ownership()
+            self._require_ownership()
             decision = partition.shard.decide_completion(transactional_id, now_ms=means.clock.now_ms())
             try:
                 means.runtime.submit_decision(partition, decision)
             except CoordinatorRefusal:
-                self._insist_on_ownership()
+                self._require_ownership()
                 continue
             log.info("transaction_completion_appended", transactional_id=transactional_id)
             return
@@ -300,7 +300,7 @@ class Completion:
     async def _deliver(
         self,
         remaining: Collection[TopicPartition],
-        begun: eager.Begun[dict[TopicPartition, ErrorCode]] | None = None,
+        begun: eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]] | None = None,
     ) -> None:
         """Send the markers of some of the partitions until each has its own. Raises CoordinatorRefusal.
 
@@ -312,14 +312,14 @@ class Completion:
         pause_s = FIRST_RETRY_PAUSE_S
         for attempt in count(1):
             outcome = await (self._send(remaining) if begun is None else begun)
-            self._insist_on_ownership()
+            self._require_ownership()
             remaining = self._undelivered(remaining, outcome, attempt)
             if not remaining:
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_RETRY_PAUSE_S)
             await self._means.turns.enter(weight_of(len(remaining)))  # the same may keep many from their markers
-            self._insist_on_ownership()
+            self._require_ownership()
             begun = None
 
     async def _deliver_in_slices(self, partitions: Sequence[TopicPartition]) -> None:
@@ -334,7 +334,7 @@ class Completion:
             for start in range(0, len(partitions), MARKERS_PER_SLICE):
                 share = partitions[start : start + MARKERS_PER_SLICE]
                 await self._means.turns.enter(weight_of(len(share)))
-                self._insist_on_ownership()
+                self._require_ownership()
                 for earlier in deliveries:
                     if earlier.done():
                         earlier.result()  # raises what ends the whole: after a refusal no slice follows
@@ -348,7 +348,7 @@ class Completion:
             # Awaited: what failed besides the first is known to its task alone.
             await asyncio.gather(*deliveries, return_exceptions=True)
 
-    def _insist_on_ownership(self) -> None:
+    def _require_ownership(self) -> None:
         """A partition that was given up while this waited, or loaded anew, is no longer for this to change; nor is a
         transaction that is not as it was prepared. Raises CoordinatorRefusal."""
         partition, transaction = self.partition, self.transaction
@@ -358,7 +358,7 @@ class Completion:
         ):
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
 
-    def _send(self, partitions: Collection[TopicPartition]) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
+    def _send(self, partitions: Collection[TopicPartition]) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
         transaction = self.transaction
         return self._means.channel.send(
             TransactionMarker(
@@ -383,9 +383,9 @@ class Completion:
         refused: dict[ErrorCode, list[TopicPartition]] = {}
         for topic_partition in partitions:
             error = outcome.get(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
-            if error in DEPOSED:
+            if error in COORDINATOR_FENCED:
                 raise CoordinatorRefusal(error)
-            if error not in _DONE and not self._means.channel.is_deleted(topic_partition):
+            if error not in DELIVERED_OR_UNDELIVERABLE and not self._means.channel.is_deleted(topic_partition):
                 refused.setdefault(error, []).append(topic_partition)
         if str(attempt).strip("0") == "1":  # the first, the tenth, the hundredth and so on
             for error, concerned in refused.items():
@@ -414,4 +414,4 @@ def weight_of(marker_count: int) -> int:
 
 
 def _is_all_done(partitions: Collection[TopicPartition], outcome: Mapping[TopicPartition, ErrorCode]) -> bool:
-    return len(outcome) == len(partitions) and _DONE.issuperset(outcome.values())
+    return len(outcome) == len(partitions) and DELIVERED_OR_UNDELIVERABLE.issuperset(outcome.values())

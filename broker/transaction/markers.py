@@ -16,7 +16,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.steps import Steps, done_in_slices
+from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 
@@ -55,7 +55,7 @@ class TransactionMarker(NamedTuple):
 class MarkerChannel(Protocol):
     """The way of a marker to the leaders of its partitions."""
 
-    def send(self, marker: TransactionMarker) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
+    def send(self, marker: TransactionMarker) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
         """The outcome per partition. NONE: the marker is durable there. What can go wrong is an error code."""
         ...
 
@@ -75,7 +75,7 @@ class LocalMarkerChannel:
         self._topics = topics
         self._clock = clock
 
-    def send(self, marker: TransactionMarker) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
+    def send(self, marker: TransactionMarker) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
         outcome: dict[TopicPartition, ErrorCode] = {}
         volatile = _append_all(self._topics, marker, self._clock.now_ms(), outcome)
         return _when_durable(outcome, volatile) if volatile else eager.Finished(outcome)
@@ -108,10 +108,10 @@ async def write_markers(
         for marker, outcome in zip(markers, outcomes, strict=True):
             volatile |= _append_all(topics, marker, now_ms, outcome)
     else:
-        await done_in_slices(_append_all_in_steps(topics, markers, now_ms, outcomes, volatile), SLICE_S)
+        await run_in_slices(_append_all_in_steps(topics, markers, now_ms, outcomes, volatile), SLICE_S)
     failed = await _flush(volatile)
     for outcome in outcomes:
-        _note_failed(outcome, failed)
+        _replace_failed(outcome, failed)
     return outcomes
 
 
@@ -147,7 +147,7 @@ def _append_all_in_steps(
     now_ms: int,
     outcomes: Sequence[dict[TopicPartition, ErrorCode]],
     volatile: dict[TopicPartition, PartitionLog],
-) -> Steps[None]:
+) -> SlicedWork[None]:
     """As `_append_all`. Each step looks its logs up anew: topics may be deleted, and partitions move, in between."""
     for marker, outcome in zip(markers, outcomes, strict=True):
         partitions = list(marker.partitions)
@@ -160,11 +160,11 @@ def _append_all_in_steps(
 async def _when_durable(
     outcome: dict[TopicPartition, ErrorCode], volatile: Mapping[TopicPartition, PartitionLog]
 ) -> dict[TopicPartition, ErrorCode]:
-    _note_failed(outcome, await _flush(volatile))
+    _replace_failed(outcome, await _flush(volatile))
     return outcome
 
 
-def _note_failed(outcome: dict[TopicPartition, ErrorCode], failed: Mapping[TopicPartition, ErrorCode]) -> None:
+def _replace_failed(outcome: dict[TopicPartition, ErrorCode], failed: Mapping[TopicPartition, ErrorCode]) -> None:
     """What was appended is not durable everywhere."""
     if failed:
         for topic_partition, error in outcome.items():

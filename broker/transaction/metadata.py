@@ -106,7 +106,7 @@ class TransactionMetadata(NamedTuple):
         self, *, producer: Producer, previous_producer_id: int, timeout_ms: int, now_ms: int
     ) -> TransactionMetadata:
         """A producer session begins (InitProducerId) with nothing open."""
-        self._insist_on_way_to(EMPTY)
+        self._check_transition_to(EMPTY)
         producer_id, producer_epoch = producer
         return TransactionMetadata(
             self.transactional_id,
@@ -128,7 +128,7 @@ class TransactionMetadata(NamedTuple):
         """Partitions join the transaction, the first ones open it. The time-out counts from the opening, not from the
         last addition.
         """
-        self._insist_on_way_to(ONGOING)
+        self._check_transition_to(ONGOING)
         is_open = self.state is ONGOING
         producer_id, previous_producer_id = self.producer_id, self.previous_producer_id
         if previous_producer_id != NO_PRODUCER_ID:
@@ -159,7 +159,7 @@ class TransactionMetadata(NamedTuple):
                 committed, version, now_ms, next_producer_id, previous_producer_id=self.producer_id
             )
         state = PREPARE_COMMIT if committed else PREPARE_ABORT
-        self._insist_on_way_to(state)
+        self._check_transition_to(state)
         return TransactionMetadata(
             self.transactional_id,
             self.producer_id,
@@ -202,7 +202,7 @@ class TransactionMetadata(NamedTuple):
         previous_producer_id: int,
     ) -> TransactionMetadata:
         state = PREPARE_COMMIT if committed else PREPARE_ABORT
-        self._insist_on_way_to(state)
+        self._check_transition_to(state)
         is_open = self.state is ONGOING  # an abort of nothing (version 2) begins and ends here
         return TransactionMetadata(
             self.transactional_id,
@@ -223,7 +223,7 @@ class TransactionMetadata(NamedTuple):
         one.
         """
         state = COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT
-        self._insist_on_way_to(state)
+        self._check_transition_to(state)
         producer_id, producer_epoch = self.completed_producer
         return TransactionMetadata(
             self.transactional_id,
@@ -248,7 +248,7 @@ class TransactionMetadata(NamedTuple):
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
 
-    def _insist_on_way_to(self, state: TransactionState) -> None:
+    def _check_transition_to(self, state: TransactionState) -> None:
         """Raises IllegalTransitionError."""
         if self.state not in ALLOWED_PREVIOUS[state]:
             raise IllegalTransitionError(f"{self.transactional_id}: {self.state.display_name} to {state.display_name}")

@@ -120,7 +120,7 @@ class ProducerIds:
                 return block
 
 
-def beyond_old_blocks(value: bytes) -> bytes:
+def above_reserved_blocks(value: bytes) -> bytes:
     """The record of a block that may be old, moved on by so much that no id is given out twice. Raises StorageError."""
     block = _decode_block(value)
     first = min(block.last + 1 + SKIPPED_IDS, MAX_PRODUCER_ID - BLOCK_SIZE)

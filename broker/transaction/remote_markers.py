@@ -26,11 +26,11 @@ from fencepost.protocol.messages.markers import (
 
 log = get_logger(__name__)
 
-SENDING = Place("sending of markers to another node", Policy.RETRY)
+REMOTE_MARKERS = Place("sending of markers to another node", Policy.RETRY)
 
 WRITE_TXN_MARKERS_VERSION = 2  # the first that says which transaction version a marker is of (KIP-1228)
 
-Outcome = dict[TopicPartition, ErrorCode]
+MarkerErrors = dict[TopicPartition, ErrorCode]
 
 
 class RemoteMarkerChannel:
@@ -58,8 +58,8 @@ class RemoteMarkerChannel:
             by_node.setdefault(self._node_id(topic_partition), set()).add(topic_partition)
         return [frozenset(share) for share in by_node.values()]
 
-    async def send(self, marker: TransactionMarker) -> Outcome:
-        outcome: Outcome = {}
+    async def send(self, marker: TransactionMarker) -> MarkerErrors:
+        outcome: MarkerErrors = {}
         local: list[TopicPartition] = []
         remote: dict[int, list[TopicPartition]] = {}
         for topic_partition in sorted(marker.partitions):
@@ -72,7 +72,7 @@ class RemoteMarkerChannel:
                 remote.setdefault(node_id, []).append(topic_partition)
         if local and not remote:
             return outcome | await self._local.send(marker.limited_to(local))
-        sends: list[Awaitable[Outcome]] = [
+        sends: list[Awaitable[MarkerErrors]] = [
             self._queue(node_id).send(marker.limited_to(share)) for node_id, share in remote.items()
         ]
         if local:
@@ -107,7 +107,7 @@ class _Queued:
 
     __slots__ = ("answered", "marker")
 
-    def __init__(self, marker: TransactionMarker, answered: asyncio.Future[Outcome]) -> None:
+    def __init__(self, marker: TransactionMarker, answered: asyncio.Future[MarkerErrors]) -> None:
         self.marker = marker
         self.answered = answered
 
@@ -126,12 +126,12 @@ class _MarkerQueue:
         self._queued: dict[_Queued, None] = {}
         self._sending: asyncio.Task[None] | None = None
 
-    async def send(self, marker: TransactionMarker) -> Outcome:
+    async def send(self, marker: TransactionMarker) -> MarkerErrors:
         loop = asyncio.get_running_loop()
         queued = _Queued(marker, loop.create_future())
         self._queued[queued] = None
         if self._sending is None or self._sending.done():
-            self._sending = SENDING.start(
+            self._sending = REMOTE_MARKERS.start(
                 self._send_all(), concerns=f"node {self._node_id}", on_failure=lambda _: self._refuse_all()
             )
         try:
@@ -163,7 +163,7 @@ class _MarkerQueue:
                 for queued in batch:
                     queued.answer({}, ErrorCode.REQUEST_TIMED_OUT)
             except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
-                SENDING.failed(error, concerns=f"node {self._node_id}")
+                REMOTE_MARKERS.failed(error, concerns=f"node {self._node_id}")
                 for queued in batch:
                     queued.answer({}, ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -196,7 +196,7 @@ def _writable(marker: TransactionMarker) -> WritableTxnMarker:
     )
 
 
-def _outcomes(response: WriteTxnMarkersResponse) -> dict[int, Outcome]:
+def _outcomes(response: WriteTxnMarkersResponse) -> dict[int, MarkerErrors]:
     return {
         result.producer_id: {
             TopicPartition(topic.name, partition.partition_index): received_error(partition.error_code)

@@ -29,12 +29,12 @@ from fencepost.protocol.messages.transactions import (
 
 log = get_logger(__name__)
 
-ASKING = Place("verification with another node", Policy.RETRY)
+REMOTE_VERIFICATION = Place("verification with another node", Policy.RETRY)
 
 ADD_PARTITIONS_TO_TXN_VERSION = 5
 """The coordinator answers each transaction in the newest words; whoever asked puts them into those of its client."""
 
-Outcome = dict[TopicPartition, ErrorCode]
+VerificationErrors = dict[TopicPartition, ErrorCode]
 
 
 class RemoteTransactionVerifier(TransactionVerifier):
@@ -77,7 +77,7 @@ class RemoteTransactionVerifier(TransactionVerifier):
         producer_epoch: int,
         topic_partitions: Sequence[TopicPartition],
         add: bool,
-    ) -> eager.Begun[Outcome]:
+    ) -> eager.MaybeAwaitable[VerificationErrors]:
         metadata = self._topics.metadata.get(TRANSACTION_STATE_TOPIC)
         if metadata is None:
             return eager.Finished(dict.fromkeys(topic_partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -130,7 +130,7 @@ class _Queued:
         self,
         transaction: AddPartitionsToTxnTransaction,
         topic_partitions: Sequence[TopicPartition],
-        answered: asyncio.Future[Outcome],
+        answered: asyncio.Future[VerificationErrors],
     ) -> None:
         self.transaction = transaction
         self.topic_partitions = topic_partitions
@@ -139,7 +139,7 @@ class _Queued:
     def refuse(self, error: ErrorCode) -> None:
         self.answer({}, error)
 
-    def answer(self, outcome: Outcome, otherwise: ErrorCode) -> None:
+    def answer(self, outcome: VerificationErrors, otherwise: ErrorCode) -> None:
         if not self.answered.done():
             self.answered.set_result({name: outcome.get(name, otherwise) for name in self.topic_partitions})
 
@@ -154,7 +154,9 @@ class _VerificationQueue:
         self._queued: dict[str, _Queued] = {}
         self._asking: asyncio.Task[None] | None = None
 
-    async def ask(self, transaction: AddPartitionsToTxnTransaction, partitions: Sequence[TopicPartition]) -> Outcome:
+    async def ask(
+        self, transaction: AddPartitionsToTxnTransaction, partitions: Sequence[TopicPartition]
+    ) -> VerificationErrors:
         earlier = self._queued.get(transaction.transactional_id)
         if earlier is not None:
             newer_by = transaction.producer_epoch - earlier.transaction.producer_epoch
@@ -169,7 +171,7 @@ class _VerificationQueue:
         queued = _Queued(transaction, partitions, loop.create_future())
         self._queued[transaction.transactional_id] = queued
         if self._asking is None or self._asking.done():
-            self._asking = ASKING.start(
+            self._asking = REMOTE_VERIFICATION.start(
                 self._ask_all(), concerns=f"node {self._node_id}", on_failure=lambda _: self._refuse_all()
             )
         try:
@@ -201,7 +203,7 @@ class _VerificationQueue:
                 for queued in batch:
                     queued.refuse(ErrorCode.NETWORK_EXCEPTION)
             except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
-                ASKING.failed(error, concerns=f"node {self._node_id}")
+                REMOTE_VERIFICATION.failed(error, concerns=f"node {self._node_id}")
                 for queued in batch:
                     queued.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from fencepost.broker.config import Settings
-from fencepost.broker.coordination.internal_topic import CoordinatedTopic
+from fencepost.broker.coordination.internal_topic import InternalTopicLoader
 from fencepost.broker.coordination.runtime import (
     CoordinatorPartition,
     CoordinatorRefusal,
@@ -26,12 +26,13 @@ from fencepost.broker.hosting.placement import SingleNodePlacement
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.clock import Clock
-from fencepost.broker.kernel.per_turn_limiter import Turnstile
+from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.storage.disk import StorageError
-from fencepost.broker.transaction.completion import DEPOSED, Completion, CompletionMeans
+from fencepost.broker.transaction.completion import COORDINATOR_FENCED, Completion, CompletionContext
+from fencepost.broker.transaction.coordinator_reload import MAXIMUM_EPOCH, CoordinatorReload
 from fencepost.broker.transaction.markers import LocalMarkerChannel, MarkerChannel
 from fencepost.broker.transaction.metadata import (
     NO_PRODUCER_EPOCH,
@@ -41,7 +42,6 @@ from fencepost.broker.transaction.metadata import (
     TransactionMetadata,
 )
 from fencepost.broker.transaction.producer_ids import ProducerIds
-from fencepost.broker.transaction.reelection import MAXIMUM_EPOCH, Reelection
 from fencepost.broker.transaction.shard import ProducerReply, TransactionLimits, TransactionShard
 from fencepost.broker.transaction.state_machine import CONCURRENT, TransactionVersion
 from fencepost.protocol.errors import ErrorCode
@@ -53,7 +53,7 @@ COMPLETIONS_PER_TURN = 32
 
 Reply = TypeVar("Reply", ErrorCode, ProducerReply)
 Answer = TypeVar("Answer")
-Partition = CoordinatorPartition[TransactionShard]
+TransactionPartition = CoordinatorPartition[TransactionShard]
 
 
 class TransactionService:
@@ -92,22 +92,22 @@ class TransactionService:
             only_latest_count=True,
             decides_purely=True,
         )
-        self._state_topic = CoordinatedTopic(
+        self._state_topic = InternalTopicLoader(
             TRANSACTION_STATE_TOPIC, topics, self._runtime, coordinator="transaction", resigned=self._resigned
         )
         self._completions: dict[str, Completion] = {}
-        self._completion_means = CompletionMeans(
+        self._completion_means = CompletionContext(
             self._runtime,
             LocalMarkerChannel(topics, clock) if markers is None else markers,
-            Turnstile(COMPLETIONS_PER_TURN),
+            PerTurnLimiter(COMPLETIONS_PER_TURN),
             clock,
             self._completion_ended,
         )
         self._new_completions: deque[Completion] = deque()  # to be begun in the event loop's next turns
-        self._reelection = Reelection(self._stand_again)
+        self._reelection = CoordinatorReload(self._stand_again)
         topics.on_deleted.append(self._topic_deleted)
 
-    def take_over_level(self, transaction_version: int) -> None:
+    def set_transaction_version(self, transaction_version: int) -> None:
         """The cluster feature has another level; what is open goes on as it was begun."""
         self._limits.transaction_version = _version_of(transaction_version)
 
@@ -218,7 +218,7 @@ class TransactionService:
         partitions: Collection[TopicPartition],
         *,
         version: TransactionVersion,
-    ) -> eager.Begun[ErrorCode]:
+    ) -> eager.MaybeAwaitable[ErrorCode]:
         """Let partitions join the producer's transaction: all of them or none."""
 
         def decide(shard: TransactionShard) -> Decision[ErrorCode]:
@@ -245,7 +245,7 @@ class TransactionService:
         partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_for_key(group_id, metadata.partition_count))
         return await self.add_partitions(transactional_id, producer, (partition,), version=TransactionVersion.V1)
 
-    def _may_add(self, transactional_id: str, producer: Producer) -> eager.Begun[ErrorCode]:
+    def _may_add(self, transactional_id: str, producer: Producer) -> eager.MaybeAwaitable[ErrorCode]:
         """What `add_partitions` would answer in version 1 about a partition that is not in the transaction yet."""
         unknown = (TopicPartition(CONSUMER_OFFSETS_TOPIC, -1),)
 
@@ -269,7 +269,7 @@ class TransactionService:
 
     def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
-    ) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
+    ) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
         """Whether partitions are in the producer's open transaction."""
         try:
             index = self._index(transactional_id)
@@ -292,7 +292,7 @@ class TransactionService:
 
     def end_transaction(
         self, transactional_id: str, producer: Producer, *, committed: bool, version: TransactionVersion
-    ) -> eager.Begun[ProducerReply]:
+    ) -> eager.MaybeAwaitable[ProducerReply]:
         """Commit or abort the producer's transaction. Once this returns NONE, the outcome is durable; its markers
         follow by themselves.
         """
@@ -309,7 +309,7 @@ class TransactionService:
         transactional_id: str,
         decide: Callable[[TransactionShard], Decision[Reply]],
         refused: Callable[[ErrorCode], Reply],
-    ) -> eager.Begun[Reply]:
+    ) -> eager.MaybeAwaitable[Reply]:
         """Decide; while the answer is CONCURRENT_TRANSACTIONS because markers are being written, wait for them and
         decide again.
 
@@ -322,11 +322,11 @@ class TransactionService:
             return eager.Finished(refused(refusal.error))
         if isinstance(begun, eager.Finished) and _error_of(begun.result) is not CONCURRENT:
             return begun
-        return _unless_refused(self._decide_until_ended(begun, index, transactional_id, decide), refused)
+        return _or_refusal(self._decide_until_ended(begun, index, transactional_id, decide), refused)
 
     async def _decide_until_ended(
         self,
-        begun: eager.Begun[Reply],
+        begun: eager.MaybeAwaitable[Reply],
         index: int,
         transactional_id: str,
         decide: Callable[[TransactionShard], Decision[Reply]],
@@ -388,14 +388,14 @@ class TransactionService:
 
     # The way from prepared to complete
 
-    def _complete_prepared(self, partition: Partition) -> None:
+    def _complete_prepared(self, partition: TransactionPartition) -> None:
         shard = partition.shard
         if not shard.unsent:
             return
         if not self._new_completions:
             # Not now: the replies to those who ended these transactions leave first.
             asyncio.get_running_loop().call_soon(self._begin_completions)
-        for transactional_id in shard.take_unsent():
+        for transactional_id in shard.take_prepared():
             completion = self._completions[transactional_id] = Completion(
                 self._completion_means, partition, shard.transactions[transactional_id]
             )
@@ -432,7 +432,7 @@ class TransactionService:
         coordinator_partition = TopicPartition(TRANSACTION_STATE_TOPIC, completion.partition_index)
         if refusal is None:
             self._reelection.completed(coordinator_partition)
-        elif refusal in DEPOSED and isinstance(self._topics.placement, SingleNodePlacement):
+        elif refusal in COORDINATOR_FENCED and isinstance(self._topics.placement, SingleNodePlacement):
             self._reelection.refused(coordinator_partition, refusal)
 
     def _stand_again(self, coordinator_partition: TopicPartition, step: int) -> None:
@@ -450,7 +450,7 @@ def _error_alone(error: ErrorCode) -> ErrorCode:
     return error
 
 
-async def _unless_refused(begun: Awaitable[Answer], refused: Callable[[ErrorCode], Answer]) -> Answer:
+async def _or_refusal(begun: Awaitable[Answer], refused: Callable[[ErrorCode], Answer]) -> Answer:
     try:
         return await begun
     except CoordinatorRefusal as refusal:

@@ -42,7 +42,7 @@ from fencepost.broker.transaction.state_machine import (
     PREPARE_COMMIT,
     TRANSACTION_VERSION_2,
     Event,
-    Outcome,
+    TableAction,
     TransactionState,
     TransactionVersion,
     lookup,
@@ -131,7 +131,7 @@ class TransactionShard:
         cell = lookup(version, Event.INIT_PRODUCER_ID, metadata.state)
         if isinstance(cell, ErrorCode):
             return _refuse_producer(cell)
-        if expected is not None and not _may_expect(metadata, expected):
+        if expected is not None and not _is_owner(metadata, expected):
             return _refuse_producer(ErrorCode.PRODUCER_FENCED)
         if cell is not EMPTY:
             records = self._fence(metadata, now_ms)
@@ -264,7 +264,7 @@ class TransactionShard:
         prepared = metadata.prepared(
             committed=committed, version=version, now_ms=now_ms, next_producer_id=next_producer_id
         )
-        return Decision(ProducerReply(NO_ERROR, *prepared.completed_producer), _end_records(prepared, now_ms))
+        return Decision(ProducerReply(NO_ERROR, *prepared.completed_producer), _prepare_records(prepared, now_ms))
 
     # What the coordinator begins by itself
 
@@ -292,13 +292,13 @@ class TransactionShard:
             metadata = self.transactions[transactional_id]
             due_records: Collection[CoordinatorRecord] = ()
             retry_ms = None
-            if lookup(version, Event.TIME_OUT, metadata.state) is not Outcome.IGNORE:
+            if lookup(version, Event.TIME_OUT, metadata.state) is not TableAction.IGNORE:
                 retry_ms = now_ms + limits.time_out_retry_ms
                 fencing = self._fence(metadata, now_ms)
                 if fencing is not None:
                     due_records = fencing
                     timed_out.append(metadata)
-            elif lookup(version, Event.EXPIRE, metadata.state) is Outcome.FORGET:
+            elif lookup(version, Event.EXPIRE, metadata.state) is TableAction.FORGET:
                 retry_ms = now_ms + limits.expiry_interval_ms
                 due_records = (CoordinatorRecord(encode_transaction_log_key(transactional_id), None),)
             records += due_records
@@ -340,7 +340,9 @@ class TransactionShard:
         next_producer_id = self._next_producer_id(metadata, version)
         if next_producer_id is None:
             return None
-        return _end_records(metadata.fenced(version=version, now_ms=now_ms, next_producer_id=next_producer_id), now_ms)
+        return _prepare_records(
+            metadata.fenced(version=version, now_ms=now_ms, next_producer_id=next_producer_id), now_ms
+        )
 
     # Producer ids
 
@@ -412,7 +414,7 @@ class TransactionShard:
     def loaded(self, now_ms: int) -> None:
         """All of the state is in the log."""
 
-    def take_unsent(self) -> list[str]:
+    def take_prepared(self) -> list[str]:
         """The prepared transactions whose markers the caller now sends."""
         taken = list(self.unsent)
         self.unsent.clear()
@@ -424,7 +426,7 @@ class TransactionShard:
         self._deadlines.clear(transactional_id)
 
 
-def _may_expect(metadata: TransactionMetadata, expected: Producer) -> bool:
+def _is_owner(metadata: TransactionMetadata, expected: Producer) -> bool:
     """Whether a producer that believes to be `expected` may begin another session.
 
     The current producer may. Its predecessor may while nothing is open, if it asked for the current identity itself and
@@ -436,7 +438,7 @@ def _may_expect(metadata: TransactionMetadata, expected: Producer) -> bool:
     return metadata.state is not ONGOING and expected == metadata.previous
 
 
-def _end_records(prepared: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord]:
+def _prepare_records(prepared: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord]:
     """A transaction without partitions has no markers to wait for: it is complete in the same batch."""
     records = [metadata_record(prepared)]
     if not prepared.partitions:
@@ -458,7 +460,7 @@ def _refuse_producer(error: ErrorCode) -> Decision[ProducerReply]:
     return Decision(ProducerReply(error))
 
 
-def _refusal(cell: TransactionState | ErrorCode | Outcome) -> ErrorCode:
+def _refusal(cell: TransactionState | ErrorCode | TableAction) -> ErrorCode:
     if not isinstance(cell, ErrorCode):
         raise TypeError(f"the table holds {cell} where only a refusal makes sense")
     return cell

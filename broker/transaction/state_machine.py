@@ -46,7 +46,7 @@ class TransactionState(IntEnum):
         return self is PREPARE_COMMIT or self is PREPARE_ABORT
 
 
-class Outcome(Enum):
+class TableAction(Enum):
     """What a table says where there is neither a next state nor a refusal."""
 
     ACKNOWLEDGE = "acknowledge"  # already so: success, nothing is written
@@ -73,7 +73,7 @@ class Event(Enum):
     EXPIRE = "expiry"
 
 
-Cell = TransactionState | ErrorCode | Outcome
+TransactionCell = TransactionState | ErrorCode | TableAction
 
 # Python 3.11 takes ten times as long to look a member of an enum up in its class as to find it here.
 TRANSACTION_VERSION_1: Final = TransactionVersion.V1
@@ -93,9 +93,9 @@ CONCURRENT: Final = ErrorCode.CONCURRENT_TRANSACTIONS
 INVALID = ErrorCode.INVALID_TXN_STATE
 ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
 FENCED = ErrorCode.PRODUCER_FENCED
-ACKNOWLEDGE: Final = Outcome.ACKNOWLEDGE
-IGNORE = Outcome.IGNORE
-FORGET = Outcome.FORGET
+ACKNOWLEDGE: Final = TableAction.ACKNOWLEDGE
+IGNORE = TableAction.IGNORE
+FORGET = TableAction.FORGET
 
 _DISPLAY_NAMES: Mapping[TransactionState, str] = {
     EMPTY: "Empty",
@@ -107,8 +107,10 @@ _DISPLAY_NAMES: Mapping[TransactionState, str] = {
 }
 STATES_BY_DISPLAY_NAME: Mapping[str, TransactionState] = {name: state for state, name in _DISPLAY_NAMES.items()}
 
-Row = tuple[Cell, Cell, Cell, Cell, Cell, Cell]
-Table = Mapping[Event, Row]
+TransactionTableRow = tuple[
+    TransactionCell, TransactionCell, TransactionCell, TransactionCell, TransactionCell, TransactionCell
+]
+Table = Mapping[Event, TransactionTableRow]
 
 # A cell is the next state, the error code that refuses, or an outcome. In the two PREPARE columns Kafka holds a pending
 # CompleteX in memory and answers CONCURRENT_TRANSACTIONS; here nothing is pending, the prepared state itself gives that
@@ -169,6 +171,6 @@ ANSWERED_CONCURRENT_BEFORE_FENCING: Mapping[TransactionVersion, frozenset[Event]
 }
 
 
-def lookup(version: TransactionVersion, event: Event, state: TransactionState) -> Cell:
+def lookup(version: TransactionVersion, event: Event, state: TransactionState) -> TransactionCell:
     """What `event` leads to in `state`."""
     return TABLES[version][event][state]

@@ -36,7 +36,7 @@ class TransactionVerifier:
         producer_epoch: int,
         topic_partitions: Sequence[TopicPartition],
         add: bool,
-    ) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
+    ) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
         """Whether each partition is in the producer's open transaction, in the coordinator's own error codes.
 
         add: in transaction version 2 the question is the registration: partitions that are not in the transaction yet

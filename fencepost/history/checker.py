@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fencepost.history.cycles import find_read_cycles, find_write_cycles
-from fencepost.history.findings import Anomaly, Finding
+from fencepost.history.findings import Anomaly, AnomalyFinding
 from fencepost.history.inputs import Inputs
 from fencepost.history.loader import load_history
 from fencepost.history.model import History, TransactionOutcome
@@ -22,7 +22,7 @@ FINDINGS_LIMIT = 10
 
 
 @dataclass(slots=True)
-class Report:
+class CheckReport:
     """What a history holds and what is wrong with it.
 
     anomaly_counts: of each kind that occurs, all of them; `findings` holds the first ones of each kind.
@@ -31,8 +31,8 @@ class Report:
 
     counts: dict[str, int]
     anomaly_counts: Counter[Anomaly] = field(default_factory=Counter)
-    findings: list[Finding] = field(default_factory=list)
-    permitted: list[Finding] = field(default_factory=list)
+    findings: list[AnomalyFinding] = field(default_factory=list)
+    permitted: list[AnomalyFinding] = field(default_factory=list)
     permitted_count: int = 0
 
     @property
@@ -82,20 +82,20 @@ class Report:
         )
 
 
-def _finding_lines(finding: Finding) -> Iterator[str]:
+def _finding_lines(finding: AnomalyFinding) -> Iterator[str]:
     yield f"{finding.anomaly.value}: {finding.summary}"
     for line, statement in finding.proofs:
         yield f"  line {line:<8} {statement}"
 
 
-def _finding_object(finding: Finding) -> dict[str, object]:
+def _finding_object(finding: AnomalyFinding) -> dict[str, object]:
     proofs = [{"line": line, "statement": statement} for line, statement in finding.proofs]
     return {"anomaly": finding.anomaly.value, "summary": finding.summary, "proofs": proofs}
 
 
 def check_file(
     path: str | os.PathLike[str], *, forbid_write_cycles: bool = False, findings_limit: int = FINDINGS_LIMIT
-) -> Report:
+) -> CheckReport:
     """As `check_history`, from a file. Raises OSError if it cannot be read."""
     with open(path, "rb") as file:
         return check_history(file, forbid_write_cycles=forbid_write_cycles, findings_limit=findings_limit)
@@ -103,7 +103,7 @@ def check_file(
 
 def check_history(
     lines: Iterable[bytes], *, forbid_write_cycles: bool = False, findings_limit: int = FINDINGS_LIMIT
-) -> Report:
+) -> CheckReport:
     """Reads a history and looks for anomalies.
 
     lines:               as a file opened in binary mode gives them.
@@ -115,7 +115,7 @@ def check_history(
     history = load_history(lines)
     offsets = GroupOffsets(history)
     offsets.note_evidence()
-    report = Report(_counts(history))
+    report = CheckReport(_counts(history))
     for finding in _findings(history, offsets):
         _add(report, finding, findings_limit)
     for finding in find_write_cycles(history):
@@ -127,13 +127,13 @@ def check_history(
     return report
 
 
-def _add(report: Report, finding: Finding, findings_limit: int) -> None:
+def _add(report: CheckReport, finding: AnomalyFinding, findings_limit: int) -> None:
     report.anomaly_counts[finding.anomaly] += 1
     if report.anomaly_counts[finding.anomaly] <= findings_limit:
         report.findings.append(finding)
 
 
-def _findings(history: History, offsets: GroupOffsets) -> Iterator[Finding]:
+def _findings(history: History, offsets: GroupOffsets) -> Iterator[AnomalyFinding]:
     """All anomalies, those first that explain others away."""
     yield from find_inconsistent_offsets(history)
     yield from find_second_places(history)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fencepost.history.findings import Anomaly, Finding, Proof, began, finding
+from fencepost.history.findings import Anomaly, AnomalyFinding, Proof, began, finding
 from fencepost.history.model import History, Send, Transaction
 
 # From so many transactions of one tangle the smallest cycle is looked for; it is usually found from the first.
@@ -23,7 +23,7 @@ STARTS_LIMIT = 64
 class ReadCycles:
     """findings; explained: (reading line, transaction read) of the reads in them."""
 
-    findings: list[Finding]
+    findings: list[AnomalyFinding]
     explained: set[tuple[int, Transaction]]
 
 
@@ -65,7 +65,7 @@ def find_read_cycles(history: History) -> ReadCycles:
     return cycles
 
 
-def find_write_cycles(history: History) -> Iterator[Finding]:
+def find_write_cycles(history: History) -> Iterator[AnomalyFinding]:
     """G0, the smallest cycle of each tangle of transactions."""
     edges: dict[Transaction, dict[Transaction, tuple[Send, Send]]] = {}
     for partition in history.partitions.values():

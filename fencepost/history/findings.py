@@ -37,7 +37,7 @@ class Proof(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AnomalyFinding:
     """One anomaly; proofs in the order of their lines, as few as prove it."""
 
     anomaly: Anomaly
@@ -45,10 +45,10 @@ class Finding:
     proofs: tuple[Proof, ...]
 
 
-def finding(anomaly: Anomaly, summary: str, *proofs: Proof | None) -> Finding:
+def finding(anomaly: Anomaly, summary: str, *proofs: Proof | None) -> AnomalyFinding:
     """A finding with its proofs put in order; what is None or has no line is left out."""
     present = {proof for proof in proofs if proof is not None and proof.line > 0}
-    return Finding(anomaly, summary, tuple(sorted(present)))
+    return AnomalyFinding(anomaly, summary, tuple(sorted(present)))
 
 
 def sent(send: Send) -> Proof:

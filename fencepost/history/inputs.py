@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from fencepost.history.findings import Anomaly, Finding, Proof, committed, finding, sent
+from fencepost.history.findings import Anomaly, AnomalyFinding, Proof, committed, finding, sent
 from fencepost.history.model import History, OffsetCommit, Partition, Send, Transaction
 from fencepost.history.offsets import GroupOffsets
 from fencepost.history.visibility import Missing
@@ -19,7 +19,7 @@ class Inputs:
         self._perhaps_processed: dict[str, set[str]] = {}
         self.twice: set[Transaction] = set()
 
-    def find_processed_twice(self) -> Iterator[Finding]:
+    def find_processed_twice(self) -> Iterator[AnomalyFinding]:
         """Inputs that two committed transactions of one group have dealt with, one finding per later transaction."""
         for transaction in self._history.transactions:
             group_id = _group_id(transaction)
@@ -44,7 +44,7 @@ class Inputs:
                     committed(transaction),
                 )
 
-    def find_never_processed(self, offsets: GroupOffsets, missing: Missing) -> Iterator[Finding]:
+    def find_never_processed(self, offsets: GroupOffsets, missing: Missing) -> Iterator[AnomalyFinding]:
         """Inputs below a group's committed offset that are in no committed transaction; after find_processed_twice.
 
         missing: what is reported as lost, so that nobody could process it.
@@ -86,7 +86,7 @@ def _passed_over(
                 yield offset, commit
 
 
-def _never_processed(send: Send, offset: int, partition: Partition, commit: OffsetCommit) -> Finding:
+def _never_processed(send: Send, offset: int, partition: Partition, commit: OffsetCommit) -> AnomalyFinding:
     assert commit.transaction is not None
     return finding(
         Anomaly.INPUT_NEVER_PROCESSED,

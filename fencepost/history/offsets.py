@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from fencepost.history.findings import Anomaly, Finding, Proof, commit_told_or_asked, committed, finding
+from fencepost.history.findings import Anomaly, AnomalyFinding, Proof, commit_told_or_asked, committed, finding
 from fencepost.history.model import (
     FetchedOffset,
     History,
@@ -55,7 +55,7 @@ class GroupOffsets:
             return []
         return self._sources.get((fetched.group_id, fetched.partition, fetched.offset), [])
 
-    def find_wrong_fetches(self, explained: set[Transaction]) -> Iterator[Finding]:
+    def find_wrong_fetches(self, explained: set[Transaction]) -> Iterator[AnomalyFinding]:
         """Offsets of transactions that are not committed, and those of committed ones that are not there in the end.
 
         explained: transactions that are reported already.
@@ -67,7 +67,7 @@ class GroupOffsets:
                 reported.update(one for one in found[:1] if one is not None)
                 yield found[1]
 
-    def _unpublished(self, fetched: FetchedOffset) -> tuple[Transaction, Finding] | None:
+    def _unpublished(self, fetched: FetchedOffset) -> tuple[Transaction, AnomalyFinding] | None:
         """An aborted or dirty read of an offset."""
         sources = self._sources_of(fetched)
         culprit = None
@@ -95,7 +95,7 @@ class GroupOffsets:
             _told(fetched),
         )
 
-    def _stale(self, fetched: FetchedOffset) -> tuple[Transaction | None, Finding] | None:
+    def _stale(self, fetched: FetchedOffset) -> tuple[Transaction | None, AnomalyFinding] | None:
         """A final offset that is not that of a last commit."""
         commits = self.commits.get((fetched.group_id, fetched.partition), [])
         applied = [
@@ -128,7 +128,7 @@ class GroupOffsets:
             _told(fetched),
         )
 
-    def find_regressions(self, explained: set[Transaction]) -> Iterator[Finding]:
+    def find_regressions(self, explained: set[Transaction]) -> Iterator[AnomalyFinding]:
         """Committed transactions that took a group's offset back: their input was, or will be, processed twice.
 
         explained: transactions for which that is reported already.
@@ -153,7 +153,7 @@ class GroupOffsets:
                     yield _regression(greatest, commit)
 
 
-def _regression(greatest: OffsetCommit, commit: OffsetCommit) -> Finding:
+def _regression(greatest: OffsetCommit, commit: OffsetCommit) -> AnomalyFinding:
     assert greatest.transaction is not None
     assert commit.transaction is not None
     return finding(

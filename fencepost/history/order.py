@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fencepost.history.findings import Anomaly, Finding, Proof, acknowledged, finding, sent
+from fencepost.history.findings import Anomaly, AnomalyFinding, Proof, acknowledged, finding, sent
 from fencepost.history.model import Client, History, Partition, Send, SendOutcome
 
 
-def find_inconsistent_offsets(history: History) -> Iterator[Finding]:
+def find_inconsistent_offsets(history: History) -> Iterator[AnomalyFinding]:
     """Offsets at which different records were seen."""
     reported: set[tuple[Partition, int]] = set()
     for conflict in history.offset_conflicts:
@@ -34,7 +34,7 @@ def _placed(send: Send, partition: Partition, offset: int) -> Proof:
     return Proof(send.read_line, f'{send.reader} reads "{send.value}" at offset {offset} of {partition}')
 
 
-def find_second_places(history: History) -> Iterator[Finding]:
+def find_second_places(history: History) -> Iterator[AnomalyFinding]:
     """Records that were seen at two offsets although their producer is idempotent.
 
     Read at both, the record is a duplicate. Read at one and acknowledged at the other, it is one record, of which
@@ -68,13 +68,13 @@ def _was_read(partition: Partition, offset: int) -> bool:
     return any(run.holds(offset) for run in partition.runs)
 
 
-def find_reordered_sends(history: History) -> Iterator[Finding]:
+def find_reordered_sends(history: History) -> Iterator[AnomalyFinding]:
     """Records at lower offsets than records that were sent, or acknowledged, before them."""
     for partition in history.partitions.values():
         yield from _reordered(partition)
 
 
-def _reordered(partition: Partition) -> Iterator[Finding]:
+def _reordered(partition: Partition) -> Iterator[AnomalyFinding]:
     latest: Send | None = None
     latest_of_client: dict[Client, Send] = {}
     reported: set[Send] = set()
@@ -97,7 +97,7 @@ def _reordered(partition: Partition) -> Iterator[Finding]:
             latest_of_client[send.client] = send
 
 
-def _reordered_pair(partition: Partition, earlier: Send, later: Send) -> Finding:
+def _reordered_pair(partition: Partition, earlier: Send, later: Send) -> AnomalyFinding:
     """earlier: sent first, at the greater offset."""
     transactions = earlier.transaction, later.transaction
     is_cycle = (

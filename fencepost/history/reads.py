@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fencepost.history.findings import Anomaly, Finding, Proof, finding, sent
+from fencepost.history.findings import Anomaly, AnomalyFinding, Proof, finding, sent
 from fencepost.history.model import Client, History, Send, SendOutcome, Transaction, TransactionOutcome
 
 
-def find_wrong_reads(history: History, explained: set[tuple[int, Transaction]]) -> Iterator[Finding]:
+def find_wrong_reads(history: History, explained: set[tuple[int, Transaction]]) -> Iterator[AnomalyFinding]:
     """Reads of records that were never to be seen, one finding for each transaction and each such record outside one.
 
     explained: (reading line, transaction read) of reads that a cycle explains already.
@@ -42,7 +42,7 @@ def find_wrong_reads(history: History, explained: set[tuple[int, Transaction]]) 
             )
 
 
-def _aborted_read(transaction: Transaction, send: Send, line: int, reader: Client) -> Finding:
+def _aborted_read(transaction: Transaction, send: Send, line: int, reader: Client) -> AnomalyFinding:
     if transaction.end_line or transaction.abort_line:
         aborted = Proof(transaction.end_line or transaction.abort_line, f"{transaction.client} aborts it")
     else:
@@ -56,7 +56,7 @@ def _aborted_read(transaction: Transaction, send: Send, line: int, reader: Clien
     )
 
 
-def _dirty_read(transaction: Transaction, send: Send, line: int, reader: Client) -> Finding:
+def _dirty_read(transaction: Transaction, send: Send, line: int, reader: Client) -> AnomalyFinding:
     if transaction.commit_line:
         what = "before its commit is asked for"
         commit = Proof(transaction.commit_line, f"{transaction.client} asks for the commit only here")
@@ -72,7 +72,7 @@ def _dirty_read(transaction: Transaction, send: Send, line: int, reader: Client)
     )
 
 
-def find_foreign_reads(history: History) -> Iterator[Finding]:
+def find_foreign_reads(history: History) -> Iterator[AnomalyFinding]:
     """Reads of values that nobody has sent, in topics that this history writes to."""
     for read in history.foreign_reads:
         if read.partition.topic not in history.topics_sent_to:
@@ -87,7 +87,7 @@ def find_foreign_reads(history: History) -> Iterator[Finding]:
         )
 
 
-def find_backward_polls(history: History) -> Iterator[Finding]:
+def find_backward_polls(history: History) -> Iterator[AnomalyFinding]:
     """Polls that give offsets which their consumer had passed, without its position being set anew."""
     for read in history.backward_reads:
         if read.line == read.former_line:

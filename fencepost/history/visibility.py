@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from fencepost.history.findings import (
     Anomaly,
-    Finding,
+    AnomalyFinding,
     Proof,
     acknowledged,
     commit_told_or_asked,
@@ -33,7 +33,7 @@ class Missing:
     transactions: set[Transaction] = field(default_factory=set)
 
 
-def find_missing_records(history: History, missing: Missing) -> Iterator[Finding]:
+def find_missing_records(history: History, missing: Missing) -> Iterator[AnomalyFinding]:
     """Everything that is missing from final reads first, then what polls came past; fills `missing`."""
     partitions = [one for one in history.partitions.values() if one.topic not in history.compacted_topics]
     visible_offsets = {partition: _VisibleOffsets(partition) for partition in partitions}
@@ -70,7 +70,7 @@ class _VisibleOffsets:
 
 def _missing_in_final_reads(
     history: History, visible_offsets: dict[Partition, _VisibleOffsets], missing: Missing
-) -> Iterator[Finding]:
+) -> Iterator[AnomalyFinding]:
     lacking: dict[Send, Run] = {}
     covered: dict[Partition, Run] = {}
     for partition, visible in visible_offsets.items():
@@ -153,7 +153,7 @@ def _seen_part(transaction: Transaction, missing: set[Send]) -> Proof | None:
     return None
 
 
-def _missing_in_polls(run: Run, visible: _VisibleOffsets, missing: Missing) -> Iterator[Finding]:
+def _missing_in_polls(run: Run, visible: _VisibleOffsets, missing: Missing) -> Iterator[AnomalyFinding]:
     start = run.offsets[0] if run.start_offset is None else run.start_offset
     skipped_after = None
     for offset in visible.missing(run, start, run.offsets[-1]):
@@ -227,7 +227,7 @@ def _come_past(run: Run, send: Send, offset: int) -> Iterator[Proof]:
         yield Proof(next_line, f"{run.client} goes on with offset {next_offset}")
 
 
-def _lost_write(send: Send, run: Run) -> Finding:
+def _lost_write(send: Send, run: Run) -> AnomalyFinding:
     reader = Proof(send.read_line, f'{send.reader} reads "{send.value}"') if send.read_line else None
     return finding(
         Anomaly.LOST_WRITE,
@@ -238,7 +238,7 @@ def _lost_write(send: Send, run: Run) -> Finding:
     )
 
 
-def _lost_transaction(transaction: Transaction, sends: list[Send], run: Run) -> Finding:
+def _lost_transaction(transaction: Transaction, sends: list[Send], run: Run) -> AnomalyFinding:
     return finding(
         Anomaly.LOST_WRITE,
         f'{transaction} is committed, and not there in the end: {_count(sends)}, among them "{sends[0].value}"',

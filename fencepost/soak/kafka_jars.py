@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyspark
 
-from fencepost.soak.alone import alone_in
+from fencepost.soak.single_instance import alone_in
 
 PACKAGE = Path(__file__).resolve().parents[1]
 IS_CHECKOUT = (PACKAGE.parent / "pyproject.toml").exists()

@@ -17,10 +17,10 @@ from typing import TypeAlias
 
 from fencepost.soak.broker import Broker, BrokerDiedError
 from fencepost.soak.client_process import ClientProcess
-from fencepost.soak.crew import Crew, Post
+from fencepost.soak.client_processes import Crew, Post
 from fencepost.soak.plan import ExitCode
 
-Fault: TypeAlias = Iterator[float]
+FaultSchedule: TypeAlias = Iterator[float]
 
 LOOK_S = 0.02  # between two looks at something that is waited for
 READY_TIMEOUT_S = 60.0
@@ -52,12 +52,12 @@ class Nemesis:
         self._interval_s = interval_s
         self._say = say
         self._next_at_s = time.monotonic() + interval_s
-        self._under_way: list[tuple[float, int, Fault]] = []
+        self._under_way: list[tuple[float, int, FaultSchedule]] = []
         self._numbers = itertools.count()
         self._is_broker_held = False
         self._zombies: list[ClientProcess] = []
         # How often each happens, against the others.
-        self._faults: dict[Callable[[], Fault], int] = {
+        self._faults: dict[Callable[[], FaultSchedule], int] = {
             self._kill_broker: 5,
             self._restart_broker: 2,
             self._freeze_broker: 3,
@@ -98,7 +98,7 @@ class Nemesis:
 
     # The broker's
 
-    def _kill_broker(self) -> Fault:
+    def _kill_broker(self) -> FaultSchedule:
         if self._is_broker_held:
             return
         self._is_broker_held = True
@@ -108,7 +108,7 @@ class Nemesis:
         yield from self._start_broker()
         self._is_broker_held = False
 
-    def _restart_broker(self) -> Fault:
+    def _restart_broker(self) -> FaultSchedule:
         if self._is_broker_held:
             return
         self._is_broker_held = True
@@ -117,7 +117,7 @@ class Nemesis:
         yield from self._start_broker()
         self._is_broker_held = False
 
-    def _freeze_broker(self) -> Fault:
+    def _freeze_broker(self) -> FaultSchedule:
         if self._is_broker_held:
             return
         self._is_broker_held = True
@@ -133,7 +133,7 @@ class Nemesis:
             self._broker.thaw()
         self._is_broker_held = False
 
-    def _fill_disk(self) -> Fault:
+    def _fill_disk(self) -> FaultSchedule:
         """Files of the broker cannot grow beyond what one of them has now: those that are longer are full, and the
         others soon may be. A partition that found no room stays offline until the broker starts again."""
         sizes = sorted(size for size in (path.stat().st_size for path in self._broker.log_files()) if size)
@@ -159,7 +159,7 @@ class Nemesis:
             self._broker.limit_file_size(None)
         self._is_broker_held = False
 
-    def _terminate_broker(self) -> Fault:
+    def _terminate_broker(self) -> FaultSchedule:
         self._broker.terminate()
         deadline_s = time.monotonic() + STOP_TIMEOUT_S
         while not self._broker.has_ended():
@@ -169,7 +169,7 @@ class Nemesis:
                 return
             yield LOOK_S
 
-    def _start_broker(self) -> Fault:
+    def _start_broker(self) -> FaultSchedule:
         self._broker.spawn()
         deadline_s = time.monotonic() + READY_TIMEOUT_S
         while not self._broker.is_ready:
@@ -179,7 +179,7 @@ class Nemesis:
 
     # The clients'
 
-    def _kill_client(self) -> Fault:
+    def _kill_client(self) -> FaultSchedule:
         post = self._pick()
         if post is None:
             return
@@ -190,7 +190,7 @@ class Nemesis:
         self._crew.start(post)
         post.is_held = False
 
-    def _freeze_client(self) -> Fault:
+    def _freeze_client(self) -> FaultSchedule:
         post = self._pick()
         if post is None or post.process is None:
             return
@@ -203,7 +203,7 @@ class Nemesis:
         process.thaw()
         post.is_held = False
 
-    def _replace_client(self) -> Fault:
+    def _replace_client(self) -> FaultSchedule:
         """It leaves as clients should, and comes back: members of groups come and go."""
         post = self._pick()
         if post is None or post.process is None:
@@ -222,7 +222,7 @@ class Nemesis:
         self._crew.start(post)
         post.is_held = False
 
-    def _make_zombie(self) -> Fault:
+    def _make_zombie(self) -> FaultSchedule:
         """A client is frozen, another takes its transactional id and gets on, then the first one wakes up."""
         # One that has not asked for its producer id yet would be no zombie, but the younger of the two.
         post = self._pick(has_committed=True)

@@ -21,7 +21,7 @@ FAULT_TITLES = {
 
 
 @dataclass
-class Report:
+class SoakReport:
     """Everything that one soak came to. Counts of records and transactions are the clients' own, from their histories.
 
     findings: what must not be, beside the anomalies that the checker found; any of them fails the soak.

@@ -16,12 +16,12 @@ from rich.console import Console
 from fencepost.history.writer import HistoryWriter
 from fencepost.soak.broker import Broker, BrokerDiedError
 from fencepost.soak.client_process import Surroundings
-from fencepost.soak.closing import ClosingError, Examiner, wait_until_settled
-from fencepost.soak.crew import Crew
+from fencepost.soak.client_processes import Crew
 from fencepost.soak.figures import figures_of
+from fencepost.soak.final_read import ClosingError, Examiner, wait_until_settled
 from fencepost.soak.nemesis import Nemesis
 from fencepost.soak.plan import BROKER_SETTINGS, Plan
-from fencepost.soak.report import Report
+from fencepost.soak.report import SoakReport
 
 TICK_S = 0.02
 PROGRESS_INTERVAL_S = 5.0
@@ -47,7 +47,7 @@ class Soak:
         java_class_path: str | None,
         console: Console,
     ) -> None:
-        self.report = Report(seed=plan.seed, minutes=minutes, directory=str(directory))
+        self.report = SoakReport(seed=plan.seed, minutes=minutes, directory=str(directory))
         self._plan = plan
         self._minutes = minutes
         self._console = console
@@ -67,7 +67,7 @@ class Soak:
         )
         self._progress_at_s = 0.0
 
-    def run(self) -> Report:
+    def run(self) -> SoakReport:
         """All of it. Whatever happens, no process is left; everything else stays to be looked at."""
         try:
             self._start()

@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 
 import uvloop
 
-from fencepost.broker.kernel.time_slices import ask_for_long_time_slices
+from fencepost.broker.kernel.scheduler_slices import request_longest_slices
 from fencepost.protocol.api_keys import ApiKey
 from scripts.benchmarks.prepared_replies import API_KEY, LENGTH_BYTES, FetchReplies, PreparedReplies
 
@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--sync", action="store_true", help="reply when what was written is on the disk")
     options = parser.parse_args()
     host, _, port = options.listener.rpartition(":")
-    ask_for_long_time_slices()
+    request_longest_slices()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(host, int(port), options.data_dir, is_synced=options.sync))
 

@@ -19,7 +19,7 @@ from typing import cast
 import uvloop
 from crc32c import crc32c
 
-from fencepost.broker.kernel.time_slices import ask_for_long_time_slices
+from fencepost.broker.kernel.scheduler_slices import request_longest_slices
 
 BUFFER_BYTES = 4 * 1024 * 1024
 LEAST_ROOM_BYTES = 256 * 1024
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--file", type=Path, required=True, metavar="FILE", help="where the batches are written")
     options = parser.parse_args()
     host, _, port = options.listener.rpartition(":")
-    ask_for_long_time_slices()
+    request_longest_slices()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(host, int(port), options.file))
 

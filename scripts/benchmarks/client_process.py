@@ -46,9 +46,9 @@ class ClientProcess:
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
         )
-        self._patience = threading.Timer(longest_s, self._give_up)
-        self._patience.daemon = True
-        self._patience.start()
+        self._unawaited_timer = threading.Timer(longest_s, self._give_up)
+        self._unawaited_timer.daemon = True
+        self._unawaited_timer.start()
 
     def wait_until_ready(self) -> None:
         """Raises ClientFailedError."""
@@ -74,7 +74,7 @@ class ClientProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._patience.cancel()
+        self._unawaited_timer.cancel()
         if error is not None:
             self._process.kill()
         try:
@@ -93,7 +93,7 @@ class ClientProcess:
         self._process.kill()
 
     def _fail(self) -> None:
-        self._patience.cancel()
+        self._unawaited_timer.cancel()
         self._process.kill()
         self._process.communicate()
         self._errors.seek(0)

@@ -93,7 +93,7 @@ class ConsumerGroupMember(GroupMember):
             group_id=self.group_id, member_id=self.member_id, member_epoch=self.epoch, **fields
         )
         response = await self.client.call(request)
-        _insist(response.error_code)
+        _finish_once_more(response.error_code)
         self.epoch = response.member_epoch
         self._interval_s = response.heartbeat_interval_ms / 1_000
         if response.assignment is not None:
@@ -121,13 +121,13 @@ class ClassicGroupMember(GroupMember):
         """Take the member id; the group itself is joined in `stay`, as that takes all members."""
         response = await self._ask_to_join()
         if response.error_code != ErrorCode.MEMBER_ID_REQUIRED:
-            _insist(response.error_code)
+            _finish_once_more(response.error_code)
         self.member_id = response.member_id
 
     async def stay(self, has_changed: Callable[[], None]) -> None:
         while True:
             response = await self._ask_to_join()
-            _insist(response.error_code)
+            _finish_once_more(response.error_code)
             if not await self._synchronize(response):
                 continue
             has_changed()
@@ -137,7 +137,7 @@ class ClassicGroupMember(GroupMember):
                 error = (await self.client.call(request)).error_code
                 if error == ErrorCode.REBALANCE_IN_PROGRESS:
                     break
-                _insist(error)
+                _finish_once_more(error)
 
     async def _ask_to_join(self) -> JoinGroupResponse:
         subscription = b"\x00\x00" + bytes(encode(ConsumerProtocolSubscription(topics=[self.topic]), 0))
@@ -165,7 +165,7 @@ class ClassicGroupMember(GroupMember):
         response = await self.client.call(request)
         if response.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
             return False
-        _insist(response.error_code)
+        _finish_once_more(response.error_code)
         assigned = decode_assignment(response.assignment).assigned_partitions
         self.epoch = joined.generation_id
         self.partitions = frozenset(partition for topic in assigned for partition in topic.partitions)
@@ -192,6 +192,6 @@ class ClassicGroupMember(GroupMember):
         ]
 
 
-def _insist(error_code: int) -> None:
+def _finish_once_more(error_code: int) -> None:
     if error_code:
         raise RefusedError(ErrorCode(error_code).name)

@@ -8,8 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from fencepost.soak.alone import alone_in
 from fencepost.soak.kafka_jars import KAFKA_CLIENTS_VERSION, kafka_class_path
+from fencepost.soak.single_instance import alone_in
 from scripts.benchmarks.broker_process import ROOT
 from scripts.benchmarks.client_process import ClientFailedError, ClientProcess, bootstrap
 from scripts.benchmarks.figures import Broker

@@ -15,14 +15,14 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 
-class Step(NamedTuple):
+class ReconciliationStep(NamedTuple):
     """One callback of the loop. duration_s: its processor time, passes of the garbage collector left out."""
 
     duration_s: float
     name: str
 
 
-NO_STEP = Step(0.0, "")
+NO_STEP = ReconciliationStep(0.0, "")
 
 _HANDLE: Any = asyncio.Handle
 """What the loop runs callbacks by: that has no public name."""
@@ -57,7 +57,7 @@ class LoopSteps:
             run(handle)
             duration_s = thread_time() - began_s - (self._collected_s - collected_s)
             if duration_s > self.worst.duration_s:
-                self.worst = Step(duration_s, name)
+                self.worst = ReconciliationStep(duration_s, name)
 
         setattr(_HANDLE, _RUN, timed)
         gc.callbacks.append(self._collected)

@@ -10,15 +10,15 @@ import pytest
 
 from fencepost.broker.coordination.replay import Replay
 from fencepost.broker.coordination.shard import CoordinatorRecord, RecordOrigin
-from fencepost.broker.group.shard import GroupCoordinatorShard
-from fencepost.broker.inspection.start_tryout import coordinator_shard
+from fencepost.broker.group.shard import GroupShard
+from fencepost.broker.inspection.trial_start import coordinator_shard
 from fencepost.broker.kernel.topic_partition import (
     CONSUMER_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from fencepost.broker.share.shard import ShareCoordinatorShard, SharePartitionKey
+from fencepost.broker.share.shard import SharePartitionKey, ShareStateShard
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.transaction.shard import TransactionShard
 from fencepost.protocol.primitives import DecodeError
@@ -224,12 +224,12 @@ async def loaded(topic_partition: TopicPartition, *records: CoordinatorRecord) -
 @pytest.mark.parametrize(("topic_partition", "make"), POSSIBLE)
 async def test_what_can_be_is_believed(topic_partition: TopicPartition, make: Callable[[], CoordinatorRecord]) -> None:
     shard = await loaded(topic_partition, make())
-    if isinstance(shard, GroupCoordinatorShard):
+    if isinstance(shard, GroupShard):
         assert list(shard.list_groups()) or shard._offsets.committed("g")
     elif isinstance(shard, TransactionShard):
         assert shard.transactions["t"].producer_id == 7
     else:
-        assert isinstance(shard, ShareCoordinatorShard)
+        assert isinstance(shard, ShareStateShard)
         assert shard.state(SharePartitionKey("g", ID, 0)) is not None
 
 

@@ -19,11 +19,11 @@ from fencepost.broker.handlers import (
     producers,
     scram_credentials,
 )
-from fencepost.broker.log.steps import done
+from fencepost.broker.log.sliced_work import done
 from fencepost.broker.requests import api
-from fencepost.broker.requests.api import LargeReply
+from fencepost.broker.requests.api import SlicedResponse
 from fencepost.protocol.api_keys import ApiKey
-from fencepost.protocol.framing import response_frame, response_frame_in_steps
+from fencepost.protocol.framing import response_frame, response_frame_in_slices
 from fencepost.protocol.messages.cluster import DescribeTopicPartitionsRequest
 from fencepost.protocol.messages.cluster import TopicRequest as TopicOfPage
 from fencepost.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -61,18 +61,18 @@ def many(count: int) -> MetadataResponse:
 @pytest.mark.parametrize("version", range(14))
 def test_what_is_written_in_steps_is_the_same(version: int) -> None:
     response = many(30)
-    assert done(response_frame_in_steps(7, response, version)) == response_frame(7, response, version)
+    assert done(response_frame_in_slices(7, response, version)) == response_frame(7, response, version)
 
 
 def test_each_step_writes_one_struct() -> None:
-    assert sum(1 for _ in response_frame_in_steps(7, many(30), 9)) > 30
+    assert sum(1 for _ in response_frame_in_slices(7, many(30), 9)) > 30
 
 
 def test_a_value_that_cannot_be_written_is_named() -> None:
     response = many(3)
     response.topics[0].partitions[2].leader_id = 2**40
     with pytest.raises(EncodeError, match="leader_id"):
-        done(response_frame_in_steps(7, response, 9))
+        done(response_frame_in_slices(7, response, 9))
 
 
 @asynccontextmanager
@@ -97,7 +97,7 @@ async def test_a_large_description_says_what_a_small_one_does(
         at_once = await answered(broker, request_)
         monkeypatch.setattr(metadata, "FEWEST_IN_SLICES", 1)
         in_slices = await answered(broker, request_)
-        assert isinstance(in_slices, LargeReply)
+        assert isinstance(in_slices, SlicedResponse)
         assert in_slices.response == at_once
 
 
@@ -129,7 +129,7 @@ async def test_many_offsets_are_looked_up_in_slices(tmp_path: Path, monkeypatch:
         at_once = list_offsets.handle_list_offsets(context, request)
         monkeypatch.setattr(list_offsets, "FEWEST_IN_SLICES", 4)
         in_slices = await finished(list_offsets.handle_list_offsets(context, request))
-        assert isinstance(in_slices, LargeReply)
+        assert isinstance(in_slices, SlicedResponse)
         assert in_slices.response == at_once
 
 
@@ -159,13 +159,13 @@ async def test_many_producers_are_described_in_slices(tmp_path: Path, monkeypatc
             )
         context = broker.context(ApiKey.DESCRIBE_PRODUCERS, 0)
         at_once = await finished(producers.handle_describe_producers(context, request))
-        monkeypatch.setattr(producers, "PRODUCERS_PER_STEP", 3)
+        monkeypatch.setattr(producers, "PRODUCERS_PER_SLICE", 3)
         monkeypatch.setattr(producers, "SLICE_S", 0.0)
         describing = asyncio.ensure_future(finished(producers.handle_describe_producers(context, request)))
         steps = await steps_until_done(describing)
         assert steps.turns_count > 3
         in_slices = await describing
-        assert isinstance(in_slices, LargeReply)
+        assert isinstance(in_slices, SlicedResponse)
         assert in_slices.response == at_once
 
 
@@ -191,7 +191,7 @@ async def test_many_users_and_leader_epochs_are_described_in_slices(
                 steps = await steps_until_done(describing)
                 assert steps.turns_count > api.FEWEST_WRITTEN_IN_SLICES
                 in_slices = await describing
-                assert isinstance(in_slices, LargeReply)
+                assert isinstance(in_slices, SlicedResponse)
                 patched.setattr(module, "FEWEST_WRITTEN_IN_SLICES", 10 * api.FEWEST_WRITTEN_IN_SLICES)
                 assert in_slices.response == handler(context, request)
 
@@ -209,5 +209,5 @@ async def test_many_partitions_of_a_page_are_described_in_slices(
         steps = await steps_until_done(describing)
         assert steps.turns_count > 60
         in_slices = await describing
-        assert isinstance(in_slices, LargeReply)
+        assert isinstance(in_slices, SlicedResponse)
         assert in_slices.response == at_once

@@ -128,7 +128,7 @@ async def test_an_announced_request_that_the_broker_holds_back_is_not_called_slo
     client = large_client(memory)
     frame = framed(bytes(5 * MIB))
     feed(client, frame[:MIB])
-    client.connection.hold_until(held)
+    client.connection.block_until(held)
     assert not client.transport.accepts_input
     assert client.connection.is_kept_waiting
     held.set_result(None)

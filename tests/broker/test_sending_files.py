@@ -17,14 +17,14 @@ import pytest
 import uvloop
 
 from fencepost.broker.network.connection import Connection
-from fencepost.broker.network.direct_send import SEND_BUFFER_BYTES, DirectSends
 from fencepost.broker.network.receive_buffer import BufferPool
+from fencepost.broker.network.sendfile_transfer import SEND_BUFFER_BYTES, SendfileTransfers
 from fencepost.broker.requests.long_polls import LongPolls
 from fencepost.broker.storage.descriptors import Descriptors
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.file_slice import FileSlice
 from fencepost.broker.storage.local_disk import LocalDisk
-from fencepost.protocol.framing import EqualFrames
+from fencepost.protocol.framing import EqualLengthFrames
 from fencepost.protocol.primitives import Buffer
 from tests.broker.network.test_connection import Limits
 
@@ -42,7 +42,7 @@ class Server:
     def __init__(self, replies: Sequence[Chunks], *, send_buffer_bytes: int = -1, stall_ms: int = 60_000) -> None:
         self.long_polls = LongPolls()
         self.descriptors = Descriptors(1_024)
-        self.direct_sends = DirectSends(asyncio.get_running_loop(), self.descriptors, send_buffer_bytes)
+        self.direct_sends = SendfileTransfers(asyncio.get_running_loop(), self.descriptors, send_buffer_bytes)
         self.refusals: list[str] = []
         self.closed = asyncio.Event()
         self.connections: list[Connection] = []
@@ -54,7 +54,7 @@ class Server:
     def dispatch(self, frame: memoryview, connection: Connection) -> Chunks:
         return next(self._replies)
 
-    def dispatch_run(self, frames: EqualFrames, connection: Connection) -> None:
+    def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> None:
         """Each request has a reply of its own."""
 
     def connection_opened(self, connection: Connection) -> bool:
@@ -126,7 +126,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
 @pytest.fixture(params=[True, False], ids=["direct", "through the transport"], autouse=True)
 def is_direct(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if not request.param:
-        monkeypatch.setattr("fencepost.broker.network.direct_send.LEAST_FILE_BYTES", 1 << 40)
+        monkeypatch.setattr("fencepost.broker.network.sendfile_transfer.LEAST_FILE_BYTES", 1 << 40)
     return bool(request.param)
 
 

@@ -21,7 +21,7 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log import checkpoints
 from fencepost.broker.log.log_directory import CHECKPOINT_INTERVAL_MS, LogDirectory
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.steps import done
+from fencepost.broker.log.sliced_work import done
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk

@@ -15,7 +15,7 @@ from fencepost.history.writer import ClientHistory, HistoryWriter, ReadRecord
 
 INPUT, OUTPUT = "in", "out"
 PARTITION_COUNT = 2
-Steps: TypeAlias = Iterator[None]
+SlicedWork: TypeAlias = Iterator[None]
 Place: TypeAlias = tuple[str, int]
 
 
@@ -122,7 +122,7 @@ class ReferenceKafka:
         transaction: ModelTransaction | None,
         inputs: list[str],
         copies: int = 1,
-    ) -> Steps:
+    ) -> SlicedWork:
         place, value = self._any_partition(topic), self._new_value(client)
         call = client.send(topic, value, place[1], inputs)
         yield
@@ -161,7 +161,9 @@ class ReferenceKafka:
             call.fail("fenced")
         yield fate in ("ok", "again")
 
-    def _finish(self, client: ClientHistory, transaction: ModelTransaction, knows: Callable[[bool], None]) -> Steps:
+    def _finish(
+        self, client: ClientHistory, transaction: ModelTransaction, knows: Callable[[bool], None]
+    ) -> SlicedWork:
         """Commits, aborts or dies; tells whether the client may go on."""
         choice = self.random.choices(["commit", "abort", "die"], [7, 2, 1])[0]
         if choice == "commit":
@@ -178,7 +180,7 @@ class ReferenceKafka:
         else:
             knows(False)
 
-    def _transactional(self, name: str) -> Steps:
+    def _transactional(self, name: str) -> SlicedWork:
         while True:
             client = self._started(name)
             is_alive = [True]
@@ -194,13 +196,13 @@ class ReferenceKafka:
             self._end(self._open[name], is_committed=False)
         return self.writer.client(name, transactional_id=name, group_id=group_id, isolation_level="read_committed")
 
-    def _plain(self, name: str, *, is_idempotent: bool) -> Steps:
+    def _plain(self, name: str, *, is_idempotent: bool) -> SlicedWork:
         client = self.writer.client(name, idempotent=is_idempotent)
         while True:
             copies = 1 if is_idempotent or self._chance(0.7) else 2
             yield from self._send(client, INPUT if is_idempotent else OUTPUT, None, [], copies)
 
-    def _application(self, group_id: str, *, names_inputs: bool) -> Steps:
+    def _application(self, group_id: str, *, names_inputs: bool) -> SlicedWork:
         while True:
             client = self._started(group_id, group_id)
             is_alive = [True]
@@ -223,7 +225,7 @@ class ReferenceKafka:
                 call.ok()
                 yield from self._finish(client, transaction, is_alive.append)
 
-    def _reader(self, name: str, *, is_committed: bool) -> Steps:
+    def _reader(self, name: str, *, is_committed: bool) -> SlicedWork:
         while True:
             client = self.writer.client(name, isolation_level="read_committed" if is_committed else "read_uncommitted")
             positions = dict.fromkeys(self.logs, 0)
@@ -237,7 +239,7 @@ class ReferenceKafka:
                 records, positions[place] = self._fetch(place, positions[place], is_committed=is_committed, limit=5)
                 client.polled(records)
 
-    def _at_least_once(self, group_id: str) -> Steps:
+    def _at_least_once(self, group_id: str) -> SlicedWork:
         while True:
             client = self.writer.client(group_id, isolation_level="read_committed")
             place = self._any_partition(OUTPUT)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.protocol import record_validation
-from fencepost.protocol.batch_run import BatchForm, RunColumns, count_alike, count_equal, form_of
+from fencepost.protocol.batch_run import BatchShape, RunColumns, count_alike, count_equal, shape_of_batch
 from fencepost.protocol.compression import Codec
 from fencepost.protocol.record_batch import HEADER_BYTES, Record, build_batch, check_crc, read_header
 from fencepost.protocol.record_validation import RecordRules, check_records, uniform_records, validate_batch
@@ -29,9 +29,9 @@ def batch(value: bytes = b"value", **build: Any) -> bytes:
     return equal_batch(value, **{"timestamp_ms": NOW_MS, **build})
 
 
-def form(one: bytes) -> BatchForm:
+def form(one: bytes) -> BatchShape:
     record_validation._known_tables.clear()  # it happens when there are many, and might here in the midst of a batch
-    found = form_of(memoryview(one), read_header(one))
+    found = shape_of_batch(memoryview(one), read_header(one))
     assert found is not None
     return found
 
@@ -143,7 +143,7 @@ def test_records_that_lie_in_another_way_are_not_read_together(
     assert len(one) == len(other)
     assert is_right(other)
     assert read_count([one, other, one]) == (3 if lengths == even else 1)
-    assert (form_of(memoryview(other), read_header(other)) is None) is (lengths != even)
+    assert (shape_of_batch(memoryview(other), read_header(other)) is None) is (lengths != even)
 
 
 @given(content=st.binary(min_size=40, max_size=80), count=st.integers(6, 8), other=st.binary(max_size=80))
@@ -181,7 +181,7 @@ def test_uniform_records_with_another_byte_are_records_if_they_are_uniform(
 @pytest.mark.parametrize("records_count", [1, 2, 5])
 def test_few_records_have_no_form(records_count: int) -> None:
     one = batch(records_count=records_count)
-    assert form_of(memoryview(one), read_header(one)) is None
+    assert shape_of_batch(memoryview(one), read_header(one)) is None
 
 
 @pytest.mark.parametrize("records_count", [6, 63, 64, 70, 128, 134, 64 * 70])
@@ -197,24 +197,24 @@ def test_any_number_of_whole_blocks_has_a_form(records_count: int) -> None:
 @pytest.mark.parametrize("records_count", [65, 69, 129])
 def test_a_block_of_few_records_at_the_end_has_no_form(records_count: int) -> None:
     one = batch(records_count=records_count)
-    assert form_of(memoryview(one), read_header(one)) is None
+    assert shape_of_batch(memoryview(one), read_header(one)) is None
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY])
 def test_compressed_batches_have_no_form(codec: Codec) -> None:
     one = batch(codec=codec)
-    assert form_of(memoryview(one), read_header(one)) is None
+    assert shape_of_batch(memoryview(one), read_header(one)) is None
 
 
 def test_batches_of_log_append_time_have_no_form() -> None:
     one = batch(is_log_append_time=True)
-    assert form_of(memoryview(one), read_header(one)) is None
+    assert shape_of_batch(memoryview(one), read_header(one)) is None
 
 
 def test_records_that_are_none_have_no_form() -> None:
     one = batch()
     for wrong in (one[:-1], with_header(one, records_count=9), with_header(one, records_count=7)):
-        assert form_of(memoryview(wrong), read_header(wrong)) is None
+        assert shape_of_batch(memoryview(wrong), read_header(wrong)) is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from fencepost.protocol.compression import (
     AT_ONCE_BYTES,
     COMPRESSED_AT_ONCE_BYTES,
     Codec,
-    TooMuchAtOnceError,
+    TooLargeForOneStepError,
     compress,
     decompress,
 )
@@ -151,14 +151,14 @@ def test_one_step_decompresses_so_much_and_no_more(codec: Codec) -> None:
     content = bytes(AT_ONCE_BYTES)
     assert decompress(codec, compress(codec, content), is_one_step=True) == content
     compressed = compress(codec, content + b"a")
-    with pytest.raises(TooMuchAtOnceError):
+    with pytest.raises(TooLargeForOneStepError):
         decompress(codec, compressed, is_one_step=True)
     assert decompress(codec, compressed) == content + b"a"
 
 
 @pytest.mark.parametrize("codec", [*STREAMS, Codec.SNAPPY])
 def test_one_step_does_not_try_what_is_long_already(codec: Codec) -> None:
-    with pytest.raises(TooMuchAtOnceError):
+    with pytest.raises(TooLargeForOneStepError):
         decompress(codec, bytes(COMPRESSED_AT_ONCE_BYTES + 1), is_one_step=True)
 
 
@@ -172,7 +172,7 @@ def test_the_bound_holds_in_one_step(codec: Codec) -> None:
 
 def test_snappy_that_claims_more_than_one_step_is_not_tried() -> None:
     claimed = b"\xff\xff\xff\x07" + bytes(10)  # 16 MiB, as a raw block
-    with pytest.raises(TooMuchAtOnceError):
+    with pytest.raises(TooLargeForOneStepError):
         decompress(Codec.SNAPPY, claimed, is_one_step=True)
     with pytest.raises(DecodeError, match="corrupt"):
         decompress(Codec.SNAPPY, claimed)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.protocol import record_validation
-from fencepost.protocol.compression import Codec, TooMuchAtOnceError, compress, decompress
+from fencepost.protocol.compression import Codec, TooLargeForOneStepError, compress, decompress
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import (
@@ -79,7 +79,7 @@ def validated(batch: bytes | bytearray, rules: RecordRules) -> BatchRefusal | No
     header = read_header(batch)
     try:
         return validate_batch(memoryview(batch), header, rules, now_ms=NOW_MS)
-    except TooMuchAtOnceError:
+    except TooLargeForOneStepError:
         pass
     limit_bytes = rules.maximum_decompressed_bytes
     try:
@@ -472,7 +472,7 @@ def test_many_records_are_too_much_at_once_and_are_checked_in_steps() -> None:
     for make in (records, uneven_records):
         count = RECORDS_AT_ONCE + 1
         content = build_batch(make(count))[HEADER_BYTES:]
-        with pytest.raises(TooMuchAtOnceError):
+        with pytest.raises(TooLargeForOneStepError):
             check_records(content, count)
         step_count = -(-count // RECORDS_PER_STEP)
         assert done(checking_steps(content, count), step_count) is (make is uneven_records)
@@ -489,7 +489,7 @@ def with_headers(*counts: int) -> bytearray:
 @pytest.mark.parametrize("counts", [(HEADERS_AT_ONCE + 1,), (5_000, 4_000, 1), (1, 20_000, 3), (9_000,) * 70])
 def test_many_headers_are_too_much_at_once_and_are_checked_in_steps(counts: tuple[int, ...]) -> None:
     content = with_headers(*counts)[HEADER_BYTES:]
-    with pytest.raises(TooMuchAtOnceError):
+    with pytest.raises(TooLargeForOneStepError):
         check_records(content, len(counts))
     steps = checking_steps(content, len(counts))
     assert next(steps) is None

@@ -217,14 +217,14 @@ class _Turn:
         if process.is_dead:
             return
         if process.is_paused:
-            process.hold(self._go_on)
+            process.hold(self._continue_send)
             return
         try:
             self._callback(*self._args)
         except Crash:
             pass
 
-    def _go_on(self) -> None:
+    def _continue_send(self) -> None:
         # It may have been cancelled by what else has waited.
         if self.handle is not None and not self.handle.cancelled():
             self.context.run(self)

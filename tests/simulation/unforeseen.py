@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.group.shard import GroupShard
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.supervision import Place
 from fencepost.broker.transaction.shard import TransactionShard
@@ -116,8 +116,8 @@ def may_happen() -> Iterator[None]:
             ("start_retrying", planted_start_retrying),
         ):
             patches.enter_context(mock.patch.object(Place, name, planted))
-        patches.enter_context(mock.patch.object(supervision, "PASSING", (*supervision.PASSING, Crash)))
-        for shard in (TransactionShard, GroupCoordinatorShard):
+        patches.enter_context(mock.patch.object(supervision, "NOT_FAILURES", (*supervision.NOT_FAILURES, Crash)))
+        for shard in (TransactionShard, GroupShard):
             for name in ("apply", "apply_decided", "apply_marker"):
                 if hasattr(shard, name):
                     patches.enter_context(mock.patch.object(shard, name, _planted_application(getattr(shard, name))))

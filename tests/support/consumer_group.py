@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from fencepost.broker.group.consumer.group import ConsumerGroup, ConsumerGroupState
-from fencepost.broker.group.consumer.membership import Sender
-from fencepost.broker.group.effects import ConsumerTimes, GroupConfig
+from fencepost.broker.group.consumer.membership import HeartbeatContext
+from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig
 from fencepost.broker.metadata.image import MetadataImage, TopicMetadata
 from fencepost.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -59,7 +59,7 @@ class GroupWorld(ShardHarness):
 
     def send(self, version: int = 1, **fields: Any) -> ConsumerGroupHeartbeatResponse:
         request = ConsumerGroupHeartbeatRequest(**{"group_id": "g", **fields})
-        sender = Sender("client", "/127.0.0.1", f"made-{next(self._suffixes)}")
+        sender = HeartbeatContext("client", "/127.0.0.1", f"made-{next(self._suffixes)}")
         response: ConsumerGroupHeartbeatResponse = self.run(
             self.shard.consumer_heartbeat(request, version, sender, self.now_ms)
         )

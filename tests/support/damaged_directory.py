@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 from fencepost.broker.coordination.replay import Replay
 from fencepost.broker.group.offsets.records import OffsetAndMetadata, offset_record
-from fencepost.broker.group.shard import GroupCoordinatorShard
-from fencepost.broker.inspection.start_tryout import coordinator_shard
+from fencepost.broker.group.shard import GroupShard
+from fencepost.broker.inspection.trial_start import coordinator_shard
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID, decode_offsets
 from fencepost.broker.log.cleaner import LogCleaning, dirty_range
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_directory import CHECKPOINT_INTERVAL_MS, LogDirectory
+from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.results import Isolation
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.broker.transaction.metadata import TransactionMetadata
@@ -142,7 +142,7 @@ async def coordinated_by(log: PartitionLog) -> object:
     await Replay(log, shard, only_latest_count=is_of_transactions, is_wanted=lambda: True).run()
     if isinstance(shard, TransactionShard):
         return dict(shard.transactions)
-    if not isinstance(shard, GroupCoordinatorShard):
+    if not isinstance(shard, GroupShard):
         return None
     store = shard._offsets  # what requests are answered from
     return dict(store.committed(GROUP)), store.has_pending(GROUP)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fencepost.broker.config import Settings
-from fencepost.broker.inspection.problems import Problem
+from fencepost.broker.inspection.problems import DirectoryProblem
 from fencepost.broker.inspection.repair import Repair, RepairedPartition
 from fencepost.broker.inspection.verification import Report, Verification
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
@@ -62,7 +62,7 @@ async def verify(path: str) -> Report:
     return await Verification(path, Settings(log_dirs=path), ManualClock()).run()
 
 
-async def problems_of(path: str) -> list[Problem]:
+async def problems_of(path: str) -> list[DirectoryProblem]:
     return [problem for one in (await verify(path)).partitions for problem in one.problems]
 
 

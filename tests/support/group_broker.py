@@ -21,7 +21,7 @@ from fencepost.broker.hosting.features import Features
 from fencepost.broker.hosting.group_configs import GroupConfigs
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
-from fencepost.broker.requests.api import APIS, LargeReply, RequestContext, Services
+from fencepost.broker.requests.api import APIS, RequestContext, Services, SlicedResponse
 from fencepost.broker.share.service import ShareService
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_membership import (
@@ -146,7 +146,7 @@ class GroupBroker:
             connection_id=1,
         )
         response = await api.handler(context, decode(api.request, sent, version))
-        if isinstance(response, LargeReply):
+        if isinstance(response, SlicedResponse):
             response = response.response
         return decode(api.response, b"".join(encode_chunks(response, version)), version)
 

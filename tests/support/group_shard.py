@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from fencepost.broker.coordination.runtime import Decision, Parked, RecordOrigin
 from fencepost.broker.group.classic.group import ClassicGroup, ClassicState
-from fencepost.broker.group.classic.membership import Joiner
-from fencepost.broker.group.effects import DeadlineKind, GroupConfig
+from fencepost.broker.group.classic.membership import JoinContext
+from fencepost.broker.group.decision_builder import DeadlineKind, GroupConfig
 from fencepost.broker.group.offsets.commits import Committer, OffsetToCommit
-from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.group.shard import GroupShard
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.metadata.image import MetadataImage
 from fencepost.protocol.errors import ErrorCode
@@ -56,7 +56,7 @@ class ShardHarness:
     ) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
         self.topics = MetadataImage() if topics is None else topics
-        self.shard = GroupCoordinatorShard(self.config, self.topics)
+        self.shard = GroupShard(self.config, self.topics)
         self.now_ms = now_ms
         self.log: list[tuple[str, Any]] = []
         self.waiting: dict[Hashable, Waiting] = {}
@@ -114,7 +114,7 @@ class ShardHarness:
         """Another shard, loaded from the same log now."""
         other = ShardHarness.__new__(ShardHarness)
         other.config, other.topics, other.now_ms = self.config, self.topics, self.now_ms
-        other.shard = GroupCoordinatorShard(self.config, self.topics)
+        other.shard = GroupShard(self.config, self.topics)
         other.log, other.waiting, other.is_log_refusing = list(self.log), {}, False
         other.refusal = self.refusal
         other._tokens, other._suffixes = self._tokens, self._suffixes
@@ -143,7 +143,7 @@ class ShardHarness:
         version: int = 9,
     ) -> Any:
         """A JoinGroupResponse, or a Waiting."""
-        joiner = Joiner(
+        joiner = JoinContext(
             client_id=client_id,
             client_host="/127.0.0.1",
             member_id_suffix=str(next(self._suffixes)),

@@ -94,7 +94,7 @@ class ScriptedVerifier:
 
     def verify(
         self, *, topic_partitions: Sequence[TopicPartition], **call: Any
-    ) -> eager.Begun[dict[TopicPartition, ErrorCode]]:
+    ) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
         self.calls.append({"topic_partitions": list(topic_partitions), **call})
         answer = self.answers.pop(0) if self.answers else ErrorCode.NONE
         errors = {name: answer if isinstance(answer, ErrorCode) else answer[name] for name in topic_partitions}

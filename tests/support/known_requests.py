@@ -1,4 +1,4 @@
-"""A client whose requests may be known by their bytes (`broker.request_cache.request_templates`), without sockets."""
+"""A client whose requests may be known by their bytes (`broker.request_cache.request_cache`), without sockets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from fencepost.broker.network.dispatch import Dispatcher
 from fencepost.broker.quotas.client_quotas import ClientQuotas
-from fencepost.broker.request_cache.request_templates import RequestTemplates
+from fencepost.broker.request_cache.request_cache import RequestCache
 from fencepost.broker.requests.api import CloseConnection, Services
 from fencepost.broker.requests.long_polls import PendingReply, Reply
 from fencepost.broker.storage.file_slice import sendable
@@ -27,9 +27,9 @@ class CountingDispatcher(Dispatcher):
         self.known_count += not self._was_decoded
         return reply
 
-    def _dispatch_decoded(self, *arguments: Any) -> Any:
+    def _decode_and_dispatch(self, *arguments: Any) -> Any:
         self._was_decoded = True
-        return super()._dispatch_decoded(*arguments)
+        return super()._decode_and_dispatch(*arguments)
 
 
 class ClientConnection:
@@ -39,7 +39,7 @@ class ClientConnection:
     connection_id = 1
 
     def __init__(self) -> None:
-        self.templates: dict[int, RequestTemplates] = {}
+        self.templates: dict[int, RequestCache] = {}
         self.muted_s: list[float] = []
         self.kept_count = 0
         self.held_for: list[asyncio.Future[Any]] = []
@@ -47,7 +47,7 @@ class ClientConnection:
     def mute(self, duration_s: float) -> None:
         self.muted_s.append(duration_s)
 
-    def hold_until(self, task: asyncio.Future[Any]) -> None:
+    def block_until(self, task: asyncio.Future[Any]) -> None:
         self.held_for.append(task)
 
     def keep_frame_until(self, _: asyncio.Future[Any]) -> None:

@@ -8,14 +8,14 @@ import time
 from typing import Any, NamedTuple
 
 
-class Steps(NamedTuple):
+class SlicedWork(NamedTuple):
     """longest_s: the longest turn of the loop, in seconds of processor time. turns_count: how many turns others had."""
 
     longest_s: float
     turns_count: int
 
 
-async def steps_until_done(task: asyncio.Future[Any]) -> Steps:
+async def steps_until_done(task: asyncio.Future[Any]) -> SlicedWork:
     """Watch the turns of the loop until a task is done, whatever becomes of it.
 
     The garbage collector does not run meanwhile: how long its passes take depends on what the other tests of the
@@ -30,4 +30,4 @@ async def steps_until_done(task: asyncio.Future[Any]) -> Steps:
             longest_s, turns_count = max(longest_s, time.thread_time() - before_s), turns_count + 1
     finally:
         gc.enable()
-    return Steps(longest_s, turns_count)
+    return SlicedWork(longest_s, turns_count)

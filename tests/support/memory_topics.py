@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 from fencepost.broker.hosting.placement import NodeAddress, Placement, SingleNodePlacement
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.log_types import AppendResult, Isolation, LogRead, MarkerObserver
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.results import AppendResult, Isolation, LogRead, MarkerObserver
 from fencepost.broker.metadata.image import MetadataImage, TopicMetadata
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode

@@ -15,15 +15,15 @@ import pytest
 
 from fencepost.broker.coordination.shard import Decision
 from fencepost.broker.group.consumer.group import ConsumerGroup
-from fencepost.broker.group.effects import GroupConfig
+from fencepost.broker.group.decision_builder import GroupConfig
 from fencepost.broker.group.offsets.decisions import OffsetDecisions
-from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.group.shard import GroupShard
 from fencepost.broker.group.share_groups.groups import ShareGroups
 from fencepost.broker.group.streams.group import GroupMemory
 from fencepost.broker.group.streams.groups import StreamsGroups
 from fencepost.broker.kernel.deadlines import DeadlinePace, Deadlines
 from fencepost.broker.metadata.image import MetadataImage
-from fencepost.broker.share.shard import ShareCoordinatorShard
+from fencepost.broker.share.shard import ShareStateShard
 from fencepost.broker.transaction.shard import TransactionShard
 
 ALL_WATCHED_COUNT = 50
@@ -37,12 +37,12 @@ _REMEMBERED = {
 _OUTSIDE = (GroupConfig, MetadataImage, DeadlinePace)
 _PLAIN = (str, bytes, int, float, type(None), Enum)
 _DECIDERS: tuple[type, ...] = (
-    GroupCoordinatorShard,
+    GroupShard,
     OffsetDecisions,
     ShareGroups,
     StreamsGroups,
     TransactionShard,
-    ShareCoordinatorShard,
+    ShareStateShard,
 )
 
 

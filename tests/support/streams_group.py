@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.broker.group.consumer.membership import Sender
-from fencepost.broker.group.effects import GroupConfig, StreamsTimes
+from fencepost.broker.group.consumer.membership import HeartbeatContext
+from fencepost.broker.group.decision_builder import GroupConfig, StreamsTimes
 from fencepost.broker.group.streams.group import StreamsGroup
 from fencepost.broker.group.streams.membership import StreamsHeartbeat
 from fencepost.broker.metadata.image import TopicMetadata
@@ -26,7 +26,7 @@ from fencepost.protocol.streams_topology import (
 from tests.support.consumer_group import image, topic_id
 from tests.support.group_shard import ShardHarness
 
-SENDER = Sender("client", "/127.0.0.1", "")
+SENDER = HeartbeatContext("client", "/127.0.0.1", "")
 REBALANCE_TIMEOUT_MS = 60_000
 REPARTITION, CHANGELOG = "g-counts-repartition", "g-counts-changelog"
 EAGER = StreamsTimes(assignment_interval_ms=0, initial_rebalance_delay_ms=0)

@@ -17,7 +17,7 @@ import fencepost.broker.handlers.transactions  # noqa: F401  # all for what they
 from fencepost.broker.config import Settings
 from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
-from fencepost.broker.requests.api import APIS, LargeReply, RequestContext, Services
+from fencepost.broker.requests.api import APIS, RequestContext, Services, SlicedResponse
 from fencepost.broker.transaction.producer_ids import ProducerIds
 from fencepost.broker.transaction.service import TransactionService
 from fencepost.broker.transaction.verification import TransactionVerifier
@@ -47,7 +47,7 @@ class TransactionHandlers:
         )
         outcome = api.handler(context, decode(api.request, bytes(encode(request, version)), version))
         response = await outcome if inspect.isawaitable(outcome) else outcome
-        if isinstance(response, LargeReply):
+        if isinstance(response, SlicedResponse):
             response = response.response
         return decode(api.response, bytes(encode(response, version)), version)
 

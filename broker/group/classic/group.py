@@ -51,7 +51,7 @@ class ClassicEvent(Enum):
     EXPIRED = "no offset of the group is left"
 
 
-class Outcome(Enum):
+class GroupTableAction(Enum):
     """What an event leads to when it neither moves the group to another state nor is refused."""
 
     WAIT = "the answer comes when the others have asked too"
@@ -60,11 +60,16 @@ class Outcome(Enum):
     IGNORE = "nothing to do in this state"
 
 
-Cell = ClassicState | ErrorCode | Outcome
+ClassicCell = ClassicState | ErrorCode | GroupTableAction
 
 _EMPTY, _STABLE, _DEAD = ClassicState.EMPTY, ClassicState.STABLE, ClassicState.DEAD
 _PREPARING, _COMPLETING = ClassicState.PREPARING_REBALANCE, ClassicState.COMPLETING_REBALANCE
-_WAIT, _ANSWER, _ACCEPT, _IGNORE = Outcome.WAIT, Outcome.ANSWER, Outcome.ACCEPT, Outcome.IGNORE
+_WAIT, _ANSWER, _ACCEPT, _IGNORE = (
+    GroupTableAction.WAIT,
+    GroupTableAction.ANSWER,
+    GroupTableAction.ACCEPT,
+    GroupTableAction.IGNORE,
+)
 _STRANGER = ErrorCode.UNKNOWN_MEMBER_ID
 _REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
 _GONE = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -72,7 +77,7 @@ _NOT_EMPTY = ErrorCode.NON_EMPTY_GROUP
 _NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
 
 # fmt: off
-_ROWS: dict[ClassicEvent, tuple[Cell, Cell, Cell, Cell, Cell]] = {
+_ROWS: dict[ClassicEvent, tuple[ClassicCell, ClassicCell, ClassicCell, ClassicCell, ClassicCell]] = {
     #                                      EMPTY       PREPARING     COMPLETING    STABLE      DEAD
     ClassicEvent.MEMBER_ADDED:            (_PREPARING, _WAIT,        _PREPARING,   _PREPARING, _GONE),
     ClassicEvent.MEMBER_CHANGED:          (_STRANGER,  _WAIT,        _PREPARING,   _PREPARING, _GONE),
@@ -94,7 +99,7 @@ _ROWS: dict[ClassicEvent, tuple[Cell, Cell, Cell, Cell, Cell]] = {
     ClassicEvent.EXPIRED:                 (_DEAD,      _IGNORE,      _IGNORE,      _IGNORE,    _IGNORE),
 }
 # fmt: on
-TABLE: dict[tuple[ClassicEvent, ClassicState], Cell] = {
+CLASSIC_TABLE: dict[tuple[ClassicEvent, ClassicState], ClassicCell] = {
     (event, state): cell for event, row in _ROWS.items() for state, cell in zip(ClassicState, row, strict=True)
 }
 
@@ -184,12 +189,12 @@ class ClassicGroup:
     def state_name(self) -> str:
         return self.state.value
 
-    def cell(self, event: ClassicEvent) -> Cell:
-        return TABLE[event, self.state]
+    def cell(self, event: ClassicEvent) -> ClassicCell:
+        return CLASSIC_TABLE[event, self.state]
 
     def refusal(self, event: ClassicEvent) -> ErrorCode:
         """NONE when the event is not refused in this state."""
-        cell = TABLE[event, self.state]
+        cell = CLASSIC_TABLE[event, self.state]
         return cell if isinstance(cell, ErrorCode) else ErrorCode.NONE
 
     @property
@@ -270,9 +275,9 @@ class ClassicGroup:
         self.awaiting_join_count += changed.join_token is not None
         return changed
 
-    def move(self, event: ClassicEvent) -> Cell:
+    def move(self, event: ClassicEvent) -> ClassicCell:
         """Let an event happen: the group is in the state that the table names, or stays where it is."""
-        cell = TABLE[event, self.state]
+        cell = CLASSIC_TABLE[event, self.state]
         if isinstance(cell, ClassicState):
             self.state = cell
         return cell

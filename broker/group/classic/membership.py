@@ -15,13 +15,13 @@ from fencepost.broker.group.classic.group import (
     ClassicGroup,
     ClassicMember,
     ClassicState,
-    Outcome,
+    GroupTableAction,
     Protocols,
     sizes_of,
 )
-from fencepost.broker.group.classic.rebalance import ClassicRebalance, generation_of, listed, refuse_join, refuse_sync
+from fencepost.broker.group.classic.rebalance import ClassicRebalance, join_response, listed, refuse_join, refuse_sync
 from fencepost.broker.group.classic.records import group_record
-from fencepost.broker.group.effects import Effects, GroupConfig
+from fencepost.broker.group.decision_builder import DecisionBuilder, GroupConfig
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_membership import (
@@ -43,7 +43,7 @@ protocols or so, and until a rebalance is over there are those that left and tho
 
 
 @dataclass(frozen=True, slots=True)
-class Joiner:
+class JoinContext:
     """What a JoinGroup request says beyond its body.
 
     member_id_suffix:         makes a new member id unique; a random UUID.
@@ -70,7 +70,7 @@ class ClassicMembership:
     # Joining
 
     def join(
-        self, group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, effects: Effects
+        self, group: ClassicGroup, request: JoinGroupRequest, joiner: JoinContext, effects: DecisionBuilder
     ) -> JoinGroupResponse | Parked:
         """A JoinGroup request of a group that exists or has just been made for it. Changes the group, which is a copy,
         as all methods do that have effects."""
@@ -95,13 +95,18 @@ class ClassicMembership:
         return self._join_again(group, group.members[member_id], request, protocols, joiner, effects)
 
     def _join_new(
-        self, group: ClassicGroup, request: JoinGroupRequest, protocols: Protocols, joiner: Joiner, effects: Effects
+        self,
+        group: ClassicGroup,
+        request: JoinGroupRequest,
+        protocols: Protocols,
+        joiner: JoinContext,
+        effects: DecisionBuilder,
     ) -> JoinGroupResponse | Parked:
         instance_id = request.group_instance_id
         member_id = f"{joiner.client_id if instance_id is None else instance_id}-{joiner.member_id_suffix}"
         if instance_id is None:
             if joiner.requires_known_member_id:
-                self._rebalance.expect_member(group, member_id, request.session_timeout_ms, effects)
+                self._rebalance.reserve_member_id(group, member_id, request.session_timeout_ms, effects)
                 return refuse_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         elif instance_id in group.static_members:
             previous = group.members[group.static_members[instance_id]]
@@ -114,8 +119,8 @@ class ClassicMembership:
         member: ClassicMember,
         request: JoinGroupRequest,
         protocols: Protocols,
-        joiner: Joiner,
-        effects: Effects,
+        joiner: JoinContext,
+        effects: DecisionBuilder,
     ) -> JoinGroupResponse | Parked:
         # A leader that joins a stable group again wants a new assignment: it may have seen the topics change.
         leads_stable = group.state is ClassicState.STABLE and group.leader_id == member.member_id
@@ -127,9 +132,9 @@ class ClassicMembership:
         cell = group.cell(event)
         if isinstance(cell, ErrorCode):
             return refuse_join(cell, member.member_id)
-        if cell is Outcome.ANSWER:
+        if cell is GroupTableAction.ANSWER:
             self._rebalance.restart_session(group, member, effects)
-            return generation_of(group, member)
+            return join_response(group, member)
         member = group.set_protocols(member, protocols)
         member = group.change(
             member,
@@ -147,8 +152,8 @@ class ClassicMembership:
         group: ClassicGroup,
         request: JoinGroupRequest,
         protocols: Protocols,
-        joiner: Joiner,
-        effects: Effects,
+        joiner: JoinContext,
+        effects: DecisionBuilder,
         member_id: str,
         *,
         is_id_known: bool,
@@ -179,8 +184,8 @@ class ClassicMembership:
         member_id: str,
         request: JoinGroupRequest,
         protocols: Protocols,
-        joiner: Joiner,
-        effects: Effects,
+        joiner: JoinContext,
+        effects: DecisionBuilder,
     ) -> JoinGroupResponse | Parked:
         """Another process, or the same one restarted, joins under an instance id that the group knows; it gets a new
         member id.
@@ -202,7 +207,7 @@ class ClassicMembership:
         )
         members = [member if other is previous else other for other in group.members.values()]
         was_leader = group.leader_id == previous.member_id
-        if cell is Outcome.ANSWER and group.choose_protocol(members) == group.protocol_name:
+        if cell is GroupTableAction.ANSWER and group.choose_protocol(members) == group.protocol_name:
             # The assignment stays valid: the group only has to remember the new member id, without a rebalance.
             leader_id = member_id if was_leader else group.leader_id
             group.replacement = member
@@ -233,7 +238,7 @@ class ClassicMembership:
             group.leader_id = member_id
         member = self._park_join(group, member, joiner.token, effects)
         self._rebalance.restart_session(group, member, effects)
-        if cell is Outcome.ANSWER:
+        if cell is GroupTableAction.ANSWER:
             self._rebalance.happen(group, ClassicEvent.MEMBER_CHANGED, effects)
         else:
             self._rebalance.happen(group, ClassicEvent.MEMBER_REPLACED, effects)
@@ -268,7 +273,7 @@ class ClassicMembership:
         )
 
     def _park_join(
-        self, group: ClassicGroup, member: ClassicMember, token: Hashable, effects: Effects
+        self, group: ClassicGroup, member: ClassicMember, token: Hashable, effects: DecisionBuilder
     ) -> ClassicMember:
         if member.join_token is not None:
             effects.answers.append((member.join_token, refuse_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)))
@@ -277,7 +282,7 @@ class ClassicMembership:
     # Syncing
 
     def sync(
-        self, group: ClassicGroup, request: SyncGroupRequest, token: Hashable, effects: Effects
+        self, group: ClassicGroup, request: SyncGroupRequest, token: Hashable, effects: DecisionBuilder
     ) -> SyncGroupResponse | Parked:
         error = self._check_generation(group, request)
         if error is ErrorCode.NONE and (
@@ -292,7 +297,7 @@ class ClassicMembership:
         member = group.members[request.member_id]
         group.pending_sync_ids.pop(member.member_id, None)
         self._rebalance.restart_session(group, member, effects)
-        if group.cell(ClassicEvent.SYNC) is Outcome.ANSWER:
+        if group.cell(ClassicEvent.SYNC) is GroupTableAction.ANSWER:
             return _assignment_of(group, member.assignment)
         if member.sync_token is not None:
             effects.answers.append((member.sync_token, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)))
@@ -315,7 +320,9 @@ class ClassicMembership:
             effects.answers.append((other.sync_token, _assignment_of(group, assignments.get(other.member_id, b""))))
         return _assignment_of(group, assignments.get(member.member_id, b""))
 
-    def assignment_failed(self, group: ClassicGroup, generation_id: int, error: ErrorCode, effects: Effects) -> None:
+    def assignment_failed(
+        self, group: ClassicGroup, generation_id: int, error: ErrorCode, effects: DecisionBuilder
+    ) -> None:
         """The leader's assignment could not be written: those that wait for it are told, and the group rebalances."""
         if group.state is not ClassicState.COMPLETING_REBALANCE or group.generation_id != generation_id:
             return
@@ -326,14 +333,14 @@ class ClassicMembership:
 
     # Staying and leaving
 
-    def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest, effects: Effects) -> ErrorCode:
+    def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest, effects: DecisionBuilder) -> ErrorCode:
         error = self._check_generation(group, request)
         if error is not ErrorCode.NONE:
             return error
         self._rebalance.restart_session(group, group.members[request.member_id], effects)
         return group.refusal(ClassicEvent.HEARTBEAT)
 
-    def leave(self, group: ClassicGroup, leaving: list[MemberIdentity], effects: Effects) -> LeaveGroupResponse:
+    def leave(self, group: ClassicGroup, leaving: list[MemberIdentity], effects: DecisionBuilder) -> LeaveGroupResponse:
         """Members are named by member id, or, by administrators, by instance id alone. Each gets an error of its
         own.
         """
@@ -351,7 +358,7 @@ class ClassicMembership:
             self._rebalance.happen(group, ClassicEvent.MEMBER_REMOVED, effects)
         return LeaveGroupResponse(members=responses)
 
-    def _leave_one(self, group: ClassicGroup, identity: MemberIdentity, effects: Effects) -> ErrorCode:
+    def _leave_one(self, group: ClassicGroup, identity: MemberIdentity, effects: DecisionBuilder) -> ErrorCode:
         member_id = identity.member_id
         if not member_id and identity.group_instance_id is not None:
             member_id = group.static_members.get(identity.group_instance_id, "")
@@ -371,7 +378,7 @@ class ClassicMembership:
         member = group.members.get(member_id)
         return None if member is None else self._rebalance.restarting_session(group, member, now_ms)
 
-    def request_abandoned(self, group: ClassicGroup, token: Hashable, effects: Effects) -> None:
+    def request_abandoned(self, group: ClassicGroup, token: Hashable, effects: DecisionBuilder) -> None:
         """The connection of a request that waits is gone. A member that does not know its own id can never come back:
         it is out.
         """

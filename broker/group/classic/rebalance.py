@@ -14,7 +14,13 @@ from functools import partial
 
 from fencepost.broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicMember, ClassicState
 from fencepost.broker.group.classic.records import group_record
-from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.group.decision_builder import (
+    DeadlineKey,
+    DeadlineKind,
+    DecisionBuilder,
+    GroupConfig,
+    GroupDeadlines,
+)
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_membership import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
@@ -31,7 +37,7 @@ class ClassicRebalance:
         self._config = config
         self._deadlines = deadlines
 
-    def happen(self, group: ClassicGroup, event: ClassicEvent, effects: Effects) -> None:
+    def happen(self, group: ClassicGroup, event: ClassicEvent, effects: DecisionBuilder) -> None:
         """Let an event that concerns the members happen: it begins a rebalance, or may complete the one in
         preparation.
         """
@@ -44,7 +50,7 @@ class ClassicRebalance:
         elif not group.is_initial_join:
             self._complete_if_all_joined(group, effects)
 
-    def _prepare(self, group: ClassicGroup, before: ClassicState, effects: Effects) -> None:
+    def _prepare(self, group: ClassicGroup, before: ClassicState, effects: DecisionBuilder) -> None:
         for member in group.awaiting_sync():
             effects.answers.append((member.sync_token, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)))
             self.restart_session(group, group.change(member, sync_token=None), effects)
@@ -76,11 +82,11 @@ class ClassicRebalance:
         effects.set_deadline(_join(group), effects.now_ms + group.rebalance_timeout_ms)
         self._complete_if_all_joined(group, effects)
 
-    def _complete_if_all_joined(self, group: ClassicGroup, effects: Effects) -> None:
+    def _complete_if_all_joined(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
         if group.have_all_joined and group.group_id not in effects.emptied:
             self.complete_join(group, effects)
 
-    def complete_join(self, group: ClassicGroup, effects: Effects) -> None:
+    def complete_join(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
         """End the preparation of a rebalance: members that did not join are out, the others get the new generation."""
         effects.clear_deadline(_join(group))
         group.is_initial_join = False
@@ -108,12 +114,12 @@ class ClassicRebalance:
         group.begin_generation()
         for member in list(group.members.values()):
             if member.join_token is not None:
-                effects.answers.append((member.join_token, generation_of(group, member)))
+                effects.answers.append((member.join_token, join_response(group, member)))
             member = group.change(member, join_token=None, is_new=False, is_id_known=True)
             self.restart_session(group, member, effects)
         effects.set_deadline(_sync(group), effects.now_ms + group.rebalance_timeout_ms)
 
-    def hand_over(self, group: ClassicGroup, effects: Effects) -> None:
+    def upgrade_to_consumer_group(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
         """The group becomes one of the consumer protocol: who waits has to join again, and only sessions go on."""
         for member in group.members.values():
             self.answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, effects)
@@ -125,7 +131,7 @@ class ClassicRebalance:
 
     # Time
 
-    def deadline(self, group: ClassicGroup, key: DeadlineKey, effects: Effects) -> None:
+    def deadline(self, group: ClassicGroup, key: DeadlineKey, effects: DecisionBuilder) -> None:
         match key.kind:
             case DeadlineKind.SESSION:
                 self._session_ended(group, key.member_id, effects)
@@ -140,7 +146,7 @@ class ClassicRebalance:
             case DeadlineKind.CLASSIC_REBALANCE:
                 self.happen(group, ClassicEvent.MEMBER_REMOVED, effects)
 
-    def _session_ended(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
+    def _session_ended(self, group: ClassicGroup, member_id: str, effects: DecisionBuilder) -> None:
         member = group.members.get(member_id)
         if member is None:
             return
@@ -151,7 +157,7 @@ class ClassicRebalance:
         )
         self.remove(group, member, effects)
 
-    def _join_time_over(self, group: ClassicGroup, effects: Effects) -> None:
+    def _join_time_over(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
         if group.state is not ClassicState.PREPARING_REBALANCE or group.group_id in effects.emptied:
             return
         if group.is_initial_join and group.is_member_added and group.initial_join_remaining_ms:
@@ -162,7 +168,7 @@ class ClassicRebalance:
             return
         self.complete_join(group, effects)
 
-    def _sync_time_over(self, group: ClassicGroup, effects: Effects) -> None:
+    def _sync_time_over(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
         late = [group.members[member_id] for member_id in group.pending_sync_ids if member_id in group.members]
         if not late or not isinstance(group.cell(ClassicEvent.SYNC_EXPIRED), ClassicState):
             return
@@ -196,33 +202,35 @@ class ClassicRebalance:
 
     # Members
 
-    def expect_member(self, group: ClassicGroup, member_id: str, session_timeout_ms: int, effects: Effects) -> None:
+    def reserve_member_id(
+        self, group: ClassicGroup, member_id: str, session_timeout_ms: int, effects: DecisionBuilder
+    ) -> None:
         """A member id was given out; its owner has a session's time to join with it."""
         group.pending_member_ids.add(member_id)
         effects.set_deadline(_pending(group, member_id), effects.now_ms + session_timeout_ms)
 
-    def start_first_session(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
+    def start_first_session(self, group: ClassicGroup, member: ClassicMember, effects: DecisionBuilder) -> None:
         effects.set_deadline(_session(group, member), effects.now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
 
-    def restart_session(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
+    def restart_session(self, group: ClassicGroup, member: ClassicMember, effects: DecisionBuilder) -> None:
         effects.set_deadline(_session(group, member), effects.now_ms + member.session_timeout_ms)
 
     def restarting_session(self, group: ClassicGroup, member: ClassicMember, now_ms: int) -> Callable[[], None]:
         """As `restart_session`, for a decision that has no other effects in memory."""
         return partial(self._deadlines.set, _session(group, member), now_ms + member.session_timeout_ms)
 
-    def remove(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
+    def remove(self, group: ClassicGroup, member: ClassicMember, effects: DecisionBuilder) -> None:
         """Take a member out; the others share what it had."""
         self.drop(group, member, ErrorCode.UNKNOWN_MEMBER_ID, effects)
         self.happen(group, ClassicEvent.MEMBER_REMOVED, effects)
 
-    def drop(self, group: ClassicGroup, member: ClassicMember, error: ErrorCode, effects: Effects) -> None:
+    def drop(self, group: ClassicGroup, member: ClassicMember, error: ErrorCode, effects: DecisionBuilder) -> None:
         """Take a member out, without looking at what that means for the group; its waiting requests get the error."""
         self.answer_parked(member, error, effects)
         effects.clear_deadline(_session(group, member))
         group.remove(member.member_id)
 
-    def answer_parked(self, member: ClassicMember, error: ErrorCode, effects: Effects) -> None:
+    def answer_parked(self, member: ClassicMember, error: ErrorCode, effects: DecisionBuilder) -> None:
         """Answer the waiting requests of a member that leaves the group."""
         if member.join_token is not None:
             # One that is out may not come back under its id.
@@ -231,11 +239,11 @@ class ClassicRebalance:
         if member.sync_token is not None:
             effects.answers.append((member.sync_token, refuse_sync(error)))
 
-    def forget_pending(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
+    def forget_pending(self, group: ClassicGroup, member_id: str, effects: DecisionBuilder) -> None:
         group.pending_member_ids.discard(member_id)
         effects.clear_deadline(_pending(group, member_id))
 
-    def forget_all_pending(self, group: ClassicGroup, effects: Effects) -> None:
+    def forget_all_pending(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
         for member_id in list(group.pending_member_ids):
             self.forget_pending(group, member_id, effects)
 
@@ -248,7 +256,7 @@ def refuse_sync(error: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error)
 
 
-def generation_of(group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
+def join_response(group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
     is_leader = group.leader_id == member.member_id
     return JoinGroupResponse(
         generation_id=group.generation_id,

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencepost.broker.coordination.shard import CoordinatorRecord
-from fencepost.broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicMember, ClassicState, Outcome
+from fencepost.broker.group.classic.group import (
+    ClassicEvent,
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+    GroupTableAction,
+)
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.stored.consumer_offsets import (
     GroupMetadataKey,
@@ -86,7 +92,7 @@ def apply_group(group: ClassicGroup, value: bytes) -> list[ClassicMember]:
     event, settled = (
         (ClassicEvent.ASSIGNED, ClassicState.STABLE) if members else (ClassicEvent.EMPTIED, ClassicState.EMPTY)
     )
-    is_replayed = group.move(event) is Outcome.IGNORE  # the rebalance that led here was never in the log
+    is_replayed = group.move(event) is GroupTableAction.IGNORE  # the rebalance that led here was never in the log
     if is_replayed:
         group.state = settled
     if is_replayed or not members:

@@ -17,7 +17,7 @@ RANGE = "range"
 
 
 @dataclass(frozen=True, slots=True)
-class Subscriber:
+class AssignorMember:
     """A member as an assignor sees it.
 
     topic_ids: what it wants; topics that do not exist are not among them.
@@ -29,14 +29,16 @@ class Subscriber:
     instance_id: str | None = None
 
 
-Assignor = Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], dict[str, Assignment]]
+Assignor = Callable[[Mapping[str, AssignorMember], Mapping[bytes, int]], dict[str, Assignment]]
 """From members by id, and counts of partitions by topic id, to the part of every member."""
 
 
 # Range
 
 
-def assign_ranges(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, Assignment]:
+def assign_ranges(
+    members: Mapping[str, AssignorMember], partition_counts: Mapping[bytes, int]
+) -> dict[str, Assignment]:
     """Each member gets consecutive partitions of every topic, so that topics with as many partitions and the same
     subscribers are split alike. Static members come first, in the order of their instance ids, and so keep their place
     when their processes are replaced.
@@ -66,7 +68,9 @@ def assign_ranges(members: Mapping[str, Subscriber], partition_counts: Mapping[b
 # Uniform
 
 
-def assign_uniformly(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, Assignment]:
+def assign_uniformly(
+    members: Mapping[str, AssignorMember], partition_counts: Mapping[bytes, int]
+) -> dict[str, Assignment]:
     """As even as the subscriptions allow, with as few partitions as possible moving to another member.
 
     When all members want the same topics no two differ by more than one partition.
@@ -78,7 +82,9 @@ def assign_uniformly(members: Mapping[str, Subscriber], partition_counts: Mappin
     return _Balancing(members, partition_counts).assign()
 
 
-def _assign_alike(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, Assignment]:
+def _assign_alike(
+    members: Mapping[str, AssignorMember], partition_counts: Mapping[bytes, int]
+) -> dict[str, Assignment]:
     wanted = next(iter(members.values())).topic_ids
     quota, extra_count = divmod(sum(partition_counts[topic_id] for topic_id in wanted), len(members))
     taken: set[tuple[bytes, int]] = set()
@@ -119,7 +125,7 @@ def _assign_alike(members: Mapping[str, Subscriber], partition_counts: Mapping[b
 class _Balancing:
     """Uniform assignment for members that want different topics."""
 
-    def __init__(self, members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> None:
+    def __init__(self, members: Mapping[str, AssignorMember], partition_counts: Mapping[bytes, int]) -> None:
         self._members = members
         self._counts = partition_counts
         self._subscribers: dict[bytes, list[str]] = {}

@@ -11,15 +11,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fencepost.broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protocols
-from fencepost.broker.group.classic.membership import Joiner, protocols_of, rebalance_timeout_ms_of
+from fencepost.broker.group.classic.membership import JoinContext, protocols_of, rebalance_timeout_ms_of
 from fencepost.broker.group.classic.rebalance import refuse_join, refuse_sync
-from fencepost.broker.group.consumer.draft import Draft
+from fencepost.broker.group.consumer.draft import ConsumerGroupDraft
 from fencepost.broker.group.consumer.group import ClassicSpeaker, ConsumerGroup, ConsumerMember, MemberState
 from fencepost.broker.group.consumer.membership import check_static
 from fencepost.broker.group.consumer.migration import classic_assignment, partitions_by_id
 from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
-from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig
+from fencepost.broker.group.decision_builder import DeadlineKey, DeadlineKind, DecisionBuilder, GroupConfig
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.consumer_protocol import ConsumerProtocolSubscription, decode_subscription
 from fencepost.protocol.errors import ErrorCode
@@ -49,7 +49,7 @@ class ClassicMembersOfConsumerGroups:
     # Joining
 
     def join(
-        self, group: ConsumerGroup, request: JoinGroupRequest, joiner: Joiner, effects: Effects
+        self, group: ConsumerGroup, request: JoinGroupRequest, joiner: JoinContext, effects: DecisionBuilder
     ) -> JoinGroupResponse:
         """Answered at once, with the epoch of the member as generation.
 
@@ -73,7 +73,7 @@ class ClassicMembersOfConsumerGroups:
             refusal = check_static(found, member_id, instance_id)
             if refusal is not None:
                 return refuse_join(refusal.error, member_id)
-        draft = Draft(group, effects)
+        draft = ConsumerGroupDraft(group, effects)
         is_replacing = found is not None and found.member_id != member_id
         if found is not None and is_replacing:
             self._rebalance.replace_member(draft, found, member_id)
@@ -109,7 +109,7 @@ class ClassicMembersOfConsumerGroups:
 
     # Syncing
 
-    def sync(self, group: ConsumerGroup, request: SyncGroupRequest, effects: Effects) -> SyncGroupResponse:
+    def sync(self, group: ConsumerGroup, request: SyncGroupRequest, effects: DecisionBuilder) -> SyncGroupResponse:
         """What the member may use now.
 
         Refuses: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
@@ -138,7 +138,7 @@ class ClassicMembersOfConsumerGroups:
 
     # Staying and leaving
 
-    def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, effects: Effects) -> ErrorCode:
+    def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, effects: DecisionBuilder) -> ErrorCode:
         """REBALANCE_IN_PROGRESS when the member has something to gain or to give up by joining again."""
         found = _find(group, request.member_id, request.group_instance_id, request.generation_id)
         if isinstance(found, ErrorCode):
@@ -155,7 +155,9 @@ class ClassicMembersOfConsumerGroups:
         self._expect_join(group, member, effects)
         return ErrorCode.REBALANCE_IN_PROGRESS
 
-    def leave(self, group: ConsumerGroup, leaving: list[MemberIdentity], effects: Effects) -> LeaveGroupResponse:
+    def leave(
+        self, group: ConsumerGroup, leaving: list[MemberIdentity], effects: DecisionBuilder
+    ) -> LeaveGroupResponse:
         """Members of either protocol are named by member id, or, by administrators, by instance id alone."""
         responses = []
         left: dict[str, ConsumerMember] = {}
@@ -179,15 +181,17 @@ class ClassicMembersOfConsumerGroups:
             responses.append(
                 MemberResponse(member_id=identity.member_id, group_instance_id=instance_id, error_code=error)
             )
-        self._rebalance.fence(Draft(group, effects), list(left.values()))
+        self._rebalance.fence(ConsumerGroupDraft(group, effects), list(left.values()))
         return LeaveGroupResponse(members=responses)
 
-    def _expect_join(self, group: ConsumerGroup, member: ConsumerMember, effects: Effects) -> None:
+    def _expect_join(self, group: ConsumerGroup, member: ConsumerMember, effects: DecisionBuilder) -> None:
         key = DeadlineKey(DeadlineKind.CLASSIC_JOIN, group.group_id, member.member_id)
         if effects.deadline_ms(key) is None:
             effects.set_deadline(key, effects.now_ms + member.rebalance_timeout_ms)
 
-    def _restart_session(self, group: ConsumerGroup, member_id: str, session_timeout_ms: int, effects: Effects) -> None:
+    def _restart_session(
+        self, group: ConsumerGroup, member_id: str, session_timeout_ms: int, effects: DecisionBuilder
+    ) -> None:
         key = DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id)
         effects.set_deadline(key, effects.now_ms + session_timeout_ms)
 

@@ -11,7 +11,7 @@ from fencepost.broker.group.draft import GroupDraft
 from fencepost.protocol.stored.consumer_groups import ConsumerGroupKey
 
 
-class Draft(GroupDraft[ConsumerGroup, ConsumerGroupKey]):
+class ConsumerGroupDraft(GroupDraft[ConsumerGroup, ConsumerGroupKey]):
     """The draft of a consumer group."""
 
     __slots__ = ()

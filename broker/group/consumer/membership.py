@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from fencepost.broker.group.consumer.draft import Draft
+from fencepost.broker.group.consumer.draft import ConsumerGroupDraft
 from fencepost.broker.group.consumer.group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -26,7 +26,13 @@ from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
 from fencepost.broker.group.consumer.reconciliation import ReportedPartitions
 from fencepost.broker.group.consumer.records import current_value
 from fencepost.broker.group.consumer.subscriptions import compile_regex
-from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.group.decision_builder import (
+    DeadlineKey,
+    DeadlineKind,
+    DecisionBuilder,
+    GroupConfig,
+    GroupDeadlines,
+)
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
@@ -55,7 +61,7 @@ class Refusal(NamedTuple):
     message: str | None
 
 
-class Sender(NamedTuple):
+class HeartbeatContext(NamedTuple):
     """Who sent a heartbeat. new_member_id: for a member of version 0 that has none."""
 
     client_id: str
@@ -104,7 +110,11 @@ class ConsumerMembership:
         return None
 
     def heartbeat(
-        self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, sender: Sender, effects: Effects
+        self,
+        group: ConsumerGroup,
+        request: ConsumerGroupHeartbeatRequest,
+        sender: HeartbeatContext,
+        effects: DecisionBuilder,
     ) -> ConsumerGroupHeartbeatResponse:
         """A member joins or stays.
 
@@ -127,7 +137,7 @@ class ConsumerMembership:
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
                 f"SubscribedTopicRegex `{regex}` is not a valid regular expression.",
             )
-        draft = Draft(group, effects)
+        draft = ConsumerGroupDraft(group, effects)
         if found is None:
             member = ConsumerMember(member_id)
             effects.note(log.info, "group_member_joined", group_id=group.group_id, member_id=member_id)
@@ -204,7 +214,7 @@ class ConsumerMembership:
     # Leaving
 
     def leave(
-        self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, effects: Effects
+        self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, effects: DecisionBuilder
     ) -> ConsumerGroupHeartbeatResponse:
         """A member leaves for good, or, a static one, for a while. Refuses: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
@@ -218,7 +228,7 @@ class ConsumerMembership:
             if refusal is not None:
                 return refuse(*refusal)
             assert member is not None
-        draft = Draft(group, effects)
+        draft = ConsumerGroupDraft(group, effects)
         effects.note(
             log.info,
             "group_member_left",
@@ -256,7 +266,7 @@ class ConsumerMembership:
                     now_ms + member.rebalance_timeout_ms,
                 )
 
-    def time_over(self, group: ConsumerGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
+    def time_over(self, group: ConsumerGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
         """Take out the members whose time is over, all in one step."""
         fenced = {}
         for key in due:
@@ -273,13 +283,13 @@ class ConsumerMembership:
                 member_id=member.member_id,
                 reason=_REASONS[key.kind],
             )
-        self._rebalance.fence(Draft(group, effects), list(fenced.values()))
+        self._rebalance.fence(ConsumerGroupDraft(group, effects), list(fenced.values()))
 
-    def stay(self, group: ConsumerGroup, effects: Effects) -> None:
+    def stay(self, group: ConsumerGroup, effects: DecisionBuilder) -> None:
         """Somebody joined before the group could become classic: the epoch that was to be without the last member of
         the consumer protocol begins after all.
         """
-        self._rebalance.begin_epoch(Draft(group, effects))
+        self._rebalance.begin_epoch(ConsumerGroupDraft(group, effects))
 
 
 _REASONS = {
@@ -342,7 +352,9 @@ def _unknown(member_id: str, group: ConsumerGroup) -> Refusal:
     return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
 
 
-def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, sender: Sender) -> ConsumerMember:
+def _updated(
+    member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, sender: HeartbeatContext
+) -> ConsumerMember:
     """The member with what the request says about it; None and -1 say that nothing has changed."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return replace(

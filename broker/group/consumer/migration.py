@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 
 from fencepost.broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicMember
 from fencepost.broker.group.classic.records import group_record, group_tombstone
-from fencepost.broker.group.consumer.draft import Draft
+from fencepost.broker.group.consumer.draft import ConsumerGroupDraft
 from fencepost.broker.group.consumer.group import NO_PARTITIONS, ClassicSpeaker, ConsumerGroup, ConsumerMember
 from fencepost.broker.group.consumer.records import current_value, group_tombstones, member_value, target_value
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash
-from fencepost.broker.group.effects import Effects, GroupConfig
+from fencepost.broker.group.decision_builder import DecisionBuilder, GroupConfig
 from fencepost.broker.group.java_order import timeline_hash_map_order
 from fencepost.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -41,7 +41,9 @@ UPGRADE_POLICIES = ("upgrade", "bidirectional")
 DOWNGRADE_POLICIES = ("downgrade", "bidirectional")
 
 
-def upgraded(group: ClassicGroup, topics: TopicCatalogue, config: GroupConfig, effects: Effects) -> ConsumerGroup | str:
+def upgraded(
+    group: ClassicGroup, topics: TopicCatalogue, config: GroupConfig, effects: DecisionBuilder
+) -> ConsumerGroup | str:
     """The group of the consumer protocol that a classic group with members becomes; its records are in the effects.
     If it cannot become one, the reason in words.
     """
@@ -71,10 +73,10 @@ class _CustomAssignorError(Exception):
 
 
 def _written(
-    classic: ClassicGroup, members: list[ConsumerMember], topics: TopicCatalogue, effects: Effects
+    classic: ClassicGroup, members: list[ConsumerMember], topics: TopicCatalogue, effects: DecisionBuilder
 ) -> ConsumerGroup:
     group_id, epoch = classic.group_id, classic.generation_id
-    draft = Draft(ConsumerGroup(group_id), effects)
+    draft = ConsumerGroupDraft(ConsumerGroup(group_id), effects)
     for member in members:
         key = ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
         draft.write(key, member_value(member))
@@ -139,7 +141,7 @@ def can_become_classic(group: ConsumerGroup, config: GroupConfig) -> bool:
     )
 
 
-def downgrade(group: ConsumerGroup, topics: TopicCatalogue, effects: Effects) -> None:
+def downgrade(group: ConsumerGroup, topics: TopicCatalogue, effects: DecisionBuilder) -> None:
     """Let a group with only classic members become a classic one, in the generation that its epoch was, with what was
     to be assigned; its members have to share anew right after.
     """

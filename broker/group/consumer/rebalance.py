@@ -11,8 +11,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
-from fencepost.broker.group.consumer.assignors import ASSIGNORS, Subscriber
-from fencepost.broker.group.consumer.draft import Draft
+from fencepost.broker.group.consumer.assignors import ASSIGNORS, AssignorMember
+from fencepost.broker.group.consumer.draft import ConsumerGroupDraft
 from fencepost.broker.group.consumer.group import (
     JOIN_EPOCH,
     NO_PARTITIONS,
@@ -25,7 +25,7 @@ from fencepost.broker.group.consumer.migration import can_become_classic
 from fencepost.broker.group.consumer.reconciliation import ReportedPartitions, reconcile
 from fencepost.broker.group.consumer.records import current_value, member_value, regex_value, target_value
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, matching_topics, metadata_hash, topic_ids
-from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, GroupConfig
+from fencepost.broker.group.decision_builder import DeadlineKey, DeadlineKind, GroupConfig
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.stored.consumer_groups import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -54,7 +54,11 @@ class ConsumerRebalance:
     # Members
 
     def settle(
-        self, draft: Draft, member: ConsumerMember, described: ConsumerMember, reported: ReportedPartitions | None
+        self,
+        draft: ConsumerGroupDraft,
+        member: ConsumerMember,
+        described: ConsumerMember,
+        reported: ReportedPartitions | None,
     ) -> ConsumerMember:
         """Write down what a member says of itself, let that change the group, and the group the member.
 
@@ -71,7 +75,7 @@ class ConsumerRebalance:
             draft, described.member_id, has_subscription_changed=has_subscription_changed, reported=reported
         )
 
-    def _update_member(self, draft: Draft, member: ConsumerMember) -> bool:
+    def _update_member(self, draft: ConsumerGroupDraft, member: ConsumerMember) -> bool:
         """Write down what a member says of itself, if it is new; whether the names of its topics have changed."""
         previous = draft.group.members.get(member.member_id)
         if previous == member:
@@ -81,7 +85,7 @@ class ConsumerRebalance:
         known_names = frozenset() if previous is None else previous.subscribed_topic_names
         return known_names != member.subscribed_topic_names
 
-    def replace_member(self, draft: Draft, previous: ConsumerMember, member_id: str) -> None:
+    def replace_member(self, draft: ConsumerGroupDraft, previous: ConsumerMember, member_id: str) -> None:
         """Another process takes over a static member: what it had, and is to have, under a new member id."""
         target = draft.group.target.get(previous.member_id, NO_PARTITIONS)
         member = replace(previous, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
@@ -94,7 +98,7 @@ class ConsumerRebalance:
         draft.write(_current(draft, member_id), current_value(member))
         self.clear_deadlines(draft, previous.member_id)
 
-    def fence(self, draft: Draft, members: Collection[ConsumerMember]) -> None:
+    def fence(self, draft: ConsumerGroupDraft, members: Collection[ConsumerMember]) -> None:
         """Take members out: what they had is free at once, and a new epoch begins, unless only members of the classic
         protocol are left: the group follows these in the epoch that it has.
         """
@@ -107,14 +111,14 @@ class ConsumerRebalance:
         if not self.become_classic_if_possible(draft):
             self.begin_epoch(draft)
 
-    def become_classic_if_possible(self, draft: Draft) -> bool:
+    def become_classic_if_possible(self, draft: ConsumerGroupDraft) -> bool:
         """If only members of the classic protocol are left the group follows them, as a decision of its own."""
         is_possible = can_become_classic(draft.group, self._config)
         if is_possible:
             draft.effects.set_deadline(DeadlineKey(DeadlineKind.DOWNGRADE, draft.group.group_id), draft.effects.now_ms)
         return is_possible
 
-    def clear_deadlines(self, draft: Draft, member_id: str) -> None:
+    def clear_deadlines(self, draft: ConsumerGroupDraft, member_id: str) -> None:
         for kind in (
             DeadlineKind.SESSION,
             DeadlineKind.REVOCATION,
@@ -123,7 +127,7 @@ class ConsumerRebalance:
         ):
             draft.effects.clear_deadline(DeadlineKey(kind, draft.group.group_id, member_id))
 
-    def _remove_member(self, draft: Draft, member: ConsumerMember) -> None:
+    def _remove_member(self, draft: ConsumerGroupDraft, member: ConsumerMember) -> None:
         group_id, member_id = draft.group.group_id, member.member_id
         draft.write(_current(draft, member_id), None)
         draft.write(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
@@ -131,7 +135,7 @@ class ConsumerRebalance:
 
     # What the group is subscribed to
 
-    def _resolve_regexes(self, draft: Draft) -> bool:
+    def _resolve_regexes(self, draft: ConsumerGroupDraft) -> bool:
         """Match the topics against the members' regular expressions, where that has not been done or topics have
         changed since; whether any of them matches others than before.
         """
@@ -157,21 +161,21 @@ class ConsumerRebalance:
                 changes.append(partial(setattr, original, "checked_regexes_version", self._topics.version))
         return has_changed
 
-    def _is_refresh_due(self, draft: Draft) -> bool:
+    def _is_refresh_due(self, draft: ConsumerGroupDraft) -> bool:
         original = draft.original
         if original.checked_regexes_version == self._topics.version:
             return False
         resolved_ms = max((resolved.timestamp_ms for resolved in draft.group.regexes.values()), default=0)
         return draft.effects.now_ms >= max(resolved_ms, original.checked_regexes_ms) + REGEX_REFRESH_MIN_INTERVAL_MS
 
-    def _drop_unused_regexes(self, draft: Draft) -> None:
+    def _drop_unused_regexes(self, draft: ConsumerGroupDraft) -> None:
         group = draft.group
         if not group.regexes:
             return
         for regex in sorted(group.regexes.keys() - group.subscribed_regexes()):
             draft.write(ConsumerGroupRegularExpressionKey(group_id=group.group_id, regular_expression=regex), None)
 
-    def _have_topics_changed(self, draft: Draft) -> bool:
+    def _have_topics_changed(self, draft: ConsumerGroupDraft) -> bool:
         """Whether a topic that the group is subscribed to has come, gone or grown since its epoch began."""
         group, original, version = draft.group, draft.original, self._topics.version
         if group is original and original.checked_topics_version == version:
@@ -181,7 +185,7 @@ class ConsumerRebalance:
             draft.effects.changes.append(partial(setattr, original, "checked_topics_version", version))
         return has_changed
 
-    def begin_epoch(self, draft: Draft) -> None:
+    def begin_epoch(self, draft: ConsumerGroupDraft) -> None:
         """Begin a new epoch: the target assignment has to be made anew."""
         group = draft.group
         group_epoch = group.group_epoch + 1
@@ -203,7 +207,7 @@ class ConsumerRebalance:
 
     # The target
 
-    def _update_target(self, draft: Draft) -> None:
+    def _update_target(self, draft: ConsumerGroupDraft) -> None:
         """Make the target assignment for the epoch of the group, unless the last one is too recent."""
         group, now_ms = draft.group, draft.effects.now_ms
         if group.assignment_epoch >= group.group_epoch:
@@ -230,7 +234,7 @@ class ConsumerRebalance:
             assignor=assignor,
         )
 
-    def _assign(self, draft: Draft, assignor: str) -> dict[str, Assignment]:
+    def _assign(self, draft: ConsumerGroupDraft, assignor: str) -> dict[str, Assignment]:
         group = draft.group
         ids_of: dict[frozenset[str], frozenset[bytes]] = {}
         partition_counts: dict[bytes, int] = {}
@@ -242,12 +246,12 @@ class ConsumerRebalance:
                 found = [topic for topic in map(self._topics.get, names) if topic is not None]
                 partition_counts.update((topic.topic_id, topic.partition_count) for topic in found)
                 ids = ids_of[names] = frozenset(topic.topic_id for topic in found)
-            subscribers[member_id] = Subscriber(ids, group.target.get(member_id, NO_PARTITIONS), member.instance_id)
+            subscribers[member_id] = AssignorMember(ids, group.target.get(member_id, NO_PARTITIONS), member.instance_id)
         return ASSIGNORS[assignor](subscribers, partition_counts)
 
     def _reconcile(
         self,
-        draft: Draft,
+        draft: ConsumerGroupDraft,
         member_id: str,
         *,
         has_subscription_changed: bool,
@@ -279,9 +283,9 @@ class ConsumerRebalance:
         return reconciled
 
 
-def _member(draft: Draft, member_id: str) -> ConsumerGroupMemberMetadataKey:
+def _member(draft: ConsumerGroupDraft, member_id: str) -> ConsumerGroupMemberMetadataKey:
     return ConsumerGroupMemberMetadataKey(group_id=draft.group.group_id, member_id=member_id)
 
 
-def _current(draft: Draft, member_id: str) -> ConsumerGroupCurrentMemberAssignmentKey:
+def _current(draft: ConsumerGroupDraft, member_id: str) -> ConsumerGroupCurrentMemberAssignmentKey:
     return ConsumerGroupCurrentMemberAssignmentKey(group_id=draft.group.group_id, member_id=member_id)

@@ -19,7 +19,7 @@ ReportedPartitions = Mapping[bytes, Collection[int]]
 NO_OWNED: Mapping[int, int] = {}
 
 
-class Standing(Enum):
+class MemberSituation(Enum):
     """Where a member stands when it is heard of: at the epoch of the target or behind it, and whether it says that it
     no longer owns what it has to revoke."""
 
@@ -29,25 +29,25 @@ class Standing(Enum):
     BEHIND_REVOKED = "behind the target, and has given up what it must"
 
 
-class Step(Enum):
+class ReconciliationStep(Enum):
     """KEEP leaves the member as it is, unless its subscription shrank; ADVANCE moves it towards the target."""
 
     KEEP = "keep"
     ADVANCE = "advance"
 
 
-_KEEP, _ADVANCE = Step.KEEP, Step.ADVANCE
+_KEEP, _ADVANCE = ReconciliationStep.KEEP, ReconciliationStep.ADVANCE
 
 # fmt: off
-_ROWS: dict[Standing, tuple[Step, Step, Step]] = {
+_ROWS: dict[MemberSituation, tuple[ReconciliationStep, ReconciliationStep, ReconciliationStep]] = {
     #                            STABLE    UNREVOKED  UNRELEASED
-    Standing.CURRENT_UNREVOKED: (_KEEP,    _KEEP,     _ADVANCE),
-    Standing.CURRENT_REVOKED:   (_KEEP,    _ADVANCE,  _ADVANCE),
-    Standing.BEHIND_UNREVOKED:  (_ADVANCE, _KEEP,     _ADVANCE),
-    Standing.BEHIND_REVOKED:    (_ADVANCE, _ADVANCE,  _ADVANCE),
+    MemberSituation.CURRENT_UNREVOKED: (_KEEP,    _KEEP,     _ADVANCE),
+    MemberSituation.CURRENT_REVOKED:   (_KEEP,    _ADVANCE,  _ADVANCE),
+    MemberSituation.BEHIND_UNREVOKED:  (_ADVANCE, _KEEP,     _ADVANCE),
+    MemberSituation.BEHIND_REVOKED:    (_ADVANCE, _ADVANCE,  _ADVANCE),
 }
 # fmt: on
-TABLE: dict[tuple[Standing, MemberState], Step] = {
+RECONCILIATION_TABLE: dict[tuple[MemberSituation, MemberState], ReconciliationStep] = {
     (standing, state): step for standing, row in _ROWS.items() for state, step in zip(MemberState, row, strict=True)
 }
 
@@ -71,10 +71,10 @@ def reconcile(
     """
     has_revoked = not _owns_any(member.pending_revocation, reported)
     if member.member_epoch == target_epoch:
-        standing = Standing.CURRENT_REVOKED if has_revoked else Standing.CURRENT_UNREVOKED
+        standing = MemberSituation.CURRENT_REVOKED if has_revoked else MemberSituation.CURRENT_UNREVOKED
     else:
-        standing = Standing.BEHIND_REVOKED if has_revoked else Standing.BEHIND_UNREVOKED
-    if TABLE[standing, member.state] is Step.ADVANCE:
+        standing = MemberSituation.BEHIND_REVOKED if has_revoked else MemberSituation.BEHIND_UNREVOKED
+    if RECONCILIATION_TABLE[standing, member.state] is ReconciliationStep.ADVANCE:
         return _advance(member, target_epoch, target, subscribed_topic_ids, owner, reported)
     return _trim(member, subscribed_topic_ids, reported) if has_subscription_changed else member
 

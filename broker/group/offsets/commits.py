@@ -40,7 +40,7 @@ class Committer(NamedTuple):
     knows_member_epochs: bool = True
 
     @property
-    def is_stranger(self) -> bool:
+    def is_not_a_member(self) -> bool:
         return self.generation_id < 0 and not self.member_id and self.group_instance_id is None
 
 
@@ -73,7 +73,7 @@ def check_commit(
         return _check_epoch_of_commit(group, committer, offsets, is_transactional=False)
     if committer.generation_id < 0 and group.state is ClassicState.EMPTY:
         return ErrorCode.NONE
-    if committer.is_stranger:
+    if committer.is_not_a_member:
         return group.refusal(ClassicEvent.COMMIT_AS_STRANGER)
     error = _check_committing_member(group, committer)
     return group.refusal(ClassicEvent.COMMIT_AS_MEMBER) if error is ErrorCode.NONE else error
@@ -88,7 +88,7 @@ def check_transactional_commit(
         return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
     error = group.refusal(ClassicEvent.COMMIT_IN_TRANSACTION)
     is_simple = committer.generation_id < 0 and group.state is ClassicState.EMPTY
-    if error is not ErrorCode.NONE or is_simple or committer.is_stranger:
+    if error is not ErrorCode.NONE or is_simple or committer.is_not_a_member:
         return error
     return _check_committing_member(group, committer)
 
@@ -122,7 +122,7 @@ def _check_epoch_of_commit(
     epoch = committer.generation_id
     if epoch < 0 and not group.members:
         return ErrorCode.NONE
-    if is_transactional and committer.is_stranger:
+    if is_transactional and committer.is_not_a_member:
         return ErrorCode.NONE
     member = group.members.get(committer.member_id)
     if member is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision
 from fencepost.broker.group.classic.group import ClassicEvent, ClassicGroup
 from fencepost.broker.group.classic.membership import ClassicMembership
-from fencepost.broker.group.effects import GroupConfig
+from fencepost.broker.group.decision_builder import GroupConfig
 from fencepost.broker.group.kinds import Group
 from fencepost.broker.group.offsets.commits import (
     Committer,

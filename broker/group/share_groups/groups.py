@@ -1,6 +1,6 @@
 """Every decision about share groups in one shard of the group coordinator, and what their records change. Pure.
 
-Source: KIP-932; Kafka's GroupCoordinatorShard and GroupMetadataManager, as far as they concern share groups.
+Source: KIP-932; Kafka's GroupShard and GroupMetadataManager, as far as they concern share groups.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, Assignment
-from fencepost.broker.group.consumer.membership import Refusal, Sender
+from fencepost.broker.group.consumer.membership import HeartbeatContext, Refusal
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
-from fencepost.broker.group.effects import DeadlineKey, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.group.decision_builder import DeadlineKey, DecisionBuilder, GroupConfig, GroupDeadlines
 from fencepost.broker.group.kinds import Group
 from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES
 from fencepost.broker.group.share_groups.group import ShareGroup, StatePartitions
@@ -26,7 +26,7 @@ from fencepost.broker.group.share_groups.membership import (
     refuse,
 )
 from fencepost.broker.group.share_groups.records import ShareDraft, apply, check_value, group_tombstones
-from fencepost.broker.group.share_groups.state_partitions import (
+from fencepost.broker.group.share_groups.share_state_initialization import (
     Partitions,
     begin_deleting,
     begin_initializing,
@@ -49,7 +49,7 @@ log = get_logger(__name__)
 MAX_GROUPS_PER_DECISION = 1_000
 
 
-class Deletion(NamedTuple):
+class OffsetDeletion(NamedTuple):
     """Share partitions whose state has to be deleted, and the topics asked for that have none."""
 
     partitions: Mapping[bytes, Collection[int]]
@@ -93,7 +93,9 @@ class ShareGroups:
 
     # Members
 
-    def heartbeat(self, request: ShareGroupHeartbeatRequest, sender: Sender, now_ms: int) -> Decision[ShareHeartbeat]:
+    def heartbeat(
+        self, request: ShareGroupHeartbeatRequest, sender: HeartbeatContext, now_ms: int
+    ) -> Decision[ShareHeartbeat]:
         """A member joins, stays or leaves.
 
         Refuses: INVALID_REQUEST, GROUP_ID_NOT_FOUND, and what `ShareMembership` does.
@@ -102,7 +104,7 @@ class ShareGroups:
         if refusal is not None:
             return Decision(refuse(*refusal))
         found = self._of(request.group_id)
-        effects = Effects(now_ms, self._deadlines)
+        effects = DecisionBuilder(now_ms, self._deadlines)
         if request.member_epoch < JOIN_EPOCH:
             if isinstance(found, Refusal):
                 return Decision(refuse(*found))
@@ -126,7 +128,7 @@ class ShareGroups:
     def decide_describe(self, group_id: str) -> Decision[ShareGroupDescribedGroup]:
         return Decision(self.describe(group_id))
 
-    def time_over(self, group: ShareGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
+    def time_over(self, group: ShareGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
         self._membership.time_over(group, due, effects)
 
     # Share partitions
@@ -153,7 +155,7 @@ class ShareGroups:
             found, is_new = ShareGroup(group_id), True
         else:
             is_new = False
-        effects = Effects(now_ms, self._deadlines)
+        effects = DecisionBuilder(now_ms, self._deadlines)
         topics = {}
         for topic_id, numbers in partitions.items():
             topic = self._topics.get_by_id(topic_id)
@@ -166,16 +168,18 @@ class ShareGroups:
             begin_initializing(draft, topics)
         return effects.decision(StateToInitialize(partitions, found.group_epoch))
 
-    def begin_deleting(self, group_id: str, names: Collection[str] | None, now_ms: int) -> Decision[Deletion | Refusal]:
+    def begin_deleting(
+        self, group_id: str, names: Collection[str] | None, now_ms: int
+    ) -> Decision[OffsetDeletion | Refusal]:
         """Topics are to lose their state; None for all. Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
         found = self._of_nobody(group_id)
         if isinstance(found, Refusal):
             return Decision(found)
         if found.state_partitions is None:
-            return Decision(Deletion({}, () if names is None else names))
-        effects = Effects(now_ms, self._deadlines)
+            return Decision(OffsetDeletion({}, () if names is None else names))
+        effects = DecisionBuilder(now_ms, self._deadlines)
         to_delete, without_state = begin_deleting(ShareDraft(found, effects), names, self._topics)
-        return effects.decision(Deletion(to_delete, without_state))
+        return effects.decision(OffsetDeletion(to_delete, without_state))
 
     def deleted(self, group_id: str, topic_ids: Collection[bytes], now_ms: int) -> Decision[None]:
         """Topics have lost their state."""
@@ -192,7 +196,7 @@ class ShareGroups:
     def drop_topics(self, is_gone: Callable[[bytes], bool], group_ids: list[str], now_ms: int) -> Decision[list[str]]:
         """Have these groups forget topics that do not exist any more, a bounded number at a time; those that are still
         to be looked at."""
-        effects = Effects(now_ms, self._deadlines)
+        effects = DecisionBuilder(now_ms, self._deadlines)
         size_bytes = looked_at_count = 0
         for group_id in group_ids:
             if size_bytes >= DECISION_RECORDS_BYTES or looked_at_count >= MAX_GROUPS_PER_DECISION:
@@ -200,7 +204,7 @@ class ShareGroups:
             looked_at_count += 1
             group = self._groups.get(group_id)
             if isinstance(group, ShareGroup):
-                step = Effects(now_ms, self._deadlines)
+                step = DecisionBuilder(now_ms, self._deadlines)
                 drop_topics(ShareDraft(group, step), is_gone)
                 size_bytes += step.size_bytes
                 effects.add(step)
@@ -208,7 +212,7 @@ class ShareGroups:
 
     def _change(self, group_id: str, change: Callable[[ShareDraft], None], now_ms: int) -> Decision[None]:
         group = self._of(group_id)
-        effects = Effects(now_ms, self._deadlines)
+        effects = DecisionBuilder(now_ms, self._deadlines)
         if isinstance(group, ShareGroup):
             change(ShareDraft(group, effects))
         return effects.decision(None)

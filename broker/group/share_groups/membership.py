@@ -14,13 +14,19 @@ from functools import partial
 from typing import NamedTuple
 
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, LEAVE_EPOCH, NO_PARTITIONS, Assignment
-from fencepost.broker.group.consumer.membership import Refusal, Sender
+from fencepost.broker.group.consumer.membership import HeartbeatContext, Refusal
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash, topic_ids
-from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.group.decision_builder import (
+    DeadlineKey,
+    DeadlineKind,
+    DecisionBuilder,
+    GroupConfig,
+    GroupDeadlines,
+)
 from fencepost.broker.group.share_groups.assignor import SIMPLE_ASSIGNOR, assign
 from fencepost.broker.group.share_groups.group import ShareGroup, ShareMember
 from fencepost.broker.group.share_groups.records import ShareDraft, current_value, member_value, target_value
-from fencepost.broker.group.share_groups.state_partitions import begin_initializing, uninitialized
+from fencepost.broker.group.share_groups.share_state_initialization import begin_initializing, uninitialized
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_groups import (
@@ -87,7 +93,7 @@ class ShareMembership:
     # Heartbeats
 
     def heartbeat(
-        self, group: ShareGroup, request: ShareGroupHeartbeatRequest, sender: Sender, effects: Effects
+        self, group: ShareGroup, request: ShareGroupHeartbeatRequest, sender: HeartbeatContext, effects: DecisionBuilder
     ) -> ShareHeartbeat:
         """A member joins or stays. Refuses: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH."""
         member_id = request.member_id
@@ -112,7 +118,7 @@ class ShareMembership:
         if has_changed:
             self._bump_epoch(draft)
         self._update_target(draft)
-        updated = self._take_over_target(draft, member_id, has_changed=has_changed)
+        updated = self._apply_target(draft, member_id, has_changed=has_changed)
         times = self._config.share_times(group.group_id)
         effects.set_deadline(
             DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id),
@@ -139,7 +145,7 @@ class ShareMembership:
         partitions = {topic_id: topic.partitions for topic_id, topic in missing.items()}
         return ShareHeartbeat(response, StateToInitialize(partitions, draft.group.group_epoch))
 
-    def leave(self, group: ShareGroup, request: ShareGroupHeartbeatRequest, effects: Effects) -> ShareHeartbeat:
+    def leave(self, group: ShareGroup, request: ShareGroupHeartbeatRequest, effects: DecisionBuilder) -> ShareHeartbeat:
         """A member leaves. Refuses: UNKNOWN_MEMBER_ID."""
         member = group.members.get(request.member_id)
         if member is None:
@@ -205,7 +211,7 @@ class ShareMembership:
             assignor=SIMPLE_ASSIGNOR,
         )
 
-    def _take_over_target(self, draft: ShareDraft, member_id: str, *, has_changed: bool) -> ShareMember:
+    def _apply_target(self, draft: ShareDraft, member_id: str, *, has_changed: bool) -> ShareMember:
         """Give a member what is its own in the target; the member as it is then."""
         group = draft.group
         member = group.members[member_id]
@@ -244,7 +250,7 @@ class ShareMembership:
             key = DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id)
             self._deadlines.set(key, now_ms + session_timeout_ms)
 
-    def time_over(self, group: ShareGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
+    def time_over(self, group: ShareGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
         """Take out the members whose session is over, all in one step."""
         fenced = [group.members[key.member_id] for key in due if key.member_id in group.members]
         for member in fenced:
@@ -290,7 +296,7 @@ def _check_epoch(member: ShareMember, epoch: int) -> Refusal | None:
     )
 
 
-def _updated(member: ShareMember, request: ShareGroupHeartbeatRequest, sender: Sender) -> ShareMember:
+def _updated(member: ShareMember, request: ShareGroupHeartbeatRequest, sender: HeartbeatContext) -> ShareMember:
     names = request.subscribed_topic_names
     return replace(
         member,

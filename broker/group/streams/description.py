@@ -11,7 +11,7 @@ from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.streams.group import StreamsGroup, StreamsMember
 from fencepost.broker.group.streams.records import key_values
 from fencepost.broker.group.streams.tasks import NO_TASKS, OwnedTasks, TaskAssignment, task_ids
-from fencepost.broker.group.streams.topology import ConfiguredTopology, InternalTopic, Topology
+from fencepost.broker.group.streams.topology import ConfiguredTopology, StreamsInternalTopic, Topology
 from fencepost.protocol.messages.streams_groups import (
     StreamsEndpointToPartitions,
     StreamsGroupDescribeAssignment,
@@ -30,7 +30,7 @@ def described_streams_group(group: StreamsGroup, configured: ConfiguredTopology 
     topology = group.topology
     described = None
     if topology is not None:
-        subtopologies = _as_told(topology)
+        subtopologies = _topology_as_sent(topology)
         if configured is not None and configured.is_ready:
             subtopologies = _as_configured(configured)
         described = StreamsGroupDescribeTopology(topology.epoch, subtopologies)
@@ -44,7 +44,7 @@ def described_streams_group(group: StreamsGroup, configured: ConfiguredTopology 
     )
 
 
-def _as_told(topology: Topology) -> list[StreamsGroupDescribeSubtopology]:
+def _topology_as_sent(topology: Topology) -> list[StreamsGroupDescribeSubtopology]:
     return [
         StreamsGroupDescribeSubtopology(
             subtopology_id=subtopology_id,
@@ -70,7 +70,7 @@ def _as_configured(configured: ConfiguredTopology) -> list[StreamsGroupDescribeS
     ]
 
 
-def _infos(topics: Iterable[InternalTopic]) -> list[StreamsTopicInfo]:
+def _infos(topics: Iterable[StreamsInternalTopic]) -> list[StreamsTopicInfo]:
     return _by_name(
         StreamsTopicInfo(topic.name, topic.partition_count, topic.replication_factor, key_values(topic.configs))
         for topic in topics

@@ -34,7 +34,7 @@ class StreamsGroupState(Enum):
     STABLE = "Stable"
 
 
-class Endpoint(NamedTuple):
+class MemberEndpoint(NamedTuple):
     """Where a process answers interactive queries."""
 
     host: str
@@ -63,7 +63,7 @@ class StreamsMember:
     client_host: str = ""
     topology_epoch: int = -1
     process_id: str = ""
-    user_endpoint: Endpoint | None = None
+    user_endpoint: MemberEndpoint | None = None
     client_tags: Mapping[str, str] = field(default_factory=dict)
     assigned: OwnedTasks = NO_OWNED_TASKS
     pending_revocation: OwnedTasks = NO_OWNED_TASKS

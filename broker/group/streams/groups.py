@@ -1,6 +1,6 @@
 """Every decision about streams groups in one shard of the group coordinator, and what their records change. Pure.
 
-Source: KIP-1071; Kafka's GroupCoordinatorShard and GroupMetadataManager, as far as they concern streams groups.
+Source: KIP-1071; Kafka's GroupShard and GroupMetadataManager, as far as they concern streams groups.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, Rec
 from fencepost.broker.group.classic.group import ClassicGroup, ClassicState
 from fencepost.broker.group.classic.records import group_tombstone
 from fencepost.broker.group.consumer.group import JOIN_EPOCH
-from fencepost.broker.group.consumer.membership import Refusal, Sender
+from fencepost.broker.group.consumer.membership import HeartbeatContext, Refusal
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
-from fencepost.broker.group.effects import DeadlineKey, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.group.decision_builder import DeadlineKey, DecisionBuilder, GroupConfig, GroupDeadlines
 from fencepost.broker.group.kinds import Group
 from fencepost.broker.group.streams.description import described_streams_group
 from fencepost.broker.group.streams.group import StreamsGroup
@@ -54,7 +54,7 @@ class StreamsGroups:
     # Members
 
     def heartbeat(
-        self, request: StreamsGroupHeartbeatRequest, sender: Sender, now_ms: int
+        self, request: StreamsGroupHeartbeatRequest, sender: HeartbeatContext, now_ms: int
     ) -> Decision[StreamsHeartbeat]:
         """A member joins, stays or leaves. The first that joins an empty classic group makes it a streams group.
 
@@ -64,7 +64,7 @@ class StreamsGroups:
         refusal = check_request(request)
         if refusal is not None:
             return Decision(refuse(*refusal))
-        effects = Effects(now_ms, self._deadlines)
+        effects = DecisionBuilder(now_ms, self._deadlines)
         known = self._find(request.group_id)
         if request.member_epoch < JOIN_EPOCH:
             if not isinstance(known, StreamsGroup):
@@ -78,7 +78,7 @@ class StreamsGroups:
         heartbeat = self._membership.heartbeat(group, request, sender, effects)
         return Decision(heartbeat) if heartbeat.response.error_code else effects.decision(heartbeat)
 
-    def _joined(self, known: Group | None, request: StreamsGroupHeartbeatRequest, effects: Effects) -> Group:
+    def _joined(self, known: Group | None, request: StreamsGroupHeartbeatRequest, effects: DecisionBuilder) -> Group:
         """The group that somebody joins: a new one in place of none, or of a classic one without members."""
         if known is None:
             return StreamsGroup(request.group_id)
@@ -103,7 +103,7 @@ class StreamsGroups:
 
     # Time
 
-    def time_over(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
+    def time_over(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
         self._membership.time_over(group, due, effects)
 
     def start_sessions(self, group: StreamsGroup, now_ms: int) -> None:
@@ -111,7 +111,7 @@ class StreamsGroups:
 
     # The log
 
-    def tombstones(self, group: StreamsGroup, effects: Effects) -> list[CoordinatorRecord]:
+    def tombstones(self, group: StreamsGroup, effects: DecisionBuilder) -> list[CoordinatorRecord]:
         """The records that remove a group, which is deleted or becomes one of another kind."""
         self._membership.forget(group, effects)
         return group_tombstones(group)

@@ -16,11 +16,17 @@ from fencepost.broker.group.consumer.group import JOIN_EPOCH, MemberState
 from fencepost.broker.group.consumer.membership import (
     SETTLING_HEARTBEAT_INTERVAL_MS,
     SETTLING_PERIOD_MS,
+    HeartbeatContext,
     Refusal,
-    Sender,
 )
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
-from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, Effects, GroupConfig, GroupDeadlines
+from fencepost.broker.group.decision_builder import (
+    DeadlineKey,
+    DeadlineKind,
+    DecisionBuilder,
+    GroupConfig,
+    GroupDeadlines,
+)
 from fencepost.broker.group.streams.assignor import STICKY_ASSIGNOR, Assignee, SubtopologySize, assign
 from fencepost.broker.group.streams.description import partitions_by_endpoint
 from fencepost.broker.group.streams.group import StreamsGroup, StreamsMember
@@ -38,18 +44,18 @@ from fencepost.broker.group.streams.requests import (
     check_tasks,
     differs,
     reported_tasks,
-    told_topology,
+    topology_of_request,
     unknown_member,
     updated_member,
 )
 from fencepost.broker.group.streams.tasks import NO_TASKS, TaskAssignment, task_ids
 from fencepost.broker.group.streams.topology import (
     ConfiguredTopology,
-    InternalTopic,
     InvalidTopology,
-    Problem,
-    Status,
+    StreamsInternalTopic,
     Topology,
+    TopologyProblem,
+    TopologyStatus,
     configure,
 )
 from fencepost.broker.kernel.events import get_logger
@@ -79,7 +85,7 @@ class StreamsHeartbeat(NamedTuple):
     """The answer to a heartbeat, and the topics that are to be created once it is durable."""
 
     response: StreamsGroupHeartbeatResponse
-    to_create: Mapping[str, InternalTopic] = {}
+    to_create: Mapping[str, StreamsInternalTopic] = {}
 
 
 class StreamsMembership:
@@ -93,7 +99,11 @@ class StreamsMembership:
     # Heartbeats
 
     def heartbeat(
-        self, group: StreamsGroup, request: StreamsGroupHeartbeatRequest, sender: Sender, effects: Effects
+        self,
+        group: StreamsGroup,
+        request: StreamsGroupHeartbeatRequest,
+        sender: HeartbeatContext,
+        effects: DecisionBuilder,
     ) -> StreamsHeartbeat:
         """A member joins or stays.
 
@@ -112,7 +122,7 @@ class StreamsMembership:
         has_changed = known is None or updated != known
         if has_changed:
             draft.write(StreamsGroupMemberMetadataKey(group.group_id, member_id), member_value(updated))
-        refusal = self._take_topology(draft, told_topology(request))
+        refusal = self._take_topology(draft, topology_of_request(request))
         if refusal is not None:
             return refuse(*refusal)
         configured = self.configured(draft.group)
@@ -151,10 +161,10 @@ class StreamsMembership:
             response.active_tasks = task_ids(settled.assigned.active)
             response.standby_tasks = task_ids(settled.assigned.standby)
             response.warmup_tasks = task_ids(settled.assigned.warmup)
-        self._tell_endpoints(draft, request, response, configured, is_news=is_news)
+        self._add_endpoints(draft, request, response, configured, is_news=is_news)
         return StreamsHeartbeat(response, configured.to_create)
 
-    def _tell_endpoints(
+    def _add_endpoints(
         self,
         draft: StreamsDraft,
         request: StreamsGroupHeartbeatRequest,
@@ -184,7 +194,9 @@ class StreamsMembership:
             return interval_ms
         return min(interval_ms, SETTLING_HEARTBEAT_INTERVAL_MS)
 
-    def leave(self, group: StreamsGroup, request: StreamsGroupHeartbeatRequest, effects: Effects) -> StreamsHeartbeat:
+    def leave(
+        self, group: StreamsGroup, request: StreamsGroupHeartbeatRequest, effects: DecisionBuilder
+    ) -> StreamsHeartbeat:
         """A member leaves. Refuses: UNKNOWN_MEMBER_ID."""
         member = group.members.get(request.member_id)
         if member is None:
@@ -264,28 +276,30 @@ class StreamsMembership:
         draft.write(StreamsGroupMetadataKey(draft.group.group_id), value)
         draft.effects.note(log.debug, "group_epoch_bumped", group_id=draft.group.group_id, group_epoch=epoch)
 
-    def _delay_first_assignment(self, group: StreamsGroup, effects: Effects) -> None:
+    def _delay_first_assignment(self, group: StreamsGroup, effects: DecisionBuilder) -> None:
         """Let a group that was empty wait for more members, which so get their tasks at once."""
         key = _first_assignment(group)
         delay_ms = self._config.streams_times(group.group_id).initial_rebalance_delay_ms
         if delay_ms > 0 and effects.deadline_ms(key) is None:
             effects.set_deadline(key, effects.now_ms + delay_ms)
 
-    def _is_first_assignment_delayed(self, group: StreamsGroup, effects: Effects) -> bool:
+    def _is_first_assignment_delayed(self, group: StreamsGroup, effects: DecisionBuilder) -> bool:
         return effects.deadline_ms(_first_assignment(group)) is not None
 
-    def _update_target(self, draft: StreamsDraft, configured: ConfiguredTopology) -> Problem | None:
+    def _update_target(self, draft: StreamsDraft, configured: ConfiguredTopology) -> TopologyProblem | None:
         """Make a target for the group's epoch, unless there is one; why that has to wait, or None."""
         group, now_ms = draft.group, draft.effects.now_ms
         if self._is_first_assignment_delayed(group, draft.effects):
-            return Problem(
-                Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay."
+            return TopologyProblem(
+                TopologyStatus.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay."
             )
         if group.assignment_epoch >= group.group_epoch:
             return None
         interval_ms = self._config.streams_times(group.group_id).assignment_interval_ms
         if group.assignment_timestamp_ms and interval_ms and now_ms < group.assignment_timestamp_ms + interval_ms:
-            return Problem(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
+            return TopologyProblem(
+                TopologyStatus.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval."
+            )
         for member_id, target in self._assign(group, configured).items():
             if group.target.get(member_id) != target:
                 draft.write(StreamsGroupTargetAssignmentMemberKey(group.group_id, member_id), target_value(target))
@@ -370,11 +384,11 @@ class StreamsMembership:
                 key = DeadlineKey(DeadlineKind.REVOCATION, group.group_id, member_id)
                 self._deadlines.set(key, now_ms + member.rebalance_timeout_ms)
 
-    def forget(self, group: StreamsGroup, effects: Effects) -> None:
+    def forget(self, group: StreamsGroup, effects: DecisionBuilder) -> None:
         """The group is deleted, or becomes one of another kind: nothing of it is to come any more."""
         effects.clear_deadline(_first_assignment(group))
 
-    def time_over(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: Effects) -> None:
+    def time_over(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
         """Take out members whose time is over, all in one step, and make the first assignment of a group."""
         draft = StreamsDraft(group, effects)
         fenced = {}
@@ -422,21 +436,21 @@ def _problems(
     group: StreamsGroup,
     member: StreamsMember,
     configured: ConfiguredTopology,
-    delay: Problem | None,
+    delay: TopologyProblem | None,
     asking: str | None,
-) -> list[Problem]:
+) -> list[TopologyProblem]:
     """What the member is told beside its tasks. asking: the member that wants all to shut down."""
     problems = []
     topology = group.topology
     if topology is not None and member.topology_epoch < topology.epoch:
         told, current = member.topology_epoch, topology.epoch
         detail = f"The member's topology epoch {told} is behind the group's topology epoch {current}."
-        problems.append(Problem(Status.STALE_TOPOLOGY, detail))
+        problems.append(TopologyProblem(TopologyStatus.STALE_TOPOLOGY, detail))
     problems += [problem for problem in (delay, configured.problem) if problem is not None]
     if asking is not None:
         detail = (
             f"Streams group member {asking} encountered a fatal error and requested a shutdown for the entire "
             "application."
         )
-        problems.append(Problem(Status.SHUTDOWN_APPLICATION, detail))
+        problems.append(TopologyProblem(TopologyStatus.SHUTDOWN_APPLICATION, detail))
     return problems

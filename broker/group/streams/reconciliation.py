@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from fencepost.broker.group.consumer.group import MemberState
-from fencepost.broker.group.consumer.reconciliation import TABLE, Standing, Step
+from fencepost.broker.group.consumer.reconciliation import RECONCILIATION_TABLE, MemberSituation, ReconciliationStep
 from fencepost.broker.group.streams.group import StreamsMember
 from fencepost.broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
 
@@ -33,10 +33,10 @@ def reconcile(
     """
     has_revoked = reported is not None and not member.pending_revocation.shares_any_with(reported)
     if member.member_epoch == target_epoch:
-        standing = Standing.CURRENT_REVOKED if has_revoked else Standing.CURRENT_UNREVOKED
+        standing = MemberSituation.CURRENT_REVOKED if has_revoked else MemberSituation.CURRENT_UNREVOKED
     else:
-        standing = Standing.BEHIND_REVOKED if has_revoked else Standing.BEHIND_UNREVOKED
-    if TABLE[standing, member.state] is Step.KEEP:
+        standing = MemberSituation.BEHIND_REVOKED if has_revoked else MemberSituation.BEHIND_UNREVOKED
+    if RECONCILIATION_TABLE[standing, member.state] is ReconciliationStep.KEEP:
         return member
     advanced = _advance(member, target_epoch, target, processes, reported)
     # A member that still waits in the same epoch has had the answer that brought it there.

@@ -13,7 +13,7 @@ from fencepost.broker.coordination.shard import CoordinatorRecord
 from fencepost.broker.group.consumer.group import LEAVE_EPOCH, TARGET_DELETED_EPOCH, MemberState
 from fencepost.broker.group.consumer.records import check_epoch, check_partitions
 from fencepost.broker.group.draft import GroupDraft
-from fencepost.broker.group.streams.group import Endpoint, StreamsGroup, StreamsMember
+from fencepost.broker.group.streams.group import MemberEndpoint, StreamsGroup, StreamsMember
 from fencepost.broker.group.streams.tasks import (
     NO_OWNED_TASKS,
     OwnedTasks,
@@ -183,7 +183,7 @@ def _described(member: StreamsMember, value: StreamsGroupMemberMetadataValue) ->
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         topology_epoch=value.topology_epoch,
         process_id=value.process_id,
-        user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        user_endpoint=None if endpoint is None else MemberEndpoint(endpoint.host, endpoint.port),
         client_tags=_pairs(value.client_tags),
     )
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH
-from fencepost.broker.group.consumer.membership import Refusal, Sender
-from fencepost.broker.group.streams.group import Endpoint, StreamsGroup, StreamsMember
+from fencepost.broker.group.consumer.membership import HeartbeatContext, Refusal
+from fencepost.broker.group.streams.group import MemberEndpoint, StreamsGroup, StreamsMember
 from fencepost.broker.group.streams.tasks import NO_TASKS, TaskAssignment, TaskRole, tasks_from
 from fencepost.broker.group.streams.topology import ConfiguredTopology, Topology, source_names
 from fencepost.protocol.errors import ErrorCode
@@ -122,12 +122,14 @@ def reported_tasks(request: StreamsGroupHeartbeatRequest) -> TaskAssignment | No
     )
 
 
-def told_topology(request: StreamsGroupHeartbeatRequest) -> Topology | None:
+def topology_of_request(request: StreamsGroupHeartbeatRequest) -> Topology | None:
     topology = request.topology
     return None if topology is None else Topology.of(topology.epoch, topology.subtopologies)
 
 
-def updated_member(member: StreamsMember, request: StreamsGroupHeartbeatRequest, sender: Sender) -> StreamsMember:
+def updated_member(
+    member: StreamsMember, request: StreamsGroupHeartbeatRequest, sender: HeartbeatContext
+) -> StreamsMember:
     """The member as it describes itself now."""
     endpoint, tags = request.user_endpoint, request.client_tags
     return replace(
@@ -140,7 +142,7 @@ def updated_member(member: StreamsMember, request: StreamsGroupHeartbeatRequest,
         client_host=sender.client_host,
         topology_epoch=member.topology_epoch if request.topology is None else request.topology.epoch,
         process_id=member.process_id if request.process_id is None else request.process_id,
-        user_endpoint=member.user_endpoint if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        user_endpoint=member.user_endpoint if endpoint is None else MemberEndpoint(endpoint.host, endpoint.port),
         client_tags=member.client_tags if tags is None else {tag.key: tag.value for tag in tags},
     )
 

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from fencepost.broker.coordination.runtime import CoordinatorRefusal, Decision, Reply
-from fencepost.broker.group.consumer.membership import Sender
+from fencepost.broker.group.consumer.membership import HeartbeatContext
 from fencepost.broker.group.streams.groups import StreamsGroups
-from fencepost.broker.group.streams.topology import InternalTopic, Status
+from fencepost.broker.group.streams.topology import StreamsInternalTopic, TopologyStatus
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
@@ -27,7 +27,7 @@ from fencepost.protocol.messages.streams_groups import (
 
 log = get_logger(__name__)
 
-CREATION = Place("creation of an internal topic of a streams group", Policy.RETRY)
+INTERNAL_TOPIC_CREATION = Place("creation of an internal topic of a streams group", Policy.RETRY)
 
 DEFAULT_REPLICATION_FACTORS = (-1, 0)
 REPLICATION_FACTOR = 1
@@ -42,7 +42,7 @@ class Decide(Protocol):
     def __call__(self, group_id: str, decide: Callable[[StreamsGroups, int], Decision[Reply]]) -> Awaitable[Reply]: ...
 
 
-class _Failure(NamedTuple):
+class _CreationFailure(NamedTuple):
     """A topic that could not be created; the reason is for people."""
 
     reason: str
@@ -60,7 +60,7 @@ class StreamsGroupService:
         self._clock = clock
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._creating: dict[str, asyncio.Task[None]] = {}
-        self._failures: dict[str, _Failure] = {}
+        self._failures: dict[str, _CreationFailure] = {}
 
     async def close(self) -> None:
         tasks = list(self._creating.values())
@@ -77,7 +77,7 @@ class StreamsGroupService:
         self, request: StreamsGroupHeartbeatRequest, *, client_id: str, client_host: str
     ) -> StreamsGroupHeartbeatResponse:
         """A member joins, stays or leaves; internal topics that its group wants are created meanwhile."""
-        sender = Sender(client_id, client_host, "")
+        sender = HeartbeatContext(client_id, client_host, "")
         try:
             heartbeat = await self._decide(
                 request.group_id, lambda streams, now_ms: streams.heartbeat(request, sender, now_ms)
@@ -86,7 +86,7 @@ class StreamsGroupService:
             return StreamsGroupHeartbeatResponse(error_code=refusal.error)
         if heartbeat.to_create:
             self._create(request.group_id, heartbeat.to_create)
-            self._tell_failures(heartbeat.response, heartbeat.to_create)
+            self._add_failures(heartbeat.response, heartbeat.to_create)
         return heartbeat.response
 
     async def describe(self, group_id: str) -> StreamsGroupDescribedGroup:
@@ -98,16 +98,16 @@ class StreamsGroupService:
 
     # Internal topics
 
-    def _create(self, group_id: str, wanted: Mapping[str, InternalTopic]) -> None:
+    def _create(self, group_id: str, wanted: Mapping[str, StreamsInternalTopic]) -> None:
         now_ms = self._clock.now_ms()
         for name, topic in wanted.items():
             failure = self._failures.get(name)
             if name in self._creating or (failure is not None and now_ms < failure.forgotten_at_ms):
                 continue
             # The next heartbeat asks again for what is not there.
-            self._creating[name] = CREATION.start(self._create_one(group_id, topic), concerns=name)
+            self._creating[name] = INTERNAL_TOPIC_CREATION.start(self._create_one(group_id, topic), concerns=name)
 
-    async def _create_one(self, group_id: str, topic: InternalTopic) -> None:
+    async def _create_one(self, group_id: str, topic: StreamsInternalTopic) -> None:
         try:
             reason = await self._try_to_create(topic)
         finally:
@@ -119,9 +119,9 @@ class StreamsGroupService:
         if len(self._failures) >= MAX_REMEMBERED_FAILURES:
             del self._failures[next(iter(self._failures))]
         remembered_ms = FAILURE_INTERVALS * self._heartbeat_interval_ms(group_id)
-        self._failures[topic.name] = _Failure(reason, self._clock.now_ms() + remembered_ms)
+        self._failures[topic.name] = _CreationFailure(reason, self._clock.now_ms() + remembered_ms)
 
-    async def _try_to_create(self, topic: InternalTopic) -> str | None:
+    async def _try_to_create(self, topic: StreamsInternalTopic) -> str | None:
         """Why it cannot be, in words, or None."""
         factor = topic.replication_factor
         if factor not in (*DEFAULT_REPLICATION_FACTORS, REPLICATION_FACTOR):
@@ -134,7 +134,9 @@ class StreamsGroupService:
             return None
         return message or error.name
 
-    def _tell_failures(self, response: StreamsGroupHeartbeatResponse, wanted: Mapping[str, InternalTopic]) -> None:
+    def _add_failures(
+        self, response: StreamsGroupHeartbeatResponse, wanted: Mapping[str, StreamsInternalTopic]
+    ) -> None:
         """Let the member know why topics that it waits for have not come."""
         now_ms = self._clock.now_ms()
         told = [
@@ -148,5 +150,5 @@ class StreamsGroupService:
         if len(told) > MAX_FAILURES_TOLD:
             detail += f" and {len(told) - MAX_FAILURES_TOLD} more"
         for status in response.status or ():
-            if status.status_code == Status.MISSING_INTERNAL_TOPICS:
+            if status.status_code == TopologyStatus.MISSING_INTERNAL_TOPICS:
                 status.status_detail += f"; Creation failed: {detail}."

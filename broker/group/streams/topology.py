@@ -22,7 +22,7 @@ PartitionCount = Callable[[str], int | None]
 """How many partitions a topic has, or is going to have; None when it is not there."""
 
 
-class Status(IntEnum):
+class TopologyStatus(IntEnum):
     """What a member has to know of its group, with the protocol's numbers. Source: KIP-1071, KIP-1266."""
 
     STALE_TOPOLOGY = 0
@@ -33,14 +33,14 @@ class Status(IntEnum):
     ASSIGNMENT_DELAYED = 5
 
 
-class Problem(NamedTuple):
+class TopologyProblem(NamedTuple):
     """What keeps the topology from being run; the detail is for people."""
 
-    status: Status
+    status: TopologyStatus
     detail: str
 
 
-class InternalTopic(NamedTuple):
+class StreamsInternalTopic(NamedTuple):
     """A topic that the broker creates for the application. replication_factor: 0 or -1 for the default."""
 
     name: str
@@ -85,8 +85,8 @@ class ConfiguredSubtopology:
     task_count: int
     source_topics: frozenset[str]
     repartition_sink_topics: frozenset[str]
-    repartition_source_topics: Mapping[str, InternalTopic]
-    state_changelog_topics: Mapping[str, InternalTopic]
+    repartition_source_topics: Mapping[str, StreamsInternalTopic]
+    state_changelog_topics: Mapping[str, StreamsInternalTopic]
 
     @property
     def is_stateful(self) -> bool:
@@ -108,8 +108,8 @@ class ConfiguredTopology:
 
     metadata_hash: int
     subtopologies: Mapping[str, ConfiguredSubtopology]
-    to_create: Mapping[str, InternalTopic]
-    problem: Problem | None
+    to_create: Mapping[str, StreamsInternalTopic]
+    problem: TopologyProblem | None
 
     @property
     def is_ready(self) -> bool:
@@ -125,7 +125,7 @@ class InvalidTopology(NamedTuple):
 class _ProblemError(Exception):
     """Raised within `configure` only, by whatever finds it first."""
 
-    def __init__(self, found: Problem | InvalidTopology) -> None:
+    def __init__(self, found: TopologyProblem | InvalidTopology) -> None:
         super().__init__()
         self.found = found
 
@@ -150,7 +150,9 @@ def _configure(topology: Topology, topics: TopicCatalogue, hashed: int) -> Confi
     subtopologies = topology.subtopologies.values()
     missing = {name for each in subtopologies for name in each.source_topics if topics.get(name) is None}
     if missing:
-        raise _ProblemError(Problem(Status.MISSING_SOURCE_TOPICS, f"Source topics {_summary(missing)} are missing."))
+        raise _ProblemError(
+            TopologyProblem(TopologyStatus.MISSING_SOURCE_TOPICS, f"Source topics {_summary(missing)} are missing.")
+        )
     decided: dict[str, int] = {}
 
     def partition_count(name: str) -> int | None:
@@ -180,7 +182,9 @@ def _configure(topology: Topology, topics: TopicCatalogue, hashed: int) -> Confi
     if not to_create:
         return ConfiguredTopology(hashed, configured, {}, None)
     detail = f"Internal topics are missing: {_summary(to_create)}"
-    return ConfiguredTopology(hashed, configured, to_create, Problem(Status.MISSING_INTERNAL_TOPICS, detail))
+    return ConfiguredTopology(
+        hashed, configured, to_create, TopologyProblem(TopologyStatus.MISSING_INTERNAL_TOPICS, detail)
+    )
 
 
 def _repartition_counts(subtopologies: Sequence[StreamsSubtopology], partition_count: PartitionCount) -> dict[str, int]:
@@ -252,23 +256,23 @@ def _enforce_copartitioning(
 
 
 def _incorrect(detail: str) -> _ProblemError:
-    return _ProblemError(Problem(Status.INCORRECTLY_PARTITIONED_TOPICS, detail))
+    return _ProblemError(TopologyProblem(TopologyStatus.INCORRECTLY_PARTITIONED_TOPICS, detail))
 
 
-def _internal(infos: Iterable[StreamsTopicInfo], decided: Mapping[str, int]) -> dict[str, InternalTopic]:
+def _internal(infos: Iterable[StreamsTopicInfo], decided: Mapping[str, int]) -> dict[str, StreamsInternalTopic]:
     topics = {}
     for info in infos:
         partition_count = info.partitions or decided[info.name]
         if partition_count < 0:
             raise _ProblemError(InvalidTopology(f"Internal topic {info.name} has {partition_count} partitions."))
         configs = {config.key: config.value for config in info.topic_configs}
-        topics[info.name] = InternalTopic(info.name, partition_count, info.replication_factor, configs)
+        topics[info.name] = StreamsInternalTopic(info.name, partition_count, info.replication_factor, configs)
     return topics
 
 
 def _missing_internal_topics(
     subtopologies: Iterable[ConfiguredSubtopology], topics: TopicCatalogue
-) -> dict[str, InternalTopic]:
+) -> dict[str, StreamsInternalTopic]:
     missing = {}
     for subtopology in subtopologies:
         for wanted in (

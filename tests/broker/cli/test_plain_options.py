@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fencepost.broker.cli.commands import fencepost
 from fencepost.broker.cli.serve_command import serve
 from fencepost.broker.kernel.logging import LEVELS
-from fencepost.broker.main import LOG_FORMATS, LOG_LEVELS, ServeOptions, plain_serve_options
+from fencepost.broker.main import LOG_FORMATS, LOG_LEVELS, ServeOptions, parse_serve_options
 
 OPTIONS = ["--listener", "--data-dir", "--config", "--set", "--log-format", "--log-level", "--help", "-h", "--", "--l"]
 VALUES = ["127.0.0.1:0", "data", "", "a=b", "-", "-x", "--set", "json", "human", "debug", "WARNING", "two words", "ü"]
@@ -34,7 +34,7 @@ def options_of_click(given: list[str]) -> ServeOptions:
 
 @given(arguments)
 def test_what_is_read_without_click_is_what_click_reads(arguments: list[str]) -> None:
-    options = plain_serve_options(["serve", *arguments], {})
+    options = parse_serve_options(["serve", *arguments], {})
     if options is not None:
         assert options == options_of_click(arguments)
 
@@ -53,7 +53,7 @@ def test_correct_options_are_read_without_click(
         if with_equals_sign
         else [part for pair in pairs for part in pair]
     )
-    options = plain_serve_options(["serve", *given], {})
+    options = parse_serve_options(["serve", *given], {})
     assert options is not None
     assert options == options_of_click(given)
 
@@ -74,13 +74,13 @@ def test_correct_options_are_read_without_click(
     ids=" ".join,
 )
 def test_help_and_mistakes_are_left_to_click(arguments: list[str]) -> None:
-    assert plain_serve_options(arguments, {}) is None
+    assert parse_serve_options(arguments, {}) is None
 
 
 @pytest.mark.parametrize("name", ["FENCEPOST_CONFIG", "_FENCEPOST_COMPLETE"])
 def test_what_click_takes_from_the_environment_is_left_to_click(name: str) -> None:
-    assert plain_serve_options(["serve"], {}) == ServeOptions()
-    assert plain_serve_options(["serve"], {name: "x"}) is None
+    assert parse_serve_options(["serve"], {}) == ServeOptions()
+    assert parse_serve_options(["serve"], {name: "x"}) is None
 
 
 def test_the_choices_are_those_of_the_command() -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fencepost.broker.cli.probe import NoBrokerError, ask, ask_any, parse_address
+from fencepost.broker.cli.probe import NoBrokerError, ask, parse_address, probe_any
 
 
 @contextmanager
@@ -76,9 +76,9 @@ def test_the_first_address_that_answers_is_enough() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         free = listening.getsockname()[1]
     with answering(REPLY) as port:
-        assert ask_any(f"127.0.0.1:{free},127.0.0.1:{port}").apis_count == 1
+        assert probe_any(f"127.0.0.1:{free},127.0.0.1:{port}").apis_count == 1
     with pytest.raises(NoBrokerError, match=r"^connection refused$"):
-        ask_any(f"127.0.0.1:{free},127.0.0.1:{free}")
+        probe_any(f"127.0.0.1:{free},127.0.0.1:{free}")
 
 
 @pytest.mark.parametrize(

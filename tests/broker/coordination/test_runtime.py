@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fencepost.broker.coordination import runtime as coordinator
+from fencepost.broker.coordination import runtime
 from fencepost.broker.coordination.replay import Replay
 from fencepost.broker.coordination.runtime import (
     CoordinatorPartition,
@@ -234,7 +234,7 @@ async def test_a_request_to_a_partition_that_is_loading_waits_for_it(harness: Ha
 async def test_a_load_that_takes_too_long_is_told(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     await harness.load()
     await harness.runtime.execute(0, lambda _: say("a"))
-    monkeypatch.setattr("fencepost.broker.coordination.runtime.LOAD_PATIENCE_S", 0.0)
+    monkeypatch.setattr("fencepost.broker.coordination.runtime.MAX_LOAD_WAIT_S", 0.0)
     harness.runtime = harness.new_runtime()
     loading = harness.runtime.load(0, harness.log, coordinator_epoch=0)  # type: ignore[arg-type]
     async with harness.runtime._load_turn:  # as if another partition were being loaded
@@ -584,7 +584,7 @@ async def test_deadlines_that_are_refused_come_again_at_once_where_the_log_takes
 
 
 async def test_long_work_goes_on_where_it_was_refused(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "FIRST_REFUSED_WORK_PAUSE_S", 0.001)
+    monkeypatch.setattr(runtime, "FIRST_REFUSED_WORK_PAUSE_S", 0.001)
     shard = await harness.load()
     given: list[int | None] = []
 

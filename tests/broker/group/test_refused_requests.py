@@ -9,10 +9,10 @@ import pytest
 
 from fencepost.broker.coordination.runtime import Decision
 from fencepost.broker.group.classic.group import ClassicGroup
-from fencepost.broker.group.consumer.membership import Sender
-from fencepost.broker.group.effects import DeadlineKey, DeadlineKind
+from fencepost.broker.group.consumer.membership import HeartbeatContext
+from fencepost.broker.group.decision_builder import DeadlineKey, DeadlineKind
 from fencepost.broker.group.offsets.commits import Committer
-from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.group.shard import GroupShard
 from fencepost.broker.kernel.deadlines import REFUSED_PAUSE_MS
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest
@@ -24,7 +24,7 @@ from tests.support.streams_group import StreamsWorld
 
 Reply = TypeVar("Reply")
 Request = Callable[[], object]
-SENDER = Sender("client", "/127.0.0.1", "")
+SENDER = HeartbeatContext("client", "/127.0.0.1", "")
 HOUR_MS = 3_600_000
 ERRORS = [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR]
 
@@ -51,7 +51,7 @@ class RefusingStreamsWorld(RefusingLog, StreamsWorld):
     """A shard with streams groups."""
 
 
-def members_without_deadline(shard: GroupCoordinatorShard) -> list[tuple[str, str]]:
+def members_without_deadline(shard: GroupShard) -> list[tuple[str, str]]:
     """Members that neither a deadline nor a request that waits would ever end."""
     lost = []
     for group in shard._groups.values():

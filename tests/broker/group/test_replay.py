@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.broker.group.classic.group import ClassicGroup, ClassicState
-from fencepost.broker.group.effects import DeadlineKey, DeadlineKind, GroupConfig
+from fencepost.broker.group.decision_builder import DeadlineKey, DeadlineKind, GroupConfig
 from fencepost.broker.group.offsets.commits import Committer
 from fencepost.broker.group.offsets.records import OffsetAndMetadata, decode_offset
 from fencepost.broker.kernel.topic_partition import TopicPartition

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from fencepost.broker.coordination import runtime as coordinator
+from fencepost.broker.coordination import runtime
 from fencepost.broker.coordination.runtime import partition_for_key
 from fencepost.broker.group.consumer.membership import Refusal
 from fencepost.broker.group.offsets.commits import Committer, OffsetToCommit
@@ -91,7 +91,7 @@ def end_transaction(broker: GroupBroker, *, is_committed: bool) -> None:
 async def test_before_the_topic_exists_requests_are_sent_elsewhere_and_there_are_no_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fencepost.broker.coordination.runtime.LOAD_PATIENCE_S", 0.0)
+    monkeypatch.setattr("fencepost.broker.coordination.runtime.MAX_LOAD_WAIT_S", 0.0)
     broker = GroupBroker()
     await broker.start(create=False)
     assert await commit(broker, 5) is ErrorCode.NOT_COORDINATOR
@@ -107,7 +107,7 @@ async def test_before_the_topic_exists_requests_are_sent_elsewhere_and_there_are
 
 
 async def test_heartbeats_are_fine_while_their_group_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fencepost.broker.coordination.runtime.LOAD_PATIENCE_S", 0.0)
+    monkeypatch.setattr("fencepost.broker.coordination.runtime.MAX_LOAD_WAIT_S", 0.0)
     broker = GroupBroker()
     await broker.start(create=False)
     await broker.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
@@ -185,7 +185,7 @@ async def test_many_offsets_are_deleted_in_several_batches_and_each_has_its_erro
 async def test_offsets_of_a_deleted_topic_go_even_if_the_log_refuses_that_at_first(
     broker: GroupBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "FIRST_REFUSED_WORK_PAUSE_S", 0.001)
+    monkeypatch.setattr(runtime, "FIRST_REFUSED_WORK_PAUSE_S", 0.001)
     await commit(broker, 5)
     offsets_log(broker).refusal = ErrorCode.KAFKA_STORAGE_ERROR
     deleted = broker.topics.metadata.get("orders")

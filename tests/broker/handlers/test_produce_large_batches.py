@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.log import large_batches
+from fencepost.broker.log import large_batch_checks
 from fencepost.protocol.compression import Codec, compress
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import HEADER_BYTES, read_header, sealed_header
 from fencepost.protocol.record_validation import RECORDS_AT_ONCE
-from tests.broker.request_cache.test_produce_topic_templates import answers
+from tests.broker.request_cache.test_produce_topic_cache import answers
 from tests.support.handler_context import batch
 from tests.support.longest_step import steps_until_done
 from tests.support.produce_clients import PRODUCER_ID, Served, served
@@ -122,7 +122,7 @@ async def test_a_topic_gives_a_large_batch_its_time_and_compression(one: Served)
 async def test_a_large_batch_whose_topic_changes_while_it_is_checked_follows_the_new_settings(
     one: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check = large_batches.LargeBatches.check
+    check = large_batch_checks.LargeBatches.check
     calls: list[int] = []
 
     async def check_and_change(*arguments: Any) -> Any:
@@ -132,7 +132,7 @@ async def test_a_large_batch_whose_topic_changes_while_it_is_checked_follows_the
         calls.append(1)
         return checked
 
-    monkeypatch.setattr(large_batches.LargeBatches, "check", check_and_change)
+    monkeypatch.setattr(large_batch_checks.LargeBatches, "check", check_and_change)
     assert first_offsets(await one.produce(produce_frame(large()))) == [(ErrorCode.NONE, 0)]
     header = read_header(one.broker.log("orders", 0).segments.active.log.read(0, HEADER_BYTES))
     assert (len(calls), header.codec) == (2, Codec.GZIP)

@@ -52,7 +52,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[TopicPartition]:
 @contextmanager
 def reading_all() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(FetchedPartition, "is_told_all", lambda *_: False)
+        patched.setattr(FetchedPartition, "is_up_to_date", lambda *_: False)
         yield
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.group.streams.topology import Status
+from fencepost.broker.group.streams.topology import TopologyStatus
 from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
 from fencepost.broker.hosting.features import FeatureUpdate
 from fencepost.broker.storage.disk import StorageError
@@ -99,7 +99,7 @@ async def test_topics_that_cannot_be_created_are_told_for_a_while(
     await broker.groups.streams.settled()
     told = await heartbeat(broker, joined.member_epoch)
     (status,) = told.status or []
-    assert status.status_code == Status.MISSING_INTERNAL_TOPICS
+    assert status.status_code == TopologyStatus.MISSING_INTERNAL_TOPICS
     assert status.status_detail == (
         f"Internal topics are missing: {CHANGELOG}; Creation failed: {CHANGELOG} ({failure})."
     )

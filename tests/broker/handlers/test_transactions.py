@@ -12,7 +12,7 @@ from fencepost.broker.config import Settings
 from fencepost.broker.handlers.api_versions import advertised_versions
 from fencepost.broker.handlers.transactions import handle_add_partitions_to_txn
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC
-from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, LargeReply, RequestContext
+from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, RequestContext, SlicedResponse
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
@@ -242,5 +242,5 @@ async def test_many_partitions_join_while_others_are_served_and_no_request_of_th
         assert not adding.done()
         assert context.holds_connection
         answered = await adding
-        assert isinstance(answered, LargeReply), "it is written in slices, too"
+        assert isinstance(answered, SlicedResponse), "it is written in slices, too"
         assert codes(answered.response.results_by_topic_v3_and_below) == [ErrorCode.NONE] * count

@@ -15,7 +15,7 @@ OFFLINE_EVENTS = {
     "partition_not_opened",
     "partition_went_offline",
 }
-WAYS = {"ways_out", "ways_out_while_served", "ways_back"}
+WAYS = {"ways_out", "remedy_unreadable_records", "remedy_partition_went_offline"}
 
 
 def offline_lines() -> Iterator[tuple[str, str, set[str]]]:
@@ -44,9 +44,13 @@ def test_every_offline_line_names_verify_and_repair() -> None:
 def test_the_commands_that_they_name_are_those_there_are() -> None:
     from fencepost.broker.cli.commands import fencepost
     from fencepost.broker.cli.log import log
-    from fencepost.broker.log.ways_out import ways_back, ways_out, ways_out_while_served
+    from fencepost.broker.log.ways_out import remedy_partition_went_offline, remedy_unreadable_records, ways_out
 
-    for text in (ways_out("/data/a-0"), ways_back("/data/a-0"), ways_out_while_served("/data/a-0")):
+    for text in (
+        ways_out("/data/a-0"),
+        remedy_partition_went_offline("/data/a-0"),
+        remedy_unreadable_records("/data/a-0"),
+    ):
         assert "`fencepost log verify --data-dir /data a-0`" in text
         assert "`fencepost log repair --data-dir /data a-0`" in text
         assert "`--accept-loss`" in text

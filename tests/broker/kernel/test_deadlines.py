@@ -110,7 +110,8 @@ def test_the_heap_stays_small_however_often_a_deadline_moves() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["set", "set", "clear", "due", "look"]), st.sampled_from("abcd"), st.integers(0, 30)), max_size=60
+        st.tuples(st.sampled_from(["set", "set", "clear", "due", "look"]), st.sampled_from("abcd"), st.integers(0, 30)),
+        max_size=60,
     )
 )
 def test_it_behaves_like_a_dictionary_of_times(operations: list[tuple[str, str, int]]) -> None:

@@ -266,7 +266,7 @@ def test_what_stands_for_a_module_makes_room_for_it_while_others_are_imported() 
     program = """
 import sys
 from fencepost.broker.kernel import lean_imports
-from fencepost.protocol.deferred import deferred
+from fencepost.protocol.lazy_import import deferred
 with lean_imports._in_place_of({"shlex": deferred("shlex")}):
     import shlex
     assert shlex.quote("a b") == "'a b'"

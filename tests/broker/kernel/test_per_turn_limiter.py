@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
-from fencepost.broker.kernel.per_turn_limiter import Turnstile
+from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
 
 
 class Visitors:
     """`turn` counts the turns of the event loop while `entered` notes who came through in which."""
 
-    def __init__(self, turnstile: Turnstile) -> None:
+    def __init__(self, turnstile: PerTurnLimiter) -> None:
         self.turnstile = turnstile
         self.entered: list[tuple[str, int]] = []
         self.turn = 0
@@ -31,14 +31,14 @@ class Visitors:
 
 
 async def test_as_many_as_fit_into_a_turn_do_not_wait() -> None:
-    visitors = Visitors(Turnstile(2))
+    visitors = Visitors(PerTurnLimiter(2))
     await visitors.visit("a")
     await visitors.visit("b")
     assert visitors.entered == [("a", 0), ("b", 0)]
 
 
 async def test_no_turn_lets_more_through_and_all_come_through_in_order() -> None:
-    visitors = Visitors(Turnstile(2))
+    visitors = Visitors(PerTurnLimiter(2))
     names = [f"visitor-{number}" for number in range(7)]
     tasks = [asyncio.create_task(visitors.visit(name)) for name in names]
     await visitors.count_turns_until_all_are_done(tasks)
@@ -49,7 +49,7 @@ async def test_no_turn_lets_more_through_and_all_come_through_in_order() -> None
 
 
 async def test_what_weighs_more_counts_as_several() -> None:
-    turnstile = Turnstile(4)
+    turnstile = PerTurnLimiter(4)
     entered: list[int] = []
 
     async def visit(name: int) -> None:
@@ -67,7 +67,7 @@ async def test_what_weighs_more_counts_as_several() -> None:
 
 
 async def test_who_comes_later_does_not_overtake_those_who_wait() -> None:
-    visitors = Visitors(Turnstile(1))
+    visitors = Visitors(PerTurnLimiter(1))
     tasks = [asyncio.create_task(visitors.visit(name)) for name in ("a", "b", "c")]
     await asyncio.sleep(0)
     tasks.append(asyncio.create_task(visitors.visit("d")))
@@ -76,7 +76,7 @@ async def test_who_comes_later_does_not_overtake_those_who_wait() -> None:
 
 
 async def test_who_gives_up_while_waiting_takes_nobody_elses_turn() -> None:
-    visitors = Visitors(Turnstile(1))
+    visitors = Visitors(PerTurnLimiter(1))
     tasks = [asyncio.create_task(visitors.visit(name)) for name in ("a", "b", "c")]
     await asyncio.sleep(0)
     tasks[1].cancel()
@@ -86,7 +86,7 @@ async def test_who_gives_up_while_waiting_takes_nobody_elses_turn() -> None:
 
 
 async def test_after_a_pause_nobody_waits() -> None:
-    visitors = Visitors(Turnstile(1))
+    visitors = Visitors(PerTurnLimiter(1))
     await visitors.visit("a")
     await asyncio.sleep(0)
     await asyncio.sleep(0)

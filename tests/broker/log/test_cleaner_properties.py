@@ -6,10 +6,10 @@ import random
 
 import pytest
 
+from fencepost.broker.log.log_types import ActiveProducer
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_replay import replay
 from fencepost.broker.log.producer_state import ProducerState
-from fencepost.broker.log.results import ActiveProducer
 from fencepost.protocol.errors import ErrorCode
 from tests.broker.log.test_cleaner import COMPACTED, batches, clean, committed, newest
 from tests.support.log_world import LogWorld

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.batch_order import BatchOrder
 from fencepost.broker.log.batch_scan import DamagedLogError, scan_batches
+from fencepost.broker.log.header_plausibility import HeaderPlausibility
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
-from fencepost.broker.log.recovery import LogLoader
+from fencepost.broker.log.recovery import LogRecovery
 from fencepost.broker.log.time_search import searched_at_once
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import iterate_batches
@@ -199,7 +199,7 @@ async def test_a_length_that_swallows_a_batch_is_reported_where_it_stands(world:
     doubled = content[: positions[1] + 8] + (2 * length + 12).to_bytes(4, "big") + content[positions[1] + 12 :]
     replace(path, doubled)
     file = world.disk.open(path)
-    order = BatchOrder(0, BATCHES, may_skip=True)
+    order = HeaderPlausibility(0, BATCHES, may_skip=True)
     read = [scanned.header.base_offset for scanned in scan_batches(file, 0, file.size_bytes, order)]
     file.close()
     assert read == [0, 1]
@@ -314,14 +314,14 @@ async def test_what_nobody_foresaw_takes_one_partition_offline(
 ) -> None:
     await with_batches(world)
     world.logs.create(OTHERS, TOPIC_ID, world.config)
-    recover = LogLoader._recover
+    recover = LogRecovery._recover
 
-    def fail_for_orders(loader: LogLoader, segments: Any) -> Any:
+    def fail_for_orders(loader: LogRecovery, segments: Any) -> Any:
         if str(ORDERS) in loader._files.directory:
             raise OverflowError("signed integer is greater than maximum")
         return recover(loader, segments)
 
-    monkeypatch.setattr(LogLoader, "_recover", fail_for_orders)
+    monkeypatch.setattr(LogRecovery, "_recover", fail_for_orders)
     log = await world.restart(crash=True)
     assert log.is_offline
     assert "OverflowError" in (log.offline_reason or "")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import cast
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.flusher import LOGS_PER_SYNC, Flusher, SyncWork
+from fencepost.broker.log.flusher import LOGS_PER_SYNC, FilesToSync, Flusher
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 
 
@@ -38,8 +38,8 @@ class DirtyLog:
     def give_up(self, error: StorageError) -> None:
         self.offline_reason = str(error)
 
-    def begin_sync(self) -> SyncWork:
-        return SyncWork([self.file], ["directory"])
+    def begin_sync(self) -> FilesToSync:
+        return FilesToSync([self.file], ["directory"])
 
     def end_sync(self, error: StorageError | None) -> None:
         self.ended.append(error)
@@ -133,7 +133,7 @@ async def test_what_nobody_waits_for_goes_with_the_next_sync_of_its_log_and_with
     disk = SteppedDisk()
     flusher = Flusher(cast("Disk", disk))
     patient, other = DirtyLog("patient"), DirtyLog("other")
-    flusher.request_within_pause(patient)
+    flusher.request_unawaited(patient)
     await turn()
     assert disk.syncs == []
     flusher.request(other)
@@ -153,7 +153,7 @@ async def test_what_nobody_waits_for_is_synced_after_a_pause() -> None:
     disk = SteppedDisk()
     flusher = Flusher(cast("Disk", disk))
     patient = DirtyLog("patient")
-    flusher.request_within_pause(patient)
+    flusher.request_unawaited(patient)
     while not disk.syncs:  # noqa: ASYNC110  # nothing tells of the sync but the disk
         await asyncio.sleep(0.001)
     disk.syncs[-1][2].set_result(None)
@@ -165,7 +165,7 @@ async def test_draining_syncs_what_nobody_waits_for() -> None:
     disk = SteppedDisk()
     flusher = Flusher(cast("Disk", disk))
     patient = DirtyLog("patient")
-    flusher.request_within_pause(patient)
+    flusher.request_unawaited(patient)
     drained = asyncio.ensure_future(flusher.drain())
     await turn()
     assert [files for files, _, _ in disk.syncs] == [["patient"]]

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from fencepost.broker.coordination.shard import CoordinatorRecord, RecordOrigin, Shard
-from fencepost.broker.group.effects import GroupConfig
+from fencepost.broker.group.decision_builder import GroupConfig
 from fencepost.broker.group.offsets.records import OffsetAndMetadata, offset_record, offset_tombstone
-from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.group.shard import GroupShard
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.metadata.image import MetadataImage
 from fencepost.broker.transaction.shard import TransactionLimits, TransactionShard, metadata_record
@@ -49,7 +49,7 @@ def load(world: LogWorld, shard: Shard) -> None:
 
 
 def known_offsets(world: LogWorld) -> dict[tuple[str, bool], list[tuple[object, ...]]]:
-    shard = GroupCoordinatorShard(GroupConfig(), MetadataImage())
+    shard = GroupShard(GroupConfig(), MetadataImage())
     load(world, shard)
     return {
         (group_id, require_stable): sorted(shard.offsets.fetch(group_id, PARTITIONS, require_stable=require_stable))

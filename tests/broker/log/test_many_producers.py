@@ -17,7 +17,7 @@ from fencepost.broker.log.producer_state import ProducerState
 from fencepost.broker.log.swept_log import PRODUCER_SWEEP_INTERVAL_MS
 from fencepost.protocol.record_batch import BatchHeader
 from tests.support.log_world import NOW_MS, ORDERS, LogWorld, content_of
-from tests.support.longest_step import Steps, steps_until_done
+from tests.support.longest_step import SlicedWork, steps_until_done
 
 COUNT = 30_000
 KEPT = LogConfig(segment_bytes=100_000, flush_interval_messages=1)
@@ -62,7 +62,7 @@ def snapshots_of(log: PartitionLog) -> dict[int, list[ProducerSnapshot]]:
     return found
 
 
-async def steps_of_work(log: PartitionLog) -> Steps:
+async def steps_of_work(log: PartitionLog) -> SlicedWork:
     assert log._producer_work
     return await steps_until_done(asyncio.gather(*log._producer_work))
 

@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_directory import LogDirectory
-from fencepost.broker.log.results import Isolation
+from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
@@ -112,10 +112,10 @@ async def test_what_is_left_behind_of_a_deleted_topic_goes_and_nothing_else(worl
     log = world.create()
     directory = log.files.directory
     world.logs.release(ORDERS)
-    assert not world.logs.delete_left_behind(ORDERS, bytes(15) + b"x"), "another topic of that name"
-    assert world.logs.delete_left_behind(ORDERS, TOPIC_ID)
+    assert not world.logs.delete_renamed_directories(ORDERS, bytes(15) + b"x"), "another topic of that name"
+    assert world.logs.delete_renamed_directories(ORDERS, TOPIC_ID)
     assert not world.disk.exists(directory)
-    assert not world.logs.delete_left_behind(ORDERS, TOPIC_ID)
+    assert not world.logs.delete_renamed_directories(ORDERS, TOPIC_ID)
     world.logs.sweep(world.clock.now_ms())
     await asyncio.sleep(0)
     assert world.create().log_end_offset == 0

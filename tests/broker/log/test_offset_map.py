@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.log.compaction import PARTS_COUNT, OffsetMap
-from fencepost.broker.log.steps import done
+from fencepost.broker.log.sliced_work import done
 from fencepost.protocol.record_batch import Record
 
 COUNT = 20_000

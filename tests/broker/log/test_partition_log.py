@@ -16,14 +16,14 @@ from fencepost.broker.coordination.shard import CoordinatorRecord
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import (
-    AbortedTransaction,
+    AbortedRange,
     AppendResult,
     Isolation,
     PartitionLog,
     TimestampedOffset,
 )
 from fencepost.broker.log.time_search import searched_at_once
-from fencepost.broker.log.verification import IN_THIS_STEP, VerificationGuard
+from fencepost.broker.log.verification import ANSWERED_AT_ONCE, VerificationGuard
 from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError
 from fencepost.broker.storage.file_slice import FileSlice
 from fencepost.broker.storage.local_disk import LocalDisk, LocalFile
@@ -368,7 +368,7 @@ class Transactions:
             if isinstance(begun, ErrorCode):
                 return begun
             if begun is not None and not is_confirmed:
-                if begun is IN_THIS_STEP:
+                if begun is ANSWERED_AT_ONCE:
                     begun = log.keep_verification(*producer)
                 return type(begun)
             guard = begun
@@ -403,8 +403,8 @@ async def test_what_is_confirmed_in_the_step_of_its_append_is_judged_as_if_its_v
 
 async def test_the_guard_of_a_single_step_counts_only_while_no_verification_is_pending(world: LogWorld) -> None:
     log = world.create(PAGE_CACHE)
-    assert log.begin_verification(7, 0, 0, transaction_version_2=True, in_this_step=True) is not IN_THIS_STEP
-    assert log.begin_verification(7, 0, 0, transaction_version_2=False, in_this_step=True) is not IN_THIS_STEP
+    assert log.begin_verification(7, 0, 0, transaction_version_2=True, in_this_step=True) is not ANSWERED_AT_ONCE
+    assert log.begin_verification(7, 0, 0, transaction_version_2=False, in_this_step=True) is not ANSWERED_AT_ONCE
 
     def append(producer_id: int) -> ErrorCode:
         return world.append(
@@ -413,11 +413,11 @@ async def test_the_guard_of_a_single_step_counts_only_while_no_verification_is_p
             producer_epoch=0,
             base_sequence=0,
             is_transactional=True,
-            guard=IN_THIS_STEP,
+            guard=ANSWERED_AT_ONCE,
         ).error
 
     assert append(7) is ErrorCode.INVALID_TXN_STATE
-    assert log.begin_verification(8, 0, 0, transaction_version_2=False, in_this_step=True) is IN_THIS_STEP
+    assert log.begin_verification(8, 0, 0, transaction_version_2=False, in_this_step=True) is ANSWERED_AT_ONCE
     assert append(8) is ErrorCode.NONE
     assert list(pending(log)) == [7]
 
@@ -834,7 +834,7 @@ async def test_a_lazy_read_tells_of_aborted_transactions_too(world: LogWorld) ->
     await log.flushed()
     found = log.read(0, 1 << 20, isolation=Isolation.READ_COMMITTED, is_lazy=True)
     assert found.slice is not None
-    assert found.aborted_transactions == [AbortedTransaction(7, 0)]
+    assert found.aborted_transactions == [AbortedRange(7, 0)]
 
 
 async def test_a_file_that_cannot_be_read_when_it_is_sent_takes_the_log_offline(

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 
+from fencepost.broker.log.log_types import ActiveProducer, AppendOrigin
 from fencepost.broker.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from fencepost.broker.log.producer_state import (
     NO_OFFSET,
     Duplicate,
     ProducerState,
 )
-from fencepost.broker.log.results import ActiveProducer, AppendOrigin
 from fencepost.broker.log.transaction_index import TransactionIndexEntry
-from fencepost.broker.log.verification import IN_THIS_STEP, VerificationGuard
+from fencepost.broker.log.verification import ANSWERED_AT_ONCE, VerificationGuard
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import TRANSACTIONAL_BIT, BatchHeader
 
@@ -164,7 +164,7 @@ def ways_to_use_again(partition: Partition, header: BatchHeader) -> set[Duplicat
     guard = partition.guard(sequence=header.base_sequence) if not partition.state.first_open_offset else None
     found = {partition.check(header, guard=guard), partition.check(header, verification_is_enabled=False)}
     partition.state.verifications.clear()
-    return found | {partition.check(header, guard=IN_THIS_STEP)}
+    return found | {partition.check(header, guard=ANSWERED_AT_ONCE)}
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -209,8 +209,10 @@ def test_in_version_2_the_epoch_tells_a_late_batch_from_the_next_transaction(par
 def test_the_sequence_that_follows_is_taken_though_the_one_before_was_refused(partition: Partition) -> None:
     partition.write(batch(sequence=0, transactional=True))
     partition.mark()
-    assert partition.check(batch(sequence=0, transactional=True), guard=IN_THIS_STEP) is ErrorCode.UNKNOWN_PRODUCER_ID
-    assert partition.check(batch(sequence=1, transactional=True), guard=IN_THIS_STEP) is ErrorCode.NONE
+    assert (
+        partition.check(batch(sequence=0, transactional=True), guard=ANSWERED_AT_ONCE) is ErrorCode.UNKNOWN_PRODUCER_ID
+    )
+    assert partition.check(batch(sequence=1, transactional=True), guard=ANSWERED_AT_ONCE) is ErrorCode.NONE
 
 
 # The guard

@@ -9,9 +9,9 @@ from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from fencepost.broker.log.log_types import AppendOrigin
 from fencepost.broker.log.producer_snapshot import ProducerSnapshot, decode_snapshot, encode_snapshot
 from fencepost.broker.log.producer_state import Duplicate, ProducerState
-from fencepost.broker.log.results import AppendOrigin
 from fencepost.broker.log.transaction_index import TransactionIndexEntry
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import TRANSACTIONAL_BIT, BatchHeader

@@ -25,7 +25,7 @@ from tests.support.log_world import NOW_MS, ORDERS, LogWorld, content_of, replac
 DAMAGES = 15
 BATCHES = 24
 CUTS = {"torn_tail_cut", "log_cut_before_valid_batches"}
-UNFORESEEN = {"log_not_understood", "background_work_failed"}
+UNFORESEEN = {"log_unreadable", "background_work_failed"}
 SEGMENTS = LogConfig(segment_bytes=1500, index_interval_bytes=200)
 ONE_SEGMENT = LogConfig(index_interval_bytes=300)
 COMPACTED = LogConfig(

@@ -267,7 +267,7 @@ async def test_a_clean_stop_that_does_not_fit_the_files_is_not_believed(world: L
     replace(path, content_of(path) + b"half a batch")
     with capture_logs() as logs:
         log = await world.restart()
-    assert events(logs) == ["clean_stop_not_believed", "torn_tail_cut"]
+    assert events(logs) == ["clean_stop_contradicted", "torn_tail_cut"]
     assert (log.log_end_offset, log.size_bytes) == (3, size_bytes)
 
 

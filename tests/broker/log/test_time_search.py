@@ -11,8 +11,8 @@ import pytest
 
 from fencepost.broker.log import time_search
 from fencepost.broker.log.batch_scan import DamagedLogError
+from fencepost.broker.log.log_types import Isolation, TimestampedOffset
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.results import Isolation, TimestampedOffset
 from fencepost.broker.log.time_search import Need, Search, Searches, searched_at_once
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.compression import Codec

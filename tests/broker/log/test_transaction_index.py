@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencepost.broker.log.log_types import AbortedRange
 from fencepost.broker.log.offset_index import CorruptIndexError
-from fencepost.broker.log.results import AbortedTransaction
 from fencepost.broker.log.transaction_index import ENTRY, TransactionIndex, TransactionIndexEntry
 
 ENTRY_BYTES = bytes.fromhex("0000 0000000000000007 000000000000000f 0000000000000014 0000000000000015")
@@ -62,15 +62,15 @@ def test_an_empty_file_is_an_empty_index() -> None:
 def test_a_fetch_is_told_of_the_transactions_that_overlap_it(
     fetch_offset: int, upper_offset: int, producer_ids: list[int], is_complete: bool
 ) -> None:
-    aborted: list[AbortedTransaction] = []
+    aborted: list[AbortedRange] = []
     assert OVERLAPPING.collect(fetch_offset, upper_offset, aborted) is is_complete
     assert [producer_id for producer_id, _ in aborted] == producer_ids
 
 
 def test_what_was_collected_before_stays() -> None:
-    aborted = [AbortedTransaction(99, 1)]
+    aborted = [AbortedRange(99, 1)]
     OVERLAPPING.collect(31, 100, aborted)
-    assert aborted == [AbortedTransaction(99, 1)]
+    assert aborted == [AbortedRange(99, 1)]
 
 
 @pytest.mark.parametrize(("log_end_offset", "count"), [(0, 0), (10, 0), (11, 1), (20, 1), (21, 2), (30, 2), (31, 3)])

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from fencepost.broker.network.connection import Connection
-from fencepost.broker.network.direct_send import DirectSends
 from fencepost.broker.network.receive_buffer import BufferPool
 from fencepost.broker.network.reply_memory import ReplyMemory
 from fencepost.broker.network.request_memory import RequestMemory
+from fencepost.broker.network.sendfile_transfer import SendfileTransfers
 from fencepost.broker.requests.api import CloseConnection
 from fencepost.broker.requests.long_polls import LongPoll, LongPolls, PendingReply, Reply
 from fencepost.broker.storage.descriptors import Descriptors
 from fencepost.broker.storage.file_slice import FileSlice
-from fencepost.protocol.framing import EqualFrames
+from fencepost.protocol.framing import EqualLengthFrames
 from tests.simulation import loop as virtual_time
 from tests.support.counted_file import CountedFile
 
@@ -140,7 +140,7 @@ class Client:
             owner=self,
             limits=self.limits,
             pool=BufferPool(memory=self.request_memory),
-            direct_sends=DirectSends(asyncio.get_running_loop(), Descriptors(1_024), -1),
+            direct_sends=SendfileTransfers(asyncio.get_running_loop(), Descriptors(1_024), -1),
             reply_memory=self.reply_memory,
             loop=asyncio.get_running_loop(),
         )
@@ -154,7 +154,7 @@ class Client:
             connection.keep_frame_until(outcome)
         return outcome
 
-    def dispatch_run(self, frames: EqualFrames, connection: Connection) -> None:
+    def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> None:
         """None of them are known: each is dispatched by itself."""
 
     def wait_without_a_task(self) -> Poll:
@@ -718,7 +718,7 @@ async def test_what_follows_a_request_that_must_not_be_overtaken_is_started_when
 
     def answer(frame: memoryview) -> asyncio.Future[Reply] | Reply:
         if bytes(frame) == b"first---":
-            client.connection.hold_until(held)
+            client.connection.block_until(held)
             return held
         return [bytes(frame)]
 
@@ -740,7 +740,7 @@ async def test_a_connection_that_is_lost_while_a_request_holds_it_is_gone() -> N
     held = asyncio.get_running_loop().create_future()
 
     def answer(frame: memoryview) -> asyncio.Future[Reply]:
-        client.connection.hold_until(held)
+        client.connection.block_until(held)
         return held
 
     client.answer = answer
@@ -830,7 +830,7 @@ async def test_replies_behind_one_that_waits_hold_their_client_back() -> None:
     assert len(client.started) == 3
     assert memory.waiting_bytes == 1_200
     poll.happens([b"first"])
-    client.long_polls.ask_first()
+    client.long_polls.answer_first_woken()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(client.started) == 6

@@ -43,7 +43,7 @@ class Peer:
     def mute(self, duration_s: float) -> None:
         self.muted_s.append(duration_s)
 
-    def hold_until(self, _: asyncio.Future[Any]) -> None:
+    def block_until(self, _: asyncio.Future[Any]) -> None:
         pass
 
     def keep_frame_until(self, task: asyncio.Future[Any]) -> None:

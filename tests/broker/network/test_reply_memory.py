@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fencepost.broker.kernel import freed_memory
-from fencepost.broker.kernel.freed_memory import GIVE_BACK, KEPT_BYTES, FreedMemory
+from fencepost.broker.kernel import allocator_settings
+from fencepost.broker.kernel.allocator_settings import KEPT_BYTES, MEMORY_TRIM, FreedMemory
 from fencepost.broker.network.reply_memory import LEAST_SHARE_BYTES, ReplyMemory
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 
@@ -70,9 +70,11 @@ async def test_the_share_of_each_connection_gets_smaller_with_their_number() -> 
 
 
 async def test_much_memory_that_was_freed_goes_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freed_memory, "GIVE_BACK_AFTER_S", 0.001)
+    monkeypatch.setattr(allocator_settings, "GIVE_BACK_AFTER_S", 0.001)
     trimmed: list[int] = []
-    monkeypatch.setattr(freed_memory, "c_function", lambda name: trimmed.append if name == "malloc_trim" else None)
+    monkeypatch.setattr(
+        allocator_settings, "c_function", lambda name: trimmed.append if name == "malloc_trim" else None
+    )
     freed = FreedMemory(asyncio.get_running_loop())
     freed.freed(3 * KEPT_BYTES, KEPT_BYTES)
     await asyncio.sleep(0.005)
@@ -85,12 +87,12 @@ async def test_much_memory_that_was_freed_goes_back_to_the_system(monkeypatch: p
     assert len(trimmed) == 1, "it was not much"
 
 
-@plants(GIVE_BACK)
+@plants(MEMORY_TRIM)
 @unforeseen
 async def test_memory_that_cannot_be_given_back_is_said(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freed_memory, "GIVE_BACK_AFTER_S", 0.001)
-    monkeypatch.setattr(freed_memory, "c_function", lambda _: raising(error))
+    monkeypatch.setattr(allocator_settings, "GIVE_BACK_AFTER_S", 0.001)
+    monkeypatch.setattr(allocator_settings, "c_function", lambda _: raising(error))
     freed = FreedMemory(asyncio.get_running_loop())
-    with logged(GIVE_BACK) as lines:
+    with logged(MEMORY_TRIM) as lines:
         freed.freed(3 * KEPT_BYTES, 3 * KEPT_BYTES)
         await until(lambda: lines)

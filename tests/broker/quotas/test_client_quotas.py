@@ -10,7 +10,7 @@ import pytest
 from fencepost.broker.config import Settings
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas, Quotas, RequestMeter
-from fencepost.broker.quotas.entities import Limit, QuotaKey, entity_of, limit_for
+from fencepost.broker.quotas.entities import QuotaKey, QuotaLimit, entity_of, limit_for
 from fencepost.protocol.messages.produce import ProduceResponse
 from tests.support.handler_context import ManualClock
 
@@ -35,7 +35,7 @@ def test_the_most_specific_quota_counts() -> None:
     for position, (_, owner) in enumerate(PRECEDENCE):
         weaker = enumerate(PRECEDENCE[position:], position)
         quotas: Quotas = {entity: {PRODUCED: float(number)} for number, (entity, _) in weaker}
-        assert limit_for(quotas, PRODUCED, user="alice", client_id="app") == Limit(owner, position)
+        assert limit_for(quotas, PRODUCED, user="alice", client_id="app") == QuotaLimit(owner, position)
 
 
 def test_quotas_of_others_and_of_other_things_do_not_count() -> None:
@@ -119,7 +119,7 @@ async def test_clients_that_invent_ids_do_not_fill_the_memory(world: World) -> N
 async def test_the_windows_are_settings(world: World) -> None:
     world.quotas = world.opened(quota_window_num=2, quota_window_size_seconds=3)
     await world.set(100.0, client_id="app")
-    assert world.quotas.most_at_once(PRODUCED, "app") == 300
+    assert world.quotas.max_burst(PRODUCED, "app") == 300
     assert world.quotas.charge(PRODUCED, "app", 300) == 0
     assert world.quotas.charge(PRODUCED, "app", 300) == 3000
 

@@ -11,14 +11,14 @@ import pytest
 from fencepost.broker.config import DynamicLayers, Settings
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas
-from fencepost.broker.quotas.connections import Admission, ConnectionQuotas
+from fencepost.broker.quotas.connections import AdmissionDecision, ConnectionQuotas
 from fencepost.broker.quotas.entities import QuotaKey, entity_of
 from fencepost.broker.storage.descriptors import ENOUGH_DESCRIPTORS, Descriptors
 from tests.support.handler_context import ManualClock
 
 INSIDE, OUTSIDE = "INSIDE", "OUTSIDE"
 ONE, OTHER = "10.0.0.1", "10.0.0.2"
-SERVED = Admission()
+SERVED = AdmissionDecision()
 
 
 class World:
@@ -29,7 +29,7 @@ class World:
         self.client_quotas = ClientQuotas(InMemoryMetadataStore(), self.settings, self.clock)
         self.quotas = ConnectionQuotas(self.settings, self.client_quotas, self.clock, self.descriptors)
 
-    def admit(self, listener: str = INSIDE, host: str = ONE) -> Admission:
+    def admit(self, listener: str = INSIDE, host: str = ONE) -> AdmissionDecision:
         return self.quotas.admit(listener, host)
 
     def close(self, listener: str = INSIDE, host: str = ONE) -> None:

@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.network.connection import LEAST_RUN_COUNT, Connection
-from fencepost.broker.network.direct_send import DirectSends
+from fencepost.broker.network.connection import MIN_PIPELINED, Connection
 from fencepost.broker.network.dispatch import Dispatcher
 from fencepost.broker.network.receive_buffer import SMALL_CAPACITY_BYTES, BufferPool
-from fencepost.broker.request_cache import produce_templates
-from fencepost.broker.request_cache.produce_runs import StartedRun
+from fencepost.broker.network.sendfile_transfer import SendfileTransfers
+from fencepost.broker.request_cache import produce_cache
+from fencepost.broker.request_cache.produce_runs import RunResult
 from fencepost.broker.storage.descriptors import Descriptors
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk, LocalFile
 from fencepost.protocol.compression import Codec
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.framing import LENGTH_BYTES, EqualFrames, request_frame
+from fencepost.protocol.framing import LENGTH_BYTES, EqualLengthFrames, request_frame
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.messages.produce import ProduceResponse
 from fencepost.protocol.schema import decode
@@ -54,7 +54,7 @@ class RunDispatcher(Dispatcher):
         self.looked_at_count = 0
         self.takes_runs = True
 
-    def dispatch_run(self, frames: EqualFrames, connection: Connection) -> StartedRun | None:
+    def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> RunResult | None:
         if not self.takes_runs:
             return None
         self.looked_at_count += len(frames.buffer) // frames.frame_bytes
@@ -80,9 +80,9 @@ class PlayedTransport(asyncio.Transport):
 
     def arrive(self, content: bytes) -> None:
         self._arriving += content
-        self._go_on()
+        self._continue_send()
 
-    def _go_on(self) -> None:
+    def _continue_send(self) -> None:
         while self._arriving and not self._is_paused and not self._is_closing:
             room = self._connection.get_buffer(-1)
             arrived, self._arriving = self._arriving[: len(room)], self._arriving[len(room) :]
@@ -119,7 +119,7 @@ class PlayedTransport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._is_paused = False
-        asyncio.get_running_loop().call_soon(self._go_on)
+        asyncio.get_running_loop().call_soon(self._continue_send)
 
 
 class Client:
@@ -141,7 +141,7 @@ class Client:
             owner=self,
             limits=self.broker.services.settings,
             pool=self.pool,
-            direct_sends=DirectSends(asyncio.get_running_loop(), Descriptors(1_024), -1),
+            direct_sends=SendfileTransfers(asyncio.get_running_loop(), Descriptors(1_024), -1),
             loop=asyncio.get_running_loop(),
         )
         self.transport = PlayedTransport(self.connection)
@@ -372,10 +372,10 @@ async def test_those_behind_the_first_of_a_connection_are_not_looked_at_together
 
 async def test_few_requests_are_not_worth_it(one: Client) -> None:
     await one.burst(frames_with([batch()]))
-    await one.burst(frames_with([batch()] * (LEAST_RUN_COUNT - 1)))
+    await one.burst(frames_with([batch()] * (MIN_PIPELINED - 1)))
     assert one.dispatcher.run_counts == []
-    await one.burst(frames_with([batch()] * LEAST_RUN_COUNT))
-    assert one.dispatcher.run_counts == [LEAST_RUN_COUNT]
+    await one.burst(frames_with([batch()] * MIN_PIPELINED))
+    assert one.dispatcher.run_counts == [MIN_PIPELINED]
 
 
 async def test_replies_to_a_run_leave_in_one_write(one: Client) -> None:
@@ -747,7 +747,7 @@ async def test_what_was_appended_and_could_not_be_answered_is_not_written_twice(
         raise KeyError("a defect")
 
     # Not the end of the connection: a client that is not idempotent would send all of it again.
-    monkeypatch.setattr(produce_templates._Template, "replies", fail_in_an_unthought_of_way)
+    monkeypatch.setattr(produce_cache._CachedProduce, "replies", fail_in_an_unthought_of_way)
     assert errors_of(await one.burst([PLAIN] * 8)) == [ErrorCode.UNKNOWN_SERVER_ERROR] * 8
     assert one.refusals == []
     assert one.broker.log("orders").log_end_offset == 9 * records_count

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 import pytest
 
 from fencepost.broker.requests.api import CloseConnection
-from fencepost.broker.requests.long_polls import DELIVERED_FIRST_COUNT, LongPoll, LongPolls, PendingReply
+from fencepost.broker.requests.long_polls import MAX_ANSWERED_BEFORE_WRITER, LongPoll, LongPolls, PendingReply
 
 Told = tuple[object, BaseException | None]
 
@@ -83,7 +83,7 @@ async def test_what_happened_is_told_in_the_next_turn(polls: LongPolls) -> None:
 async def test_what_happened_is_told_at_once_by_who_asks_first(polls: LongPolls) -> None:
     client = Client(polls)
     client.waiting.happens()
-    polls.ask_first()
+    polls.answer_first_woken()
     assert client.told == [([b"news"], None)]
     await turn()
     assert len(client.told) == 1
@@ -91,11 +91,11 @@ async def test_what_happened_is_told_at_once_by_who_asks_first(polls: LongPolls)
 
 async def test_only_a_few_are_told_before_others_have_their_turn(polls: LongPolls) -> None:
     order: list[Client] = []
-    clients = [Client(polls, order=order) for _ in range(DELIVERED_FIRST_COUNT + 3)]
+    clients = [Client(polls, order=order) for _ in range(MAX_ANSWERED_BEFORE_WRITER + 3)]
     for client in clients:
         client.waiting.happens()
-    polls.ask_first()
-    assert order == clients[:DELIVERED_FIRST_COUNT]
+    polls.answer_first_woken()
+    assert order == clients[:MAX_ANSWERED_BEFORE_WRITER]
     await turn()
     assert order == clients
 
@@ -169,7 +169,7 @@ async def test_a_poll_is_asked_as_the_one_who_waits_and_not_as_who_woke_it(polls
     pending.begin()
     who.set("who woke it")
     waiting.happens()
-    polls.ask_first()
+    polls.answer_first_woken()
     waiting.happens()
     await turn()
     assert asked_as == ["the one who waits"] * 2

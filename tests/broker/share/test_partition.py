@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencepost.broker.share.in_flight import RecordState
+from fencepost.broker.share.acquired_records import RecordState
 from fencepost.broker.share.partition import (
     Acknowledgement,
     AcknowledgeType,
@@ -18,7 +18,7 @@ from fencepost.broker.share.partition import (
     Refusal,
     ShareLimits,
     SharePartition,
-    Transition,
+    ShareTransition,
 )
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.stored.share_group_state import StateBatch
@@ -83,7 +83,7 @@ class Lender:
         self.partition.make(decided)
         return ErrorCode.NONE
 
-    def pass_time(self, duration_ms: int) -> Transition | None:
+    def pass_time(self, duration_ms: int) -> ShareTransition | None:
         self.now_ms += duration_ms
         transition = self.partition.expire_locks(self.limits, self.now_ms)
         if transition is not None:
@@ -211,7 +211,7 @@ def test_what_changes_is_what_has_to_be_kept() -> None:
     decided = lender.partition.acknowledge(
         "a", [Acknowledgement(0, 3, [ACCEPT]), Acknowledgement(4, 4, [RELEASE])], limits=lender.limits, now_ms=0
     )
-    assert isinstance(decided, Transition)
+    assert isinstance(decided, ShareTransition)
     assert decided.state_batches == [
         StateBatch(first_offset=0, last_offset=3, delivery_state=2, delivery_count=1),
         StateBatch(first_offset=4, last_offset=4, delivery_state=0, delivery_count=1),
@@ -285,7 +285,7 @@ def test_a_renewed_lock_runs_out_later_and_nothing_has_to_be_kept() -> None:
     lender.now_ms += 20_000
     said = [Acknowledgement(0, 4, [RENEW])]
     decided = lender.partition.acknowledge("a", said, limits=lender.limits, now_ms=lender.now_ms)
-    assert isinstance(decided, Transition)
+    assert isinstance(decided, ShareTransition)
     assert decided.state_batches == []
     lender.partition.make(decided)
     lender.pass_time(10_000)

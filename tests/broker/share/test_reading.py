@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.broker.log.results import AbortedTransaction
+from fencepost.broker.log.log_types import AbortedRange
 from fencepost.broker.share.partition import Acquired, OffsetRange
 from fencepost.broker.share.reading import read_batches, records_of
 from fencepost.protocol.record_batch import Record, build_batch, build_end_transaction_marker, pack_prefix
@@ -56,6 +56,6 @@ def test_batches_of_aborted_transactions_are_told_from_those_of_others() -> None
         batch(7, 2, PRODUCER_ID),
         marker(9, committed=True),
     ]
-    read = read_batches(memoryview(b"".join(parts)), [AbortedTransaction(PRODUCER_ID, 0)], 9)
+    read = read_batches(memoryview(b"".join(parts)), [AbortedRange(PRODUCER_ID, 0)], 9)
     assert read.aborted == [OffsetRange(0, 1), OffsetRange(4, 5)]
     assert read.batches[-1] == OffsetRange(9, 9)

@@ -8,9 +8,9 @@ from fencepost.broker.coordination.shard import Decision, RecordOrigin
 from fencepost.broker.share.shard import (
     DECISION_RECORDS_BYTES,
     MAX_RECORDS_AFTER_SNAPSHOT,
-    ShareCoordinatorShard,
     SharePartitionKey,
     ShareState,
+    ShareStateShard,
     combined,
 )
 from fencepost.protocol.errors import ErrorCode
@@ -30,7 +30,7 @@ class Kept:
 
     def __init__(self, updates_per_snapshot: int = 500) -> None:
         self.updates_per_snapshot = updates_per_snapshot
-        self.shard = ShareCoordinatorShard(updates_per_snapshot)
+        self.shard = ShareStateShard(updates_per_snapshot)
         self.log: list[tuple[bytes, bytes | None]] = []
 
     def run(self, decision: Decision[Any]) -> Any:
@@ -70,8 +70,8 @@ class Kept:
         assert state is not None
         return state
 
-    def replayed(self) -> ShareCoordinatorShard:
-        shard = ShareCoordinatorShard(self.updates_per_snapshot)
+    def replayed(self) -> ShareStateShard:
+        shard = ShareStateShard(self.updates_per_snapshot)
         for offset, (key, value) in enumerate(self.log):
             shard.apply(key, value, RecordOrigin(offset, 0))
         return shard

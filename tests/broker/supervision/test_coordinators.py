@@ -9,7 +9,7 @@ from types import MethodType
 import pytest
 
 from fencepost.broker.coordination import reloads as coordinator_reloads
-from fencepost.broker.coordination import runtime as coordinator
+from fencepost.broker.coordination import runtime
 from fencepost.broker.coordination.replay import Replay
 from fencepost.broker.coordination.runtime import (
     CoordinatorPartition,
@@ -68,7 +68,7 @@ class Harness:
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_reloads, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(coordinator, "REFUSED_DEADLINE_PAUSE_S", 0.001)
+    monkeypatch.setattr(runtime, "REFUSED_DEADLINE_PAUSE_S", 0.001)
 
 
 @pytest.fixture
@@ -78,25 +78,25 @@ async def harness() -> AsyncIterator[Harness]:
     await harness.runtime.close()
 
 
-@plants(coordinator.LOAD)
+@plants(runtime.LOAD)
 @unforeseen
 async def test_a_load_that_fails_is_done_again(
     harness: Harness, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Replay, "run", raising(error, times=2, then=Replay.run))
-    with logged(coordinator.LOAD, WORDS, times=2):
+    with logged(runtime.LOAD, WORDS, times=2):
         with pytest.raises(type(error)):
             await harness.load()
         await harness.active()
     assert await harness.runtime.execute(0, lambda _: say("a")) == "said"
 
 
-@plants(coordinator.LOAD)
+@plants(runtime.LOAD)
 async def test_a_load_that_fails_each_time_takes_the_partition_offline(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Replay, "run", raising(RuntimeError("planted")))
-    with logged(coordinator.LOAD, WORDS, times=coordinator_reloads.MOST_RELOADS + 1) as lines:
+    with logged(runtime.LOAD, WORDS, times=coordinator_reloads.MAX_RELOADS + 1) as lines:
         harness.runtime.load(0, harness.log, coordinator_epoch=0)  # type: ignore[arg-type]  # as above
         await until(lambda: harness.state is PartitionState.OFFLINE)
     assert lines[-1]["event"] == "coordinator_partition_offline"
@@ -104,13 +104,13 @@ async def test_a_load_that_fails_each_time_takes_the_partition_offline(
         await harness.runtime.execute(0, lambda _: say("a"))
 
 
-@plants(coordinator.APPLICATION)
+@plants(runtime.APPLICATION)
 @unforeseen
 async def test_what_was_appended_and_not_applied_is_never_served(harness: Harness, error: BaseException) -> None:
     shard = await harness.load()
     await harness.runtime.execute(0, lambda _: say("a"))
     shard.apply = raising(error)  # type: ignore[method-assign]
-    with logged(coordinator.APPLICATION, WORDS):
+    with logged(runtime.APPLICATION, WORDS):
         with pytest.raises(CoordinatorRefusal, match="COORDINATOR_LOAD_IN_PROGRESS"):
             await harness.runtime.execute(0, lambda _: say("b"))
         assert harness.runtime.durable_shard(0) is None
@@ -120,32 +120,32 @@ async def test_what_was_appended_and_not_applied_is_never_served(harness: Harnes
     assert await harness.runtime.execute(0, lambda _: say("c")) == "said"
 
 
-@plants(coordinator.APPLICATION)
+@plants(runtime.APPLICATION)
 @unforeseen
 async def test_a_waiting_request_whose_decision_was_not_applied_is_refused(
     harness: Harness, error: BaseException
 ) -> None:
     shard = await harness.load()
     shard.apply = raising(error)  # type: ignore[method-assign]
-    with logged(coordinator.APPLICATION, WORDS), pytest.raises(CoordinatorRefusal):
+    with logged(runtime.APPLICATION, WORDS), pytest.raises(CoordinatorRefusal):
         await harness.runtime.execute(0, lambda _: park("a"))
     assert (await harness.active()).words == ["a"]
 
 
-@plants(coordinator.APPLICATION)
+@plants(runtime.APPLICATION)
 async def test_what_follows_an_application_counts_as_a_part_of_it(harness: Harness) -> None:
     shard = await harness.load()
     harness.applied_errors = [RuntimeError("planted")]
-    with logged(coordinator.APPLICATION, WORDS), pytest.raises(CoordinatorRefusal):
+    with logged(runtime.APPLICATION, WORDS), pytest.raises(CoordinatorRefusal):
         await harness.runtime.execute(0, lambda _: say("a"))
     assert (await harness.active()) is not shard
 
 
-@plants(coordinator.APPLICATION)
+@plants(runtime.APPLICATION)
 async def test_what_can_never_be_applied_takes_the_partition_offline(harness: Harness) -> None:
     await harness.load()
-    with logged(coordinator.APPLICATION, WORDS, times=coordinator_reloads.MOST_RELOADS + 1):
-        for _ in range(coordinator_reloads.MOST_RELOADS + 1):
+    with logged(runtime.APPLICATION, WORDS, times=coordinator_reloads.MAX_RELOADS + 1):
+        for _ in range(coordinator_reloads.MAX_RELOADS + 1):
             (await harness.active()).apply = raising(RuntimeError("planted"))  # type: ignore[method-assign]
             with pytest.raises(CoordinatorRefusal) as refused:
                 await harness.runtime.execute(0, lambda _: say("a"))
@@ -153,13 +153,13 @@ async def test_what_can_never_be_applied_takes_the_partition_offline(harness: Ha
     assert harness.state is PartitionState.OFFLINE
 
 
-@plants(coordinator.DECISION, coordinator.DOUBT)
+@plants(runtime.DECISION, runtime.RELOAD_AFTER_DECISION)
 @unforeseen
 async def test_a_shard_that_may_be_half_changed_is_loaded_again_once_the_request_has_failed(
     harness: Harness, error: BaseException
 ) -> None:
     shard = await harness.load()
-    with logged(coordinator.DECISION, WORDS):
+    with logged(runtime.DECISION, WORDS):
         with pytest.raises(type(error)):
             await harness.runtime.execute(0, raising(error))
         assert harness.runtime.partition(0).shard is shard
@@ -167,20 +167,20 @@ async def test_a_shard_that_may_be_half_changed_is_loaded_again_once_the_request
         assert (await harness.active()) is not shard
     # A request that fails each time does not keep the others from being served.
     shard = await harness.active()
-    with logged(coordinator.DECISION, WORDS), pytest.raises(type(error)):
+    with logged(runtime.DECISION, WORDS), pytest.raises(type(error)):
         await harness.runtime.execute(0, raising(error))
     await asyncio.sleep(0.01)
     assert (await harness.active()) is shard
 
 
-@plants(coordinator.DECISION)
+@plants(runtime.DECISION)
 @unforeseen
 async def test_a_shard_that_decides_purely_is_served_on(error: BaseException) -> None:
     harness = Harness(decides_purely=True)
     shard = await harness.load()
-    with logged(coordinator.DECISION, WORDS), pytest.raises(type(error)):
+    with logged(runtime.DECISION, WORDS), pytest.raises(type(error)):
         await harness.runtime.execute(0, raising(error))
-    with logged(coordinator.DECISION, WORDS), pytest.raises(type(error)):
+    with logged(runtime.DECISION, WORDS), pytest.raises(type(error)):
         harness.runtime.submit(0, raising(error))
     await asyncio.sleep(0.01)
     assert (await harness.active()) is shard
@@ -188,20 +188,20 @@ async def test_a_shard_that_decides_purely_is_served_on(error: BaseException) ->
     await harness.runtime.close()
 
 
-@plants(coordinator.DOUBT)
+@plants(runtime.RELOAD_AFTER_DECISION)
 async def test_a_reload_that_cannot_begin_is_a_failure_of_the_partition(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = await harness.load()
     partition = harness.runtime.partition(0)
-    monkeypatch.setattr(harness.runtime, "_end_doubt", MethodType(raising(RuntimeError("planted")), harness.runtime))
-    with logged(coordinator.DOUBT, WORDS):
+    monkeypatch.setattr(harness.runtime, "_reload_now", MethodType(raising(RuntimeError("planted")), harness.runtime))
+    with logged(runtime.RELOAD_AFTER_DECISION, WORDS):
         harness.runtime._doubt(partition)
         await asyncio.sleep(0.01)
         assert (await harness.active()) is not shard
 
 
-@plants(coordinator.MARKER)
+@plants(runtime.MARKER)
 @unforeseen
 async def test_a_marker_that_could_not_be_applied_stands_and_the_partition_is_loaded_again(
     harness: Harness, error: BaseException
@@ -209,14 +209,14 @@ async def test_a_marker_that_could_not_be_applied_stands_and_the_partition_is_lo
     shard = await harness.load()
     await harness.runtime.execute(0, lambda _: Decision(None, words("a"), producer=(7, 3)))
     shard.apply_marker = raising(error)  # type: ignore[method-assign]
-    with logged(coordinator.MARKER, WORDS):
+    with logged(runtime.MARKER, WORDS):
         assert harness.log.append_marker(7, 3, True, 0, 0, 0) is ErrorCode.NONE
         assert harness.runtime.durable_shard(0) is None
         again = await harness.active()
     assert again.markers == [(7, True)]
 
 
-@plants(coordinator.ANSWER)
+@plants(runtime.ANSWER)
 @unforeseen
 async def test_answers_that_cannot_be_given_leave_nobody_waiting(
     harness: Harness, error: BaseException, monkeypatch: pytest.MonkeyPatch
@@ -225,7 +225,7 @@ async def test_answers_that_cannot_be_given_leave_nobody_waiting(
     waiting = asyncio.create_task(harness.runtime.execute(0, lambda _: park("a")))
     await asyncio.sleep(0.01)
     monkeypatch.setattr(harness.runtime, "_answer", raising(error))
-    with logged(coordinator.ANSWER, WORDS):
+    with logged(runtime.ANSWER, WORDS):
         with pytest.raises(type(error)):
             await harness.runtime.execute(0, lambda _: Decision("told", words("b"), answers=[("me", "answer")]))
         async with asyncio.timeout(5):
@@ -234,16 +234,16 @@ async def test_answers_that_cannot_be_given_leave_nobody_waiting(
     assert (await harness.active()).words == ["a", "b"]
 
 
-@plants(coordinator.DEADLINE)
+@plants(runtime.DEADLINE)
 @unforeseen
 async def test_a_deadline_that_fails_is_not_the_last(harness: Harness, error: BaseException) -> None:
     shard = await harness.load()
     shard.deadline_ms = harness.clock.milliseconds
     shard.decide_deadline = raising(error)  # type: ignore[method-assign]
-    failed = {coordinator.DECISION.name, coordinator.DEADLINE.name}
+    failed = {runtime.DECISION.name, runtime.DEADLINE.name}
     with pytest.MonkeyPatch.context() as patch:
         told: list[str] = []
-        patch.setattr(type(coordinator.DEADLINE), "_log", lambda place, *_: told.append(place.name))
+        patch.setattr(type(runtime.DEADLINE), "_log", lambda place, *_: told.append(place.name))
         await harness.runtime.execute(0, lambda _: say("a"))
         await asyncio.sleep(0.02)
         assert set(told) == failed
@@ -255,7 +255,7 @@ async def test_a_deadline_that_fails_is_not_the_last(harness: Harness, error: Ba
     assert again.words == ["a", "b", "late"]
 
 
-@plants(coordinator.DEADLINE_TIMER)
+@plants(runtime.DEADLINE_TIMER)
 @unforeseen
 async def test_a_timer_of_deadlines_that_fails_has_the_partition_loaded_again(
     harness: Harness, error: BaseException, monkeypatch: pytest.MonkeyPatch
@@ -263,7 +263,7 @@ async def test_a_timer_of_deadlines_that_fails_has_the_partition_loaded_again(
     shard = await harness.load()
     shard.deadline_ms = harness.clock.milliseconds
     monkeypatch.setattr(harness.runtime, "_deadline_reached", raising(error))
-    with logged(coordinator.DEADLINE_TIMER, WORDS):
+    with logged(runtime.DEADLINE_TIMER, WORDS):
         await harness.runtime.execute(0, lambda _: say("a"))
         await asyncio.sleep(0.01)
         assert (await harness.active()) is not shard

@@ -13,10 +13,10 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log import cleaner, durable_log, flusher, log_directory, waiters
 from fencepost.broker.log.cleaner import LogCleaning
 from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.offset_checkpoint import OffsetCheckpoint
 from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.results import Isolation
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, build_batch
@@ -109,7 +109,7 @@ async def test_a_sync_that_ends_in_something_unforeseen_counts_as_failed(
     await only_the_broken_one_goes_offline(broken, sound)
 
 
-@plants(flusher.PAUSE)
+@plants(flusher.UNAWAITED_SYNC_TIMER)
 @unforeseen
 async def test_a_timer_of_syncs_that_fails_comes_again(
     world: LogWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
@@ -117,7 +117,7 @@ async def test_a_timer_of_syncs_that_fails_comes_again(
     log, _ = pair(world)
     syncs = world.logs._flusher
     monkeypatch.setattr(syncs, "request", raising(error, times=1, then=syncs.request))
-    with logged(flusher.PAUSE):
+    with logged(flusher.UNAWAITED_SYNC_TIMER):
         log.append_records([CoordinatorRecord(b"k", b"v")], now_ms=NOW_MS, is_awaited=False)
         await until(lambda: log.high_watermark == 1)
 
@@ -215,14 +215,14 @@ async def test_a_log_that_cannot_be_swept_is_passed_over(world: LogWorld, error:
     assert len(swept) == 4
 
 
-@plants(log_directory.SWEEP_SHARE)
+@plants(log_directory.SWEEP_BATCH)
 @unforeseen
 async def test_a_share_of_a_sweep_that_fails_leaves_the_rest_to_the_next_sweep(
     world: LogWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = world.create()
     monkeypatch.setattr(log_directory, "SWEPT_LOGS_PER_TURN", 0)  # nothing in the first step, so another follows
-    with logged(log_directory.SWEEP_SHARE):
+    with logged(log_directory.SWEEP_BATCH):
         world.logs.sweep(world.clock.now_ms())
         monkeypatch.setattr(log_directory, "SWEPT_LOGS_PER_TURN", 1)
         monkeypatch.setattr(world.logs, "_unswept", BrokenList(error))

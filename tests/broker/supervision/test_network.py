@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.handlers.fetch import _WaitingFetch
-from fencepost.broker.kernel import per_turn_limiter as turnstile
-from fencepost.broker.kernel.per_turn_limiter import Turnstile
-from fencepost.broker.network import connection, direct_send, server
+from fencepost.broker.handlers.fetch import _FetchPoll
+from fencepost.broker.kernel import per_turn_limiter
+from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
+from fencepost.broker.network import connection, sendfile_transfer, server
 from fencepost.broker.network.connection import Connection
-from fencepost.broker.network.direct_send import DirectSend
 from fencepost.broker.network.receive_buffer import Receiver
+from fencepost.broker.network.sendfile_transfer import SendfileTransfer
 from fencepost.broker.node import Node
-from fencepost.broker.quotas.connections import Admission, ConnectionQuotas
+from fencepost.broker.quotas.connections import AdmissionDecision, ConnectionQuotas
 from fencepost.broker.requests import long_polls
-from fencepost.broker.requests.long_polls import LongPolls, wake_at_last
+from fencepost.broker.requests.long_polls import LongPolls, wake_on_time_out
 from tests.broker.network.test_connection import Client, Waiting, settle
 from tests.broker.requests.test_long_polls import Client as Poller
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
@@ -39,16 +39,16 @@ def is_served(client: Client) -> None:
 @pytest.mark.parametrize(
     ("step", "event"),
     [
-        ("_answer_only", lambda client: client.send(b"requests")),
-        ("_consume", lambda client: client.send_bytes(b"\0\0\0\x08req")),
-        ("_consume", lambda client: client.connection._catch_up()),
+        ("_dispatch_single", lambda client: client.send(b"requests")),
+        ("_dispatch_pipeline", lambda client: client.send_bytes(b"\0\0\0\x08req")),
+        ("_dispatch_pipeline", lambda client: client.connection._dispatch_remaining()),
         ("_pause_or_resume_reading", lambda client: client.connection.pause_writing()),
         ("_advance", lambda client: client.connection.resume_writing()),
         ("_advance", lambda client: client.connection._unmute()),
         ("_advance", lambda client: client.connection._end_hold(asyncio.Future())),
         ("_unsent_bytes", lambda client: client.connection._check_stall()),
-        ("_weigh_holds", lambda client: client.connection._end_hold(asyncio.Future())),
-        ("_end_direct_send", lambda client: client.connection._send_more_directly()),
+        ("_update_blocked", lambda client: client.connection._end_hold(asyncio.Future())),
+        ("_end_direct_send", lambda client: client.connection._sendfile_ready()),
     ],
 )
 async def test_what_fails_in_a_connection_ends_it_and_no_other(
@@ -157,24 +157,24 @@ async def test_a_fetch_whose_time_is_over_is_woken_in_the_end(
     monkeypatch.setattr(long_polls, "TIME_OUT_RETRY_S", 0.001)
     woken: list[int] = []
     with logged(long_polls.TIME_OUT, times=2):
-        wake_at_last(raising(error, times=2, then=lambda: woken.append(1)))
+        wake_on_time_out(raising(error, times=2, then=lambda: woken.append(1)))
         await until(lambda: woken)
-    waiting = _WaitingFetch.__new__(_WaitingFetch)
+    waiting = _FetchPoll.__new__(_FetchPoll)
     waiting._end_wait(lambda: woken.append(2))
     assert woken == [1, 2]
 
 
-@plants(turnstile.TURN)
+@plants(per_turn_limiter.TURN)
 @unforeseen
 async def test_a_turn_that_fails_comes_again(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Turnstile, "_let_in", raising(error, times=1, then=Turnstile._let_in))
-    turns = Turnstile(1)
+    monkeypatch.setattr(PerTurnLimiter, "_let_in", raising(error, times=1, then=PerTurnLimiter._let_in))
+    turns = PerTurnLimiter(1)
 
     async def enter_all() -> None:
         for _ in range(3):
             await turns.enter()
 
-    with logged(turnstile.TURN):
+    with logged(per_turn_limiter.TURN):
         async with asyncio.timeout(5):
             # Until a turn has begun, nobody else is let in.
             entering = asyncio.ensure_future(enter_all())
@@ -211,14 +211,14 @@ async def test_idle_connections_are_found_after_a_check_that_failed(
         writer.close()
 
 
-@plants(server.LATE_CLOSE)
+@plants(server.DELAYED_CLOSE)
 @unforeseen
 async def test_a_late_close_that_fails_is_told_and_others_are_served(
     tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as node:
-        with monkeypatch.context() as patch, logged(server.LATE_CLOSE):
-            patch.setattr(ConnectionQuotas, "admit", lambda *_: Admission(10, "too often"))
+        with monkeypatch.context() as patch, logged(server.DELAYED_CLOSE):
+            patch.setattr(ConnectionQuotas, "admit", lambda *_: AdmissionDecision(10, "too often"))
             patch.setattr(Connection, "abort", raising(error, times=1, then=Connection.abort))
             reader, writer = await asyncio.open_connection(node.address.host, node.address.port)
             await asyncio.sleep(0.05)
@@ -227,7 +227,7 @@ async def test_a_late_close_that_fails_is_told_and_others_are_served(
         del reader
 
 
-@plants(direct_send.WRITABLE)
+@plants(sendfile_transfer.WRITABLE)
 @unforeseen
 async def test_a_direct_send_that_fails_raises_nothing_into_the_loop(error: BaseException) -> None:
     here, there = socket.socketpair()
@@ -237,8 +237,8 @@ async def test_a_direct_send_that_fails_raises_nothing_into_the_loop(error: Base
         def send(self, _: object) -> bool:
             return False
 
-    sending = DirectSend(Reply(), here, asyncio.get_running_loop(), raising(error, times=1))  # type: ignore[arg-type]  # all that is used of it
-    with logged(direct_send.WRITABLE):
+    sending = SendfileTransfer(Reply(), here, asyncio.get_running_loop(), raising(error, times=1))  # type: ignore[arg-type]  # all that is used of it
+    with logged(sendfile_transfer.WRITABLE):
         assert not sending.go_on()
         await asyncio.sleep(0.01)
         sending.close()

@@ -75,9 +75,9 @@ def test_the_same_failure_over_and_over_becomes_a_count() -> None:
 
 def test_different_failures_are_counted_within_bounds() -> None:
     supervisor = Supervisor(lambda _: None)
-    for number in range(3 * supervision.MOST_COUNTED_FAILURES):
+    for number in range(3 * supervision.MAX_COUNTED_FAILURES):
         assert supervisor.count(number) == 1
-    assert len(supervisor._counts) <= supervision.MOST_COUNTED_FAILURES
+    assert len(supervisor._counts) <= supervision.MAX_COUNTED_FAILURES
 
 
 def test_a_task_that_fails_has_its_partition_failed_and_tells_whoever_awaits_it() -> None:
@@ -128,7 +128,7 @@ def test_a_policy_that_cannot_be_carried_out_stops_the_broker() -> None:
     with capture_logs() as lines:
         copy_context().run(work)
     assert reasons == ["testing failed unexpectedly: Unforeseen"]
-    assert [line["event"] for line in lines].count("broker_stops") == 1
+    assert [line["event"] for line in lines].count("broker_stopped_unexpectedly") == 1
 
 
 def test_a_place_that_stops_the_broker_does_so_once() -> None:

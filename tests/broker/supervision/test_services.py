@@ -13,12 +13,11 @@ import pytest
 
 from fencepost.broker import node
 from fencepost.broker.cli import serve
-from fencepost.broker.coordination import internal_topic as coordinated_topic
+from fencepost.broker.coordination import internal_topic
 from fencepost.broker.group import service as group_service
 from fencepost.broker.group.streams import service as streams_service
-from fencepost.broker.group.streams.topology import InternalTopic
-from fencepost.broker.hosting import background_opening as later_logs
-from fencepost.broker.hosting import topics
+from fencepost.broker.group.streams.topology import StreamsInternalTopic
+from fencepost.broker.hosting import background_opening, topics
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from fencepost.broker.log import log_opening
@@ -26,10 +25,10 @@ from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.log_opening import LogOpening
 from fencepost.broker.quotas import connections as connection_quotas
 from fencepost.broker.quotas.addresses import address_of
-from fencepost.broker.share import led_partitions, persister
+from fencepost.broker.share import persister, share_partitions
 from fencepost.broker.share import service as share_service
-from fencepost.broker.share.led_partitions import LedSharePartitions
 from fencepost.broker.share.partition import SharePartition
+from fencepost.broker.share.share_partitions import ServedSharePartitions
 from fencepost.broker.storage import sync_threads
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.sync_threads import SyncJob, SyncPart, SyncThreads
@@ -47,7 +46,7 @@ OFFSETS = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervision, "FIRST_RETRY_PAUSE_S", 0.001)
-    monkeypatch.setattr(later_logs, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(background_opening, "FIRST_PAUSE_S", 0.001)
 
 
 @pytest.fixture
@@ -140,11 +139,11 @@ def test_a_broker_that_cannot_go_on_ends_with_a_line_and_an_exit_code(tmp_path: 
     assert lines[-1] == line
 
 
-@plants(serve.FREEZE)
+@plants(serve.HEAP_FREEZE)
 def test_a_broker_serves_on_where_only_its_memory_could_not_be_arranged(tmp_path: Path) -> None:
     exit_code, lines = serve_until_the_end(tmp_path, "Node.ensure_loaded = fail_and_end")
     assert exit_code == 0
-    assert sum(f"work={serve.FREEZE.name!r}" in line for line in lines) == 1
+    assert sum(f"work={serve.HEAP_FREEZE.name!r}" in line for line in lines) == 1
 
 
 # Logs
@@ -201,14 +200,14 @@ async def test_logs_whose_recovery_cannot_be_synced_say_that_they_are_offline(
     await broker.stop()
 
 
-@plants(later_logs.LATER)
+@plants(background_opening.BACKGROUND_OPENING)
 @unforeseen
 async def test_the_opening_of_logs_goes_on_after_a_failure(
     tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await LateBroker(tmp_path).with_orders()
     monkeypatch.setattr(LogDirectory, "open_next", raising(error, times=2, then=LogDirectory.open_next))
-    with logged(later_logs.LATER, times=2):
+    with logged(background_opening.BACKGROUND_OPENING, times=2):
         await broker.restart()
         await until(lambda: not broker.logs.unopened)
     assert broker.end_offsets() == [1, 2, 3]
@@ -305,14 +304,14 @@ async def test_topics_are_changed_after_a_change_that_failed(
     await broker.stop()
 
 
-@plants(connection_quotas.LOOK_UP)
+@plants(connection_quotas.HOST_LOOK_UP)
 @unforeseen
 async def test_limits_of_hosts_count_after_a_look_up_that_failed(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = Quotas()
     monkeypatch.setattr(connection_quotas, "address_of", raising(error, times=2, then=address_of))
-    with logged(connection_quotas.LOOK_UP, times=2):
+    with logged(connection_quotas.HOST_LOOK_UP, times=2):
         await world.take_over(max_connections_per_ip_overrides="127.0.0.1:1")
         await until(lambda: world.quotas._overrides == {"127.0.0.1": 1})
 
@@ -338,20 +337,20 @@ async def test_offsets_of_a_deleted_topic_go_after_a_failure(shares: ShareBroker
         await until(lambda: dropped == [0])
 
 
-@plants(group_service.ABANDONMENT)
+@plants(group_service.ABANDONED_REQUEST)
 @unforeseen
 async def test_a_request_that_was_given_up_and_cannot_be_noted_is_told(
     shares: ShareBroker, error: BaseException
 ) -> None:
     groups: Any = shares.node.services.groups
     groups._decide = raising(error)
-    with logged(group_service.ABANDONMENT):
+    with logged(group_service.ABANDONED_REQUEST):
         groups._spawn(groups._abandon("g", 1))
         await asyncio.sleep(0.01)
     assert not groups._tasks
 
 
-@plants(coordinated_topic.FINISH)
+@plants(internal_topic.AFTER_LOAD)
 @unforeseen
 async def test_what_follows_the_loading_of_groups_is_done_after_a_failure(
     tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
@@ -369,21 +368,21 @@ async def test_what_follows_the_loading_of_groups_is_done_after_a_failure(
 
     monkeypatch.setattr(group_service.GroupService, "_drop_offsets_of_gone_topics", fail_twice)
     async with running_share_broker(tmp_path) as broker:
-        with logged(coordinated_topic.FINISH, OFFSETS):
+        with logged(internal_topic.AFTER_LOAD, OFFSETS):
             await broker.node.services.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
             await broker.node.services.groups.ensure_loaded()
             await until(lambda: dropped == [0])
 
 
-@plants(streams_service.CREATION)
+@plants(streams_service.INTERNAL_TOPIC_CREATION)
 @unforeseen
 async def test_an_internal_topic_that_could_not_be_created_is_tried_again(
     shares: ShareBroker, error: BaseException
 ) -> None:
     streams: Any = shares.node.services.groups.streams
-    wanted = {"t": InternalTopic("t", 1, -1, {})}
+    wanted = {"t": StreamsInternalTopic("t", 1, -1, {})}
     streams._try_to_create = raising(error, times=1, then=streams._try_to_create)
-    with logged(streams_service.CREATION, "t"):
+    with logged(streams_service.INTERNAL_TOPIC_CREATION, "t"):
         streams._create("g", wanted)
         await streams.settled()
     streams._create("g", wanted)
@@ -416,12 +415,12 @@ async def reading(shares: ShareBroker) -> int:
     return epoch
 
 
-def led(shares: ShareBroker) -> LedSharePartitions:
-    found: LedSharePartitions = shares.node.services.shares.led
+def led(shares: ShareBroker) -> ServedSharePartitions:
+    found: ServedSharePartitions = shares.node.services.shares.led
     return found
 
 
-@plants(led_partitions.SHARE_LOAD)
+@plants(share_partitions.SHARE_LOAD)
 @unforeseen
 async def test_a_share_partition_that_cannot_be_loaded_is_loaded_for_the_next_who_asks(
     shares: ShareBroker, error: BaseException, monkeypatch: pytest.MonkeyPatch
@@ -429,7 +428,7 @@ async def test_a_share_partition_that_cannot_be_loaded_is_loaded_for_the_next_wh
     await reading(shares)
     (key,) = led(shares)._partitions
     led(shares).drop(key)
-    with monkeypatch.context() as patch, logged(led_partitions.SHARE_LOAD, str(key)):
+    with monkeypatch.context() as patch, logged(share_partitions.SHARE_LOAD, str(key)):
         patch.setattr(led(shares), "_first_offset", raising(error))
         patch.setattr(led(shares)._persister, "read", raising(error))
         with pytest.raises(type(error)):
@@ -437,7 +436,7 @@ async def test_a_share_partition_that_cannot_be_loaded_is_loaded_for_the_next_wh
     assert lent(await shares.fetch("one", 2)) == [(0, 2, 1)]
 
 
-@plants(led_partitions.SHARING)
+@plants(share_partitions.SHARE_PARTITION_CHANGE)
 @unforeseen
 @pytest.mark.parametrize("step", ["acquire", "make"])
 async def test_a_share_partition_that_may_be_half_changed_is_loaded_again(
@@ -447,7 +446,7 @@ async def test_a_share_partition_that_may_be_half_changed_is_loaded_again(
     if step == "make":
         assert lent(await shares.fetch("one", 1)) == [(0, 2, 1)]
     (before,) = led(shares)._partitions.values()
-    with monkeypatch.context() as patch, logged(led_partitions.SHARING):
+    with monkeypatch.context() as patch, logged(share_partitions.SHARE_PARTITION_CHANGE):
         patch.setattr(SharePartition, step, raising(error))
         if step == "make":
             await shares.acknowledge("one", 2, (0, 0, [1]))
@@ -458,7 +457,7 @@ async def test_a_share_partition_that_may_be_half_changed_is_loaded_again(
     assert [(first, last) for first, last, _ in again] == [(1 if step == "make" else 0, 2)]
 
 
-@plants(led_partitions.LOCKS)
+@plants(share_partitions.LOCK_TIMER)
 @unforeseen
 async def test_locks_of_a_share_partition_end_after_a_failure(
     shares: ShareBroker, error: BaseException, monkeypatch: pytest.MonkeyPatch
@@ -467,14 +466,14 @@ async def test_locks_of_a_share_partition_end_after_a_failure(
     assert lent(await shares.fetch("one", 1)) == [(0, 2, 1)]
     (before,) = led(shares)._partitions.values()
     shares.clock.time_ms += 120_000
-    with monkeypatch.context() as patch, logged(led_partitions.LOCKS):
+    with monkeypatch.context() as patch, logged(share_partitions.LOCK_TIMER):
         patch.setattr(SharePartition, "expire_locks", raising(error))
         before._schedule()
         await until(lambda: before.is_gone)
     assert [(first, last) for first, last, _ in lent(await shares.fetch("one", 2))] == [(0, 2)]
 
 
-@plants(persister.FORGETTING)
+@plants(persister.SHARE_STATE_REMOVAL)
 @unforeseen
 async def test_the_share_state_of_a_deleted_topic_goes_after_a_failure(
     shares: ShareBroker, error: BaseException, monkeypatch: pytest.MonkeyPatch
@@ -487,7 +486,7 @@ async def test_the_share_state_of_a_deleted_topic_goes_after_a_failure(
         forgotten.append(topic_id)
 
     monkeypatch.setattr(store, "_forget_topic", raising(error, times=2, then=forget))
-    with logged(persister.FORGETTING, "orders"):
+    with logged(persister.SHARE_STATE_REMOVAL, "orders"):
         await shares.node.services.topics.delete("orders")
         await until(lambda: forgotten)
 

@@ -16,16 +16,16 @@ from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, Top
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.transaction import (
     completion,
+    coordinator_reload,
     markers,
     producer_ids,
-    reelection,
     remote_markers,
     remote_verification,
     service,
 )
 from fencepost.broker.transaction.completion import Completion
+from fencepost.broker.transaction.coordinator_reload import CoordinatorReload
 from fencepost.broker.transaction.producer_ids import ProducerIds
-from fencepost.broker.transaction.reelection import Reelection
 from fencepost.broker.transaction.state_machine import COMPLETE_COMMIT
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.markers import WriteTxnMarkersResponse
@@ -137,14 +137,14 @@ async def test_producers_that_keep_fencing_each_other_are_waited_for_within_boun
     assert reply is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-@plants(reelection.REELECTION)
+@plants(coordinator_reload.REELECTION)
 @unforeseen
 async def test_a_reelection_that_fails_is_held_again(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reelection, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(coordinator_reload, "FIRST_PAUSE_S", 0.001)
     partition = TopicPartition(TRANSACTION_STATE_TOPIC, 1)
     stood: list[TopicPartition] = []
-    elections = Reelection(raising(error, times=2, then=lambda name, _: stood.append(name)))
-    with logged(reelection.REELECTION, partition, times=2):
+    elections = CoordinatorReload(raising(error, times=2, then=lambda name, _: stood.append(name)))
+    with logged(coordinator_reload.REELECTION, partition, times=2):
         elections.refused(partition, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
         await until(lambda: stood == [partition])
     elections.close()
@@ -165,14 +165,14 @@ class Base(BaseException):  # others are foreseen, as whatever the store's engin
     pass
 
 
-@plants(remote_markers.SENDING)
+@plants(remote_markers.REMOTE_MARKERS)
 @unforeseen
 async def test_markers_whose_answer_cannot_be_taken_in_are_answered_and_the_next_are_sent(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sending = Sending()
     monkeypatch.setattr(remote_markers, "_outcomes", raising(error))
-    with logged(remote_markers.SENDING, "node 2"):
+    with logged(remote_markers.REMOTE_MARKERS, "node 2"):
         task = sending.send(NEAR)
         await until(lambda: sending.peers.sent)
         sending.peers.sent[0].answer(WriteTxnMarkersResponse(markers=[]))
@@ -184,19 +184,19 @@ async def test_markers_whose_answer_cannot_be_taken_in_are_answered_and_the_next
     await sending.channel.close()
 
 
-@plants(remote_markers.SENDING)
+@plants(remote_markers.REMOTE_MARKERS)
 @unforeseen
 async def test_a_task_that_sends_markers_and_fails_leaves_nobody_waiting(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sending = Sending()
     monkeypatch.setattr(remote_markers._MarkerQueue, "_take", raising(error))
-    with logged(remote_markers.SENDING, "node 2"):
+    with logged(remote_markers.REMOTE_MARKERS, "node 2"):
         assert await sending.send(NEAR) == {NEAR: ErrorCode.UNKNOWN_SERVER_ERROR}
     await sending.channel.close()
 
 
-@plants(remote_verification.ASKING)
+@plants(remote_verification.REMOTE_VERIFICATION)
 @unforeseen
 @pytest.mark.parametrize("step", ["_answer", "_ask_all"])
 async def test_a_verification_that_fails_leaves_nobody_waiting(
@@ -209,7 +209,7 @@ async def test_a_verification_that_fails_leaves_nobody_waiting(
 
     monkeypatch.setattr(remote_verification._VerificationQueue, step, fail if step == "_ask_all" else raising(error))
     queue = asking.verifier._queue(2)
-    with logged(remote_verification.ASKING, "node 2"):
+    with logged(remote_verification.REMOTE_VERIFICATION, "node 2"):
         question: Any = type("Question", (), {"transactional_id": id_of(2), "producer_epoch": 0, "producer_id": 1})()
         monkeypatch.setattr(remote_verification, "AddPartitionsToTxnRequest", lambda **_: object())
         task = asyncio.ensure_future(queue.ask(question, [ASKED]))

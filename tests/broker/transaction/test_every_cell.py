@@ -420,7 +420,7 @@ def test_time_out(state: TransactionState | None, identity: Identity, version: T
     fence = ended(cell, PREPARE_ABORT, version, owner_asked=False)
     assert fence is not None
     assert after == fence._replace(last_update_ms=due_ms)
-    assert cell.driver.shard.take_unsent() == [TRANSACTIONAL_ID]
+    assert cell.driver.shard.take_prepared() == [TRANSACTIONAL_ID]
 
 
 @every_cell

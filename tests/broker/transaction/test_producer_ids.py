@@ -8,7 +8,13 @@ import pytest
 
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.storage.disk import StorageError
-from fencepost.broker.transaction.producer_ids import BLOCK_KEY, BLOCK_SIZE, SKIPPED_IDS, ProducerIds, beyond_old_blocks
+from fencepost.broker.transaction.producer_ids import (
+    BLOCK_KEY,
+    BLOCK_SIZE,
+    SKIPPED_IDS,
+    ProducerIds,
+    above_reserved_blocks,
+)
 
 
 class Store(InMemoryMetadataStore):
@@ -144,7 +150,7 @@ async def test_from_an_old_record_of_blocks_no_id_is_given_out_twice() -> None:
     later = await taken(before, 3 * BLOCK_SIZE)
     await before.close()
     _, version = await store.read_versioned(BLOCK_KEY)
-    assert await store.compare_and_set(BLOCK_KEY, beyond_old_blocks(old), version)
+    assert await store.compare_and_set(BLOCK_KEY, above_reserved_blocks(old), version)
     after = ProducerIds(store)
     await after.start()
     assert min(await taken(after, 10)) > max(later) + SKIPPED_IDS // 2

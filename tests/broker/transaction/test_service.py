@@ -13,11 +13,11 @@ import pytest
 
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.runtime import CoordinatorRecord, partition_for_key
-from fencepost.broker.kernel.eager import Begun, Finished
+from fencepost.broker.kernel.eager import Finished, MaybeAwaitable
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.storage.disk import StorageError
-from fencepost.broker.transaction import completion, reelection
+from fencepost.broker.transaction import completion, coordinator_reload
 from fencepost.broker.transaction.completion import MARKERS_PER_SLICE
 from fencepost.broker.transaction.markers import LocalMarkerChannel, MarkerChannel, TransactionMarker
 from fencepost.broker.transaction.metadata import Producer, TransactionMetadata
@@ -66,7 +66,7 @@ class HeldChannel:
     sent: list[TransactionMarker] = field(default_factory=list)
     answers: list[dict[TopicPartition, ErrorCode]] = field(default_factory=list)
 
-    def send(self, marker: TransactionMarker) -> Begun[dict[TopicPartition, ErrorCode]]:
+    def send(self, marker: TransactionMarker) -> MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
         self.sent.append(marker)
         return self._answer(marker) if self.gate.is_set() else self._answer_when_open(marker)
 
@@ -74,7 +74,7 @@ class HeldChannel:
         await self.gate.wait()
         return await self._answer(marker)
 
-    def _answer(self, marker: TransactionMarker) -> Begun[dict[TopicPartition, ErrorCode]]:
+    def _answer(self, marker: TransactionMarker) -> MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
         return Finished(self.answers.pop(0)) if self.answers else self.local.send(marker)
 
     def destinations(self, partitions: Collection[TopicPartition]) -> Sequence[Collection[TopicPartition]]:
@@ -753,7 +753,7 @@ async def test_before_the_first_producer_there_is_no_coordinator(broker: Broker)
 async def test_a_lone_coordinator_that_an_administrator_has_deposed_stands_again(
     error: ErrorCode, epochs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reelection, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(coordinator_reload, "FIRST_PAUSE_S", 0.001)
     broker = Broker()
     channel = broker.hold_markers()
     channel.gate.set()

@@ -430,7 +430,7 @@ def test_no_partitions_open_a_transaction_all_the_same_and_it_ends_without_marke
     assert driver.transaction.state is ONGOING
     assert end(driver, CURRENT, committed=True, version=V1).error is OK
     assert driver.transaction.state is COMPLETE_COMMIT
-    assert driver.shard.take_unsent() == []
+    assert driver.shard.take_prepared() == []
 
 
 def test_the_time_out_counts_from_the_first_partition() -> None:
@@ -491,10 +491,10 @@ def test_a_time_out_whose_records_are_too_large_does_not_keep_others_from_being_
             decision.refused(ErrorCode.MESSAGE_TOO_LARGE)
         else:
             driver.do(decision)
-    assert len(driver.shard.take_unsent()) == 99
+    assert len(driver.shard.take_prepared()) == 99
     assert driver.shard.next_deadline_ms() == now_ms + REFUSED_PAUSE_MS
     driver.do(driver.shard.decide_deadline(now_ms + REFUSED_PAUSE_MS))
-    assert driver.shard.take_unsent() == ["large"]
+    assert driver.shard.take_prepared() == ["large"]
 
 
 def test_an_abort_for_which_no_producer_id_is_at_hand_is_tried_again_after_a_pause() -> None:
@@ -567,7 +567,7 @@ def test_many_time_outs_are_decided_in_bounded_batches(monkeypatch: pytest.Monke
         driver.do(decision)
         batches += 1
     assert batches > 1
-    assert len(driver.shard.take_unsent()) == count
+    assert len(driver.shard.take_prepared()) == count
 
 
 def test_an_id_that_is_used_again_does_not_expire() -> None:

@@ -11,7 +11,7 @@ from fencepost.broker.transaction.state_machine import (
     VERSION_1,
     VERSION_2,
     Event,
-    Outcome,
+    TableAction,
     TransactionState,
     TransactionVersion,
     lookup,
@@ -51,7 +51,7 @@ def test_a_cell_leads_only_to_a_state_that_may_follow(
     version: TransactionVersion, event: Event, state: TransactionState
 ) -> None:
     cell = lookup(version, event, state)
-    assert isinstance(cell, TransactionState | ErrorCode | Outcome)
+    assert isinstance(cell, TransactionState | ErrorCode | TableAction)
     if isinstance(cell, TransactionState):
         assert state in ALLOWED_PREVIOUS[cell]
 

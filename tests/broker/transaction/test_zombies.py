@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fencepost.broker.coordination.shard import Decision
+from fencepost.broker.log.log_types import AppendOrigin
 from fencepost.broker.log.producer_state import ProducerState
-from fencepost.broker.log.results import AppendOrigin
 from fencepost.broker.transaction.metadata import Producer
 from fencepost.broker.transaction.shard import ProducerReply, TransactionShard
 from fencepost.broker.transaction.state_machine import (
@@ -75,7 +75,7 @@ def test_the_coordinator_is_left_as_it_was(
         for what, request in requests(zombie):
             driver = ShardDriver(version=version)
             driver.put(transaction_in(state, producer=CURRENT, previous_producer_id=previous_producer_id))
-            driver.shard.take_unsent()
+            driver.shard.take_prepared()
             before = (driver.transaction, driver.shard.next_deadline_ms())
             decision = request(driver.shard)
             reply = decision.reply

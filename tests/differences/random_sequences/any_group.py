@@ -37,7 +37,7 @@ from fencepost.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.differences.exchange import ATTEMPTS, PAUSE_S, TRANSACTION
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 
 TIMEOUT_MS: Final = 600_000
 PASSER_BY: Final = "passer-by"
@@ -71,7 +71,7 @@ class Wanted(NamedTuple):
 class AnyGroup:
     """One group, as those see it who do not know of which kind it is."""
 
-    def __init__(self, steps: Steps, group: str) -> None:
+    def __init__(self, steps: SlicedWork, group: str) -> None:
         self._steps = steps
         self._exchange = steps.exchange
         self._random = steps.random

@@ -36,7 +36,7 @@ from fencepost.protocol.messages.streams_groups import StreamsGroupHeartbeatRequ
 from tests.differences.exchange import ATTEMPTS, GROUP, PAUSE_S, Exchange
 from tests.differences.random_sequences.any_group import AnyGroup, Wanted
 from tests.differences.random_sequences.hashes import BUCKETS_COUNT, bucket
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 from tests.differences.random_sequences.waiting import DEAD, JOINING, SYNCING, Waiting
 
 STEPS_COUNT: Final = 60
@@ -75,7 +75,7 @@ class Member:
 
 class _Run:
     def __init__(self, exchange: Exchange, random: Random) -> None:
-        self.steps = Steps(exchange, random)
+        self.steps = SlicedWork(exchange, random)
         self.exchange = exchange
         self.random = random
         self.topics = [exchange.create_topic(base, partitions=PARTITIONS_COUNT) for base in ("data", "more")]

@@ -23,7 +23,7 @@ from fencepost.protocol.messages.produce import PartitionProduceData, ProduceReq
 from fencepost.protocol.record_batch import RecordBatch, iterate_batches, read_records
 from tests.differences.exchange import FIRST_TIMESTAMP_MS, SET, Exchange
 from tests.differences.plain import A_DAY_MS, NOW
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 
 TOPIC: Final = 2
 FETCH_BY_NAME: Final = 12
@@ -43,7 +43,7 @@ SETTINGS: Final[dict[str, tuple[str, ...]]] = {
 class ConvertedLog:
     """One partition of such a topic."""
 
-    def __init__(self, exchange: Exchange, random: Random, steps: Steps) -> None:
+    def __init__(self, exchange: Exchange, random: Random, steps: SlicedWork) -> None:
         self.exchange = exchange
         self.random = random
         self.steps = steps

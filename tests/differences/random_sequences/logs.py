@@ -42,7 +42,7 @@ from fencepost.protocol.varints import read_varint, read_varlong
 from tests.differences.exchange import FIRST_TIMESTAMP_MS, SET, Exchange
 from tests.differences.plain import A_DAY_MS
 from tests.differences.random_sequences.converted_logs import ConvertedLog, checksum_of
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 from tests.differences.sequences.produce import changed, damaged_batches
 
 STEPS_COUNT: Final = 70
@@ -133,7 +133,7 @@ class Producer:
 
 class _Run:
     def __init__(self, exchange: Exchange, random: Random) -> None:
-        self.steps = Steps(exchange, random)
+        self.steps = SlicedWork(exchange, random)
         self.exchange = exchange
         self.random = random
         self.created = 0

@@ -70,7 +70,7 @@ from fencepost.protocol.messages.topics import (
     DeleteTopicState,
 )
 from tests.differences.exchange import Exchange
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 
 STEPS_COUNT: Final = 65
 BASES: Final = ("a", "b", "c", "d.e", "f_g")
@@ -158,7 +158,7 @@ class Topic:
 
 class _Run:
     def __init__(self, exchange: Exchange, random: Random) -> None:
-        self.steps = Steps(exchange, random)
+        self.steps = SlicedWork(exchange, random)
         self.exchange = exchange
         self.random = random
         self.topics: dict[str, Topic] = {}

@@ -82,7 +82,7 @@ from fencepost.protocol.messages.transactions import (
 from fencepost.protocol.primitives import RECORDS, STRING, ZERO_UUID, FixedWidth
 from fencepost.protocol.schema import schema_of
 from tests.differences.exchange import ATTEMPTS, GROUP, PAUSE_S, Exchange, batch
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 from tests.differences.sequences.transactions import FAR, Transactional
 
 STEPS_COUNT: Final = 80
@@ -265,7 +265,7 @@ def _leave_what_is_comparable(request: Any, topic: str, producer_id: int) -> Non
 
 class _Run:
     def __init__(self, exchange: Exchange, random: Random) -> None:
-        self.steps = Steps(exchange, random)
+        self.steps = SlicedWork(exchange, random)
         self.exchange = exchange
         self.random = random
         self.topic = exchange.create_topic("data", partitions=PARTITIONS_COUNT)

@@ -11,7 +11,7 @@ from tests.differences.connection import Connection
 from tests.differences.exchange import Exchange
 
 
-class Steps:
+class SlicedWork:
     """Asks one thing after another, under a number and a description that says all that was given at random."""
 
     def __init__(self, exchange: Exchange, random: Random) -> None:

@@ -51,7 +51,7 @@ from fencepost.protocol.streams_topology import (
 from tests.differences.exchange import ATTEMPTS, GROUP, PAUSE_S, Exchange
 from tests.differences.random_sequences.any_group import AnyGroup, Wanted
 from tests.differences.random_sequences.hashes import ids_apart
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 
 STEPS_COUNT: Final = 60
 MEMBERS_COUNT: Final = 3
@@ -87,7 +87,7 @@ class Member:
 
 class _Run:
     def __init__(self, exchange: Exchange, random: Random) -> None:
-        self.steps = Steps(exchange, random)
+        self.steps = SlicedWork(exchange, random)
         self.exchange = exchange
         self.random = random
         self.partitions_count = random.randint(1, 3)

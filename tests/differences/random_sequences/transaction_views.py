@@ -22,7 +22,7 @@ from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListO
 from fencepost.protocol.messages.producers import DescribeProducersRequest, TopicRequest
 from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
 from tests.differences.exchange import FIRST_TIMESTAMP_MS, Exchange
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 
 PARTITIONS_COUNT: Final = 2
 BY_ID: Final = 13  # Produce and Fetch alike
@@ -67,7 +67,7 @@ class World:
 class TransactionViews:
     """Looks at a world from all sides, at random."""
 
-    def __init__(self, exchange: Exchange, random: Random, steps: Steps, world: World) -> None:
+    def __init__(self, exchange: Exchange, random: Random, steps: SlicedWork, world: World) -> None:
         self.exchange = exchange
         self.random = random
         self.steps = steps

@@ -39,7 +39,7 @@ from fencepost.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.differences.exchange import ATTEMPTS, GROUP, PAUSE_S, TRANSACTION, Exchange, batch
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 from tests.differences.random_sequences.transaction_views import BY_ID, PARTITIONS_COUNT, Topic, TransactionViews, World
 
 STEPS_COUNT: Final = 90
@@ -86,7 +86,7 @@ class Identity:
 
 class _Run:
     def __init__(self, exchange: Exchange, random: Random) -> None:
-        self.steps = Steps(exchange, random)
+        self.steps = SlicedWork(exchange, random)
         self.exchange = exchange
         self.random = random
         # A client has made its mind up; only now and then somebody comes back with another version of itself.

@@ -33,34 +33,36 @@ class Waiting:
     def __init__(self, exchange: Exchange, group_id: str) -> None:
         self._exchange = exchange
         self._group_id = group_id
-        self._begun: list[_Begun] = []
+        self._partial_send: list[_Begun] = []
 
     def begin(self, who: str, situation: str, request: Any, version: int, then: Callable[[Any], None]) -> None:
         """Send a JoinGroup or SyncGroup of somebody; `then` gets its reply once there is one."""
         pending = self._exchange.begin(situation, request, version)
-        self._begun.append(_Begun(pending, who, STATES_THAT_LET_WAIT[type(request)], then))
+        self._partial_send.append(_Begun(pending, who, STATES_THAT_LET_WAIT[type(request)], then))
         pending.connection.has_reply(PATIENCE_S)
         self.settle()
 
     def has_begun(self, who: str) -> bool:
         """Whether a request of this one still waits."""
-        return any(begun.who == who for begun in self._begun)
+        return any(begun.who == who for begun in self._partial_send)
 
     def settle(self) -> None:
         """Finish all that must have been answered, in the order in which it was asked."""
         for _ in range(ATTEMPTS):
-            state = self.state() if self._begun else ""
-            due = [begun for begun in self._begun if begun.waits_in != state or begun.pending.connection.has_reply()]
+            state = self.state() if self._partial_send else ""
+            due = [
+                begun for begun in self._partial_send if begun.waits_in != state or begun.pending.connection.has_reply()
+            ]
             if all(begun.pending.connection.has_reply() for begun in due):
                 self._finish(due)
                 if not due:
                     return
             else:
                 time.sleep(PAUSE_S)
-        self._finish(self._begun)
+        self._finish(self._partial_send)
 
     def _finish(self, answered: list[_Begun]) -> None:
-        self._begun = [begun for begun in self._begun if begun not in answered]
+        self._partial_send = [begun for begun in self._partial_send if begun not in answered]
         for begun in answered:
             begun.then(self._exchange.finish(begun.pending))
 

@@ -131,7 +131,7 @@ class Party:
         """The response; None when there is none."""
         stage = self.stage
         if stage.is_forgiving:
-            return await self._insist(call)
+            return await self._finish_once_more(call)
         return await self._once(self._client, call)
 
     def _node_id(self, call: Call) -> int:
@@ -144,7 +144,7 @@ class Party:
         except Disconnected:
             return None
 
-    async def _insist(self, call: Call) -> Any:
+    async def _finish_once_more(self, call: Call) -> Any:
         """Ask until there is an answer that is more than "try again", bringing the broker back when it is down."""
         response: Any = None
         refusals = 0

@@ -20,7 +20,7 @@ class TranscriptError(Exception):
 
 
 @dataclass
-class Step:
+class ReconciliationStep:
     """One line that does something. line_number: from 1; expected: the answers written under it."""
 
     line_number: int
@@ -33,7 +33,7 @@ class Transcript:
     """A scenario as it was written. lines: all of them, as they are."""
 
     lines: list[str]
-    steps: list[Step]
+    steps: list[ReconciliationStep]
 
     @property
     def title(self) -> str:
@@ -79,7 +79,7 @@ def parse_transcript(text: str) -> Transcript:
     lines = text.rstrip("\n").split("\n")
     if not lines[0].startswith("# "):
         raise TranscriptError("line 1: the first line says, after `# `, what the scenario shows")
-    steps: list[Step] = []
+    steps: list[ReconciliationStep] = []
     for number, line in enumerate(lines, start=1):
         if not line or line.startswith("#"):
             continue
@@ -90,5 +90,5 @@ def parse_transcript(text: str) -> Transcript:
         elif line != line.strip():
             raise TranscriptError(f"line {number}: steps begin at the margin, answers with {ANSWER_MARK!r}")
         else:
-            steps.append(Step(number, line))
+            steps.append(ReconciliationStep(number, line))
     return Transcript(lines, steps)

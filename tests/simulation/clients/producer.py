@@ -157,7 +157,9 @@ class Producer:
                 TRANSACTION, self._transactional_id, request(), self._library.init_producer_id_version
             )
 
-        response, _ = await self._insist(ApiKey.INIT_PRODUCER_ID, attempt, lambda response: response.error_code)
+        response, _ = await self._finish_once_more(
+            ApiKey.INIT_PRODUCER_ID, attempt, lambda response: response.error_code
+        )
         self.identity.producer_id = response.producer_id
         self.identity.producer_epoch = response.producer_epoch
         self._sender.start_over(new_sequences=True)
@@ -166,7 +168,7 @@ class Producer:
         address = self._cluster.any_node()
         return await self._cluster.send(address, request, self._library.init_producer_id_version)
 
-    async def _insist(
+    async def _finish_once_more(
         self,
         api: ApiKey,
         attempt: Callable[[], Awaitable[Any]],
@@ -291,7 +293,7 @@ class TransactionalProducer(Producer):
             member_id=membership.member_id,
             topics=[TxnOffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
         )
-        await self._insist(
+        await self._finish_once_more(
             ApiKey.TXN_OFFSET_COMMIT,
             lambda: self._cluster.ask_coordinator(
                 GROUP, membership.group_id, request, self._library.txn_offset_commit_version
@@ -334,7 +336,7 @@ class TransactionalProducer(Producer):
             producer_epoch=self.identity.producer_epoch,
             committed=committed,
         )
-        response, _ = await self._insist(
+        response, _ = await self._finish_once_more(
             ApiKey.END_TXN,
             lambda: self._cluster.ask_coordinator(
                 TRANSACTION, self.transactional_id, request, self._library.end_txn_version
@@ -382,7 +384,7 @@ class TransactionalProducer(Producer):
                 AddPartitionsToTxnTopic(name=topic, partitions=partitions) for topic, partitions in by_topic.items()
             ],
         )
-        await self._insist(
+        await self._finish_once_more(
             ApiKey.ADD_PARTITIONS_TO_TXN,
             lambda: self._cluster.ask_coordinator(
                 TRANSACTION, self.transactional_id, request, self._library.add_version
@@ -401,7 +403,7 @@ class TransactionalProducer(Producer):
             producer_epoch=self.identity.producer_epoch,
             group_id=group_id,
         )
-        await self._insist(
+        await self._finish_once_more(
             ApiKey.ADD_OFFSETS_TO_TXN,
             lambda: self._cluster.ask_coordinator(
                 TRANSACTION, self.transactional_id, request, self._library.add_version

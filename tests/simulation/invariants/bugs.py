@@ -22,17 +22,17 @@ from fencepost.broker.log.producer_state import ProducerEntry, ProducerState
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.transaction_index import TransactionIndex
 from fencepost.broker.requests import produce_verification
-from fencepost.broker.requests.production import Production
-from fencepost.broker.transaction import shard as coordinator
+from fencepost.broker.requests.produce_append import ProduceAppend
+from fencepost.broker.transaction import shard
 from fencepost.broker.transaction.completion import Completion
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.broker.transaction.producer_ids import ProducerIdBlock, ProducerIds
 from fencepost.broker.transaction.shard import TransactionShard
 from fencepost.broker.transaction.state_machine import (
     COMPLETE_ABORT,
-    Cell,
     Event,
-    Outcome,
+    TableAction,
+    TransactionCell,
     TransactionState,
     TransactionVersion,
     lookup,
@@ -117,7 +117,7 @@ def transactions_are_not_verified() -> AbstractContextManager[Any]:
 
 
 def produce_is_answered_before_the_disk_has_it() -> AbstractContextManager[Any]:
-    return patch.object(Production, "finish", lambda self: eager.Finished(self.answer()))
+    return patch.object(ProduceAppend, "finish", lambda self: eager.Finished(self.answer()))
 
 
 # What lies beside the log
@@ -168,7 +168,7 @@ def replay_forgets_coordinator_epochs() -> AbstractContextManager[Any]:
 
 def the_cleaner_drops_markers_at_once() -> AbstractContextManager[Any]:
     return _together(
-        patch.object(CleanedTransactions, "ends_nothing", lambda self, batch, kept: True),
+        patch.object(CleanedTransactions, "is_superfluous_marker", lambda self, batch, kept: True),
         patch.object(RetentionRules, "_is_past_horizon", lambda self, header: header.is_control),
         patch.object(RetentionRules, "_is_last_of_producer", lambda self, header: False),
     )
@@ -226,7 +226,7 @@ def a_new_session_gets_the_epoch_of_the_old() -> AbstractContextManager[Any]:
 
 
 def the_coordinator_does_not_fence() -> AbstractContextManager[Any]:
-    return patch.object(coordinator, "fence", lambda metadata, producer: ErrorCode.NONE)
+    return patch.object(shard, "fence", lambda metadata, producer: ErrorCode.NONE)
 
 
 def a_commit_completes_as_an_abort() -> AbstractContextManager[Any]:
@@ -253,10 +253,10 @@ def prepared_transactions_are_left_alone() -> AbstractContextManager[Any]:
 
 
 def transactions_do_not_time_out() -> AbstractContextManager[Any]:
-    def look_up(version: TransactionVersion, event: Event, state: TransactionState) -> Cell:
-        return Outcome.IGNORE if event is Event.TIME_OUT else lookup(version, event, state)
+    def look_up(version: TransactionVersion, event: Event, state: TransactionState) -> TransactionCell:
+        return TableAction.IGNORE if event is Event.TIME_OUT else lookup(version, event, state)
 
-    return patch.object(coordinator, "lookup", look_up)
+    return patch.object(shard, "lookup", look_up)
 
 
 def the_end_of_a_transaction_keeps_its_epoch() -> AbstractContextManager[Any]:

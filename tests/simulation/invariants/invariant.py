@@ -104,13 +104,13 @@ class Invariants:
         self.checkers = [checker(self.evidence) for checker in chosen]
         self._appended = self._overriding("appended")
         self._rewound = self._overriding("rewound")
-        self._answered = self._overriding("answered")
+        self._queue_reply = self._overriding("answered")
         self._observe = self._overriding("observe")
         self._restarted = self._overriding("restarted")
         self._settled = self._overriding("settled")
         self.evidence.on_appended.append(lambda *about: self._ask(self._appended, *about))
         self.evidence.on_rewound.append(lambda *about: self._ask(self._rewound, *about))
-        self.evidence.on_answered.append(lambda *about: self._ask(self._answered, *about))
+        self.evidence.on_answered.append(lambda *about: self._ask(self._queue_reply, *about))
         self.evidence.on_restarted.append(lambda *about: self._ask(self._restarted, *about))
 
     def observe(self) -> None:

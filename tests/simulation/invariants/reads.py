@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.log.results import Isolation
+from fencepost.broker.log.log_types import Isolation
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchRequest
 from tests.simulation.broker import SimulatedBroker

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from crc32c import crc32c
 
+from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.results import Isolation
 from fencepost.protocol.errors import ErrorCode
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.invariants.history import PartitionHistory, PartitionTransaction

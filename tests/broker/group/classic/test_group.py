@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from fencepost.broker.group.classic.group import (
-    TABLE,
+    CLASSIC_TABLE,
     ClassicEvent,
     ClassicGroup,
     ClassicMember,
     ClassicState,
-    Outcome,
+    GroupTableAction,
     Protocols,
 )
 from fencepost.protocol.errors import ErrorCode
@@ -26,24 +26,29 @@ LEGAL_MOVES = {
 
 
 def test_the_table_has_a_cell_for_every_event_in_every_state() -> None:
-    assert set(TABLE) == {(event, state) for event in ClassicEvent for state in ClassicState}
+    assert set(CLASSIC_TABLE) == {(event, state) for event in ClassicEvent for state in ClassicState}
 
 
 @pytest.mark.parametrize("state", ClassicState)
 def test_a_state_leads_only_where_a_group_may_go(state: ClassicState) -> None:
-    next_states = {cell for (_, before), cell in TABLE.items() if before is state and isinstance(cell, ClassicState)}
+    next_states = {
+        cell for (_, before), cell in CLASSIC_TABLE.items() if before is state and isinstance(cell, ClassicState)
+    }
     assert next_states <= LEGAL_MOVES[state]
 
 
 @pytest.mark.parametrize("state", set(ClassicState) - {ClassicState.DEAD, ClassicState.EMPTY})
 def test_every_state_but_the_first_can_be_reached(state: ClassicState) -> None:
-    assert state in TABLE.values()
+    assert state in CLASSIC_TABLE.values()
 
 
 @pytest.mark.parametrize("event", ClassicEvent)
 def test_a_dead_group_accepts_nothing(event: ClassicEvent) -> None:
-    cell = TABLE[event, ClassicState.DEAD]
-    assert cell is Outcome.IGNORE or cell in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.GROUP_ID_NOT_FOUND)
+    cell = CLASSIC_TABLE[event, ClassicState.DEAD]
+    assert cell is GroupTableAction.IGNORE or cell in (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    )
 
 
 def test_move_goes_to_the_state_of_the_cell_and_otherwise_stays() -> None:

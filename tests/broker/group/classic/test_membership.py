@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.broker.group.classic.group import ClassicState
-from fencepost.broker.group.effects import GroupConfig
+from fencepost.broker.group.decision_builder import GroupConfig
 from fencepost.broker.group.offsets.commits import Committer
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_membership import JoinGroupResponse, SyncGroupResponse

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencepost.broker.group.consumer.assignors import ASSIGNORS, Subscriber, assign_ranges, assign_uniformly
+from fencepost.broker.group.consumer.assignors import ASSIGNORS, AssignorMember, assign_ranges, assign_uniformly
 from fencepost.broker.group.consumer.group import Assignment
 
 TOPICS = [bytes([number]) * 16 for number in range(4)]
@@ -28,7 +28,9 @@ def load(owned: Assignment) -> int:
     return sum(len(partitions) for partitions in owned.values())
 
 
-def check(members: Mapping[str, Subscriber], counts: Mapping[bytes, int], assigned: Mapping[str, Assignment]) -> None:
+def check(
+    members: Mapping[str, AssignorMember], counts: Mapping[bytes, int], assigned: Mapping[str, Assignment]
+) -> None:
     wanted = {topic_id for subscriber in members.values() for topic_id in subscriber.topic_ids}
     found = spread(assigned)
     assert sorted(found) == sorted((topic_id, index) for topic_id in wanted for index in range(counts[topic_id]))
@@ -57,8 +59,8 @@ def test_every_wanted_partition_has_exactly_one_owner_whatever_was_before(
     partition_counts: dict[bytes, int],
 ) -> None:
     assign = ASSIGNORS[name]
-    earlier = assign({name: Subscriber(topics) for name, topics in before.items()}, partition_counts)
-    members = {name: Subscriber(topics, earlier.get(name, {})) for name, topics in wanted.items()}
+    earlier = assign({name: AssignorMember(topics) for name, topics in before.items()}, partition_counts)
+    members = {name: AssignorMember(topics, earlier.get(name, {})) for name, topics in wanted.items()}
     grown = {topic_id: count + 1 for topic_id, count in partition_counts.items()}
     check(members, grown, assign(members, grown))
 
@@ -69,8 +71,8 @@ def test_with_equal_subscriptions_no_two_members_differ_by_more_than_one_and_not
     count_before: int, count_after: int, partition_counts: dict[bytes, int]
 ) -> None:
     wanted = frozenset(TOPICS)
-    before = assign_uniformly({f"m{n}": Subscriber(wanted) for n in range(count_before)}, partition_counts)
-    members = {f"m{n}": Subscriber(wanted, before.get(f"m{n}", {})) for n in range(count_after)}
+    before = assign_uniformly({f"m{n}": AssignorMember(wanted) for n in range(count_before)}, partition_counts)
+    members = {f"m{n}": AssignorMember(wanted, before.get(f"m{n}", {})) for n in range(count_after)}
     after = assign_uniformly(members, partition_counts)
     loads = [load(owned) for owned in after.values()]
     assert max(loads) - min(loads) <= 1
@@ -88,7 +90,7 @@ def test_with_equal_subscriptions_no_two_members_differ_by_more_than_one_and_not
 def test_with_different_subscriptions_no_partition_could_move_to_make_it_more_even(
     wanted: dict[str, frozenset[bytes]], partition_counts: dict[bytes, int]
 ) -> None:
-    members = {name: Subscriber(topics) for name, topics in wanted.items()}
+    members = {name: AssignorMember(topics) for name, topics in wanted.items()}
     assigned = assign_uniformly(members, partition_counts)
     loads = {name: load(owned) for name, owned in assigned.items()}
     for name, owned in assigned.items():
@@ -96,7 +98,7 @@ def test_with_different_subscriptions_no_partition_could_move_to_make_it_more_ev
             takers = [other for other, topics in wanted.items() if topic_id in topics]
             assert loads[name] - min(loads[other] for other in takers) <= 1
     again = assign_uniformly(
-        {name: Subscriber(wanted[name], owned) for name, owned in assigned.items()}, partition_counts
+        {name: AssignorMember(wanted[name], owned) for name, owned in assigned.items()}, partition_counts
     )
     assert again == assigned
 
@@ -107,7 +109,7 @@ def test_who_has_one_more_than_the_others_keeps_it_and_else_the_last_gets_it() -
 
     def assigned(**previous: set[int]) -> dict[str, list[int]]:
         members = {
-            name: Subscriber(wanted, {topic: frozenset(partitions)} if partitions else {})
+            name: AssignorMember(wanted, {topic: frozenset(partitions)} if partitions else {})
             for name, partitions in previous.items()
         }
         found = assign_uniformly(members, {topic: 4})
@@ -119,7 +121,7 @@ def test_who_has_one_more_than_the_others_keeps_it_and_else_the_last_gets_it() -
 
 
 def test_ranges_are_consecutive_and_the_same_for_topics_of_the_same_size() -> None:
-    members = {name: Subscriber(frozenset(TOPICS[:2])) for name in ("b", "a", "c")}
+    members = {name: AssignorMember(frozenset(TOPICS[:2])) for name in ("b", "a", "c")}
     assigned = assign_ranges(members, {TOPICS[0]: 7, TOPICS[1]: 7})
     expected = {"a": frozenset({0, 1, 2}), "b": frozenset({3, 4}), "c": frozenset({5, 6})}
     for name, partitions in expected.items():
@@ -130,10 +132,10 @@ def test_static_members_keep_their_range_when_their_processes_are_replaced() -> 
     wanted = frozenset(TOPICS[:1])
     partition_counts = {TOPICS[0]: 4}
     before = assign_ranges(
-        {"x": Subscriber(wanted, instance_id="1"), "y": Subscriber(wanted, instance_id="2")}, partition_counts
+        {"x": AssignorMember(wanted, instance_id="1"), "y": AssignorMember(wanted, instance_id="2")}, partition_counts
     )
     after = assign_ranges(
-        {"q": Subscriber(wanted, instance_id="1"), "p": Subscriber(wanted, instance_id="2")}, partition_counts
+        {"q": AssignorMember(wanted, instance_id="1"), "p": AssignorMember(wanted, instance_id="2")}, partition_counts
     )
     assert (after["q"], after["p"]) == (before["x"], before["y"])
 
@@ -141,9 +143,9 @@ def test_static_members_keep_their_range_when_their_processes_are_replaced() -> 
 def test_a_hundred_members_share_a_thousand_partitions_in_milliseconds() -> None:
     wanted = frozenset(TOPICS)
     partition_counts = dict.fromkeys(TOPICS, 250)
-    members = {f"m{number}": Subscriber(wanted) for number in range(99)}
+    members = {f"m{number}": AssignorMember(wanted) for number in range(99)}
     before = assign_uniformly(members, partition_counts)
-    members = {name: Subscriber(wanted, before.get(name, {})) for name in (*members, "m99")}
+    members = {name: AssignorMember(wanted, before.get(name, {})) for name in (*members, "m99")}
     began_s = time.process_time()
     after = assign_uniformly(members, partition_counts)
     assert time.process_time() - began_s < 0.1

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fencepost.broker.group.consumer.group import ConsumerGroupState, MemberState
-from fencepost.broker.group.consumer.reconciliation import TABLE, Standing
-from fencepost.broker.group.effects import ConsumerTimes, GroupConfig
+from fencepost.broker.group.consumer.reconciliation import RECONCILIATION_TABLE, MemberSituation
+from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig
 from fencepost.protocol.consumer_protocol import ConsumerProtocolSubscription
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequestTopicPartitions
@@ -19,7 +19,7 @@ ORDERS_OF_FOUR = {("orders", partition) for partition in range(4)}
 
 
 def test_the_reconciliation_table_is_total() -> None:
-    assert TABLE.keys() == {(standing, state) for standing in Standing for state in MemberState}
+    assert RECONCILIATION_TABLE.keys() == {(standing, state) for standing in MemberSituation for state in MemberState}
 
 
 def test_the_first_member_gets_everything_at_once() -> None:

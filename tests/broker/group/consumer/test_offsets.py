@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.broker.group.effects import ConsumerTimes, GroupConfig
+from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig
 from fencepost.broker.group.offsets.commits import Committer, Fetcher
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.protocol.errors import ErrorCode

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.broker.group.consumer.group import ConsumerGroup
-from fencepost.broker.group.effects import ConsumerTimes, GroupConfig
-from fencepost.broker.group.shard import GroupCoordinatorShard
+from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig
+from fencepost.broker.group.shard import GroupShard
 from tests.support.consumer_group import ClassicModelMember, GroupWorld, ModelMember
 from tests.support.group_shard import RECORD
 
@@ -148,7 +148,7 @@ class Clients:
         return topic in member.topics
 
 
-def state_of(shard: GroupCoordinatorShard) -> dict[str, Any]:
+def state_of(shard: GroupShard) -> dict[str, Any]:
     """What records say of the groups of the consumer protocol."""
     return {
         group_id: (
@@ -167,10 +167,10 @@ def state_of(shard: GroupCoordinatorShard) -> dict[str, Any]:
     }
 
 
-def compacted(world: GroupWorld) -> GroupCoordinatorShard:
+def compacted(world: GroupWorld) -> GroupShard:
     """A shard loaded from a log of which only the last record of each key is left."""
     last = {entry[0]: index for index, (kind, entry) in enumerate(world.log) if kind == RECORD}
-    shard = GroupCoordinatorShard(world.config, world.topics)
+    shard = GroupShard(world.config, world.topics)
     for index in sorted(last.values()):
         shard.apply(*world.log[index][1])
     shard.loaded(world.now_ms)

@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.broker.coordination.runtime import Decision, RecordOrigin
 from fencepost.broker.group.classic.group import ClassicState
-from fencepost.broker.group.effects import GroupConfig
+from fencepost.broker.group.decision_builder import GroupConfig
 from fencepost.broker.group.offsets.commits import Committer
 from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES, MAX_OFFSETS_LOOKED_AT, OffsetSearch
 from fencepost.broker.group.offsets.records import OffsetAndMetadata

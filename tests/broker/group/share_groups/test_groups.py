@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.group.consumer.membership import Refusal, Sender
-from fencepost.broker.group.effects import GroupConfig, ShareTimes
+from fencepost.broker.group.consumer.membership import HeartbeatContext, Refusal
+from fencepost.broker.group.decision_builder import GroupConfig, ShareTimes
 from fencepost.broker.group.share_groups.assignor import assign
 from fencepost.broker.group.share_groups.group import ShareGroup
-from fencepost.broker.group.share_groups.groups import Deletion
+from fencepost.broker.group.share_groups.groups import OffsetDeletion
 from fencepost.broker.group.share_groups.membership import ShareHeartbeat, StateToInitialize
 from fencepost.broker.metadata.image import MetadataImage, TopicMetadata
 from fencepost.protocol.errors import ErrorCode
@@ -21,7 +21,7 @@ from tests.support.group_shard import ShardHarness
 
 ORDERS_ID = b"orders".ljust(16, b"-")
 RETURNS_ID = b"returns".ljust(16, b"-")
-SENDER = Sender("client", "/127.0.0.1", "")
+SENDER = HeartbeatContext("client", "/127.0.0.1", "")
 
 
 def topic(name: str, partition_count: int) -> TopicMetadata:
@@ -267,14 +267,14 @@ def test_topics_lose_their_state_in_two_steps() -> None:
     assert shares.run(shares.harness.shard.shares.begin_deleting("g", ["orders"], 5)).error is ErrorCode.NON_EMPTY_GROUP
     shares.heartbeat("m", -1)
     deletion = shares.run(shares.harness.shard.shares.begin_deleting("g", ["orders", "missing"], 5))
-    assert deletion == Deletion({ORDERS_ID: frozenset({0, 1})}, ["missing"])
+    assert deletion == OffsetDeletion({ORDERS_ID: frozenset({0, 1})}, ["missing"])
     # Cut short by a crash, it is asked for again.
     shares.harness = shares.harness.replayed()
     again = shares.run(shares.harness.shard.shares.begin_deleting("g", ["orders"], 5))
-    assert again == Deletion({ORDERS_ID: frozenset({0, 1})}, [])
+    assert again == OffsetDeletion({ORDERS_ID: frozenset({0, 1})}, [])
     shares.run(shares.harness.shard.shares.deleted("g", [ORDERS_ID], 5))
     assert shares.harness.shard.shares.state_partitions("g") == {RETURNS_ID: frozenset({0})}
-    assert shares.run(shares.harness.shard.shares.begin_deleting("g", ["orders"], 5)) == Deletion({}, ["orders"])
+    assert shares.run(shares.harness.shard.shares.begin_deleting("g", ["orders"], 5)) == OffsetDeletion({}, ["orders"])
 
 
 def test_a_group_that_is_deleted_leaves_nothing_behind() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fencepost.broker.group.classic.group import ClassicGroup
-from fencepost.broker.group.effects import GroupConfig, StreamsTimes
+from fencepost.broker.group.decision_builder import GroupConfig, StreamsTimes
 from fencepost.broker.group.offsets.commits import Committer, Fetcher
 from fencepost.broker.group.streams.group import StreamsGroup
-from fencepost.broker.group.streams.topology import Status
+from fencepost.broker.group.streams.topology import TopologyStatus
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
@@ -31,7 +31,7 @@ def test_the_first_member_has_the_internal_topics_created() -> None:
     world = StreamsWorld()
     joined = world.member("a").join()
     assert joined.response.error_code == ErrorCode.NONE
-    assert [status.status_code for status in joined.response.status or []] == [Status.MISSING_INTERNAL_TOPICS]
+    assert [status.status_code for status in joined.response.status or []] == [TopologyStatus.MISSING_INTERNAL_TOPICS]
     assert {name: topic.partition_count for name, topic in joined.to_create.items()} == {REPARTITION: 2, CHANGELOG: 2}
     assert joined.to_create[CHANGELOG].configs == {"cleanup.policy": "compact"}
     assert world.streams_group.state_name == "NotReady"
@@ -53,7 +53,7 @@ def test_a_group_that_was_empty_waits_for_more_members() -> None:
     world = StreamsWorld(config_of_groups=config(StreamsTimes(assignment_interval_ms=0)))
     first, second = world.member("a"), world.member("b")
     first.join()
-    assert first.statuses == [Status.ASSIGNMENT_DELAYED, Status.MISSING_INTERNAL_TOPICS]
+    assert first.statuses == [TopologyStatus.ASSIGNMENT_DELAYED, TopologyStatus.MISSING_INTERNAL_TOPICS]
     second.join()
     assert (first.epoch, second.epoch) == (1, 1)
     world.advance(3_000)
@@ -69,7 +69,7 @@ def test_an_assignment_is_kept_for_the_interval_at_least() -> None:
     member = world.member("a")
     member.join()
     member.beat()
-    assert member.statuses == [Status.ASSIGNMENT_DELAYED]
+    assert member.statuses == [TopologyStatus.ASSIGNMENT_DELAYED]
     world.advance(1_000)
     member.beat()
     assert member.active == {"0": [0, 1], "1": [0, 1]}
@@ -202,8 +202,8 @@ def test_missing_source_topics_are_told_and_the_group_goes_on_once_they_are_ther
     world = StreamsWorld(other=1)
     member = world.member("a")
     member.join()
-    assert member.statuses == [Status.MISSING_SOURCE_TOPICS]
-    assert (member.last.status or [])[0].status_detail == "Source topics words are missing."
+    assert member.statuses == [TopologyStatus.MISSING_SOURCE_TOPICS]
+    assert (member.last.status or [])[0].status_detail == "CodeWriter topics words are missing."
     world.create("words", 3)
     member.beat()
     member.beat()
@@ -215,7 +215,7 @@ def test_an_internal_topic_with_another_partition_count_is_told() -> None:
     world.create(CHANGELOG, 5)
     member = world.member("a")
     member.join()
-    assert member.statuses == [Status.INCORRECTLY_PARTITIONED_TOPICS]
+    assert member.statuses == [TopologyStatus.INCORRECTLY_PARTITIONED_TOPICS]
 
 
 def test_tasks_are_taken_away_when_an_internal_topic_is_gone() -> None:
@@ -226,7 +226,7 @@ def test_tasks_are_taken_away_when_an_internal_topic_is_gone() -> None:
     world.topics.remove(CHANGELOG)
     member.beat()
     assert member.active == {}
-    assert member.statuses == [Status.MISSING_INTERNAL_TOPICS]
+    assert member.statuses == [TopologyStatus.MISSING_INTERNAL_TOPICS]
     world.settle(member)
     assert member.active == {"0": [0, 1], "1": [0, 1]}
 
@@ -244,7 +244,7 @@ def test_another_topology_is_refused_and_an_older_one_is_told_to_be_stale() -> N
         "Topology updates are not supported yet.",
     )
     second.join(counting("other", epoch=1))
-    assert Status.STALE_TOPOLOGY in second.statuses
+    assert TopologyStatus.STALE_TOPOLOGY in second.statuses
     assert list(world.streams_group.members) == ["a", "b"]
 
 
@@ -264,12 +264,12 @@ def test_a_request_for_shutdown_is_told_to_everybody_until_the_group_is_empty() 
     world.settle(first, second)
     first.beat(shutdown_application=True)
     second.beat()
-    assert first.statuses == second.statuses == [Status.SHUTDOWN_APPLICATION]
+    assert first.statuses == second.statuses == [TopologyStatus.SHUTDOWN_APPLICATION]
     assert "member a encountered" in (second.last.status or [])[0].status_detail
     first.leave()
     second.leave()
     second.join()
-    assert Status.SHUTDOWN_APPLICATION not in second.statuses
+    assert TopologyStatus.SHUTDOWN_APPLICATION not in second.statuses
 
 
 # Interactive queries

@@ -7,9 +7,9 @@ import pytest
 from fencepost.broker.group.streams.topology import (
     ConfiguredTopology,
     InvalidTopology,
-    Problem,
-    Status,
     Topology,
+    TopologyProblem,
+    TopologyStatus,
     configure,
 )
 from fencepost.protocol.streams_topology import StreamsCopartitionGroup, StreamsSubtopology, StreamsTopicInfo
@@ -33,7 +33,7 @@ def joined(repartition: StreamsTopicInfo, *sources: str, sinks: int = 1) -> Topo
     )
 
 
-def problem_of(topology: Topology, **partition_counts: int) -> Problem | None:
+def problem_of(topology: Topology, **partition_counts: int) -> TopologyProblem | None:
     configured = configure(topology, image(**partition_counts))
     assert isinstance(configured, ConfiguredTopology)
     return configured.problem
@@ -69,7 +69,7 @@ def test_counts_go_on_through_topics_that_are_repartitioned_again() -> None:
 def test_topics_that_are_joined_have_to_be_partitioned_alike() -> None:
     problem = problem_of(joined(StreamsTopicInfo("r"), "right", "third"), left=3, right=5, third=4)
     detail = "Following topics do not have the same number of partitions: [{right=5, third=4}]"
-    assert problem == (Status.INCORRECTLY_PARTITIONED_TOPICS, detail)
+    assert problem == (TopologyStatus.INCORRECTLY_PARTITIONED_TOPICS, detail)
 
 
 def test_a_fixed_repartition_topic_has_to_fit_what_it_is_joined_with() -> None:
@@ -77,7 +77,7 @@ def test_a_fixed_repartition_topic_has_to_fit_what_it_is_joined_with() -> None:
     detail = (
         "Number of partitions [2] of repartition topic [r] doesn't match number of partitions [5] of the source topic."
     )
-    assert problem == (Status.INCORRECTLY_PARTITIONED_TOPICS, detail)
+    assert problem == (TopologyStatus.INCORRECTLY_PARTITIONED_TOPICS, detail)
     assert counts_of(joined(StreamsTopicInfo("r", partitions=5), "right"), left=3, right=5) == {"r": 5}
 
 
@@ -86,13 +86,16 @@ def test_an_internal_topic_that_does_not_fit_is_a_problem() -> None:
     topology.subtopologies["1"].copartition_groups = []
     problem = problem_of(topology, left=3, r=2)
     detail = "Existing topic r has different number of partitions: expected 3, found 2"
-    assert problem == (Status.INCORRECTLY_PARTITIONED_TOPICS, detail)
+    assert problem == (TopologyStatus.INCORRECTLY_PARTITIONED_TOPICS, detail)
 
 
 def test_only_some_missing_topics_are_named() -> None:
     topology = Topology.of(0, [StreamsSubtopology("0", source_topics=["e", "d", "c", "b", "a"])])
     problem = problem_of(topology, other=1)
-    assert problem == (Status.MISSING_SOURCE_TOPICS, "Source topics a, b, c and 2 additional topics are missing.")
+    assert problem == (
+        TopologyStatus.MISSING_SOURCE_TOPICS,
+        "Source topics a, b, c and 2 additional topics are missing.",
+    )
 
 
 def test_changelog_topics_have_as_many_partitions_as_there_are_tasks() -> None:

@@ -22,7 +22,7 @@ from fencepost.protocol.messages.topics import (
 )
 from tests.differences.exchange import ATTEMPTS, GROUP, PAUSE_S, Exchange
 from tests.differences.random_sequences.hashes import coordinator_partition
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 
 MAX_PARTITIONS: Final = 6
 JOIN: Final = 0
@@ -38,7 +38,7 @@ class Surroundings:
     """Of one group, the members of which ask for one assignor."""
 
     def __init__(self, exchange: Exchange, random: Random) -> None:
-        self.steps = Steps(exchange, random)
+        self.steps = SlicedWork(exchange, random)
         self.exchange = exchange
         self.random = random
         self.topics = {DATA: 3, MORE: 2}

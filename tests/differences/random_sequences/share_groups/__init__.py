@@ -10,14 +10,14 @@ from tests.differences.random_sequences.share_groups.groups import JOIN, LEAVE, 
 from tests.differences.random_sequences.share_groups.sessions import Sessions
 from tests.differences.random_sequences.share_groups.strangers import Strangers
 from tests.differences.random_sequences.share_groups.topics import SharedTopics
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 
 STEPS_COUNT: Final = 60
 
 
 class _Run:
     def __init__(self, exchange: Exchange, random: Random) -> None:
-        self.steps = Steps(exchange, random)
+        self.steps = SlicedWork(exchange, random)
         self.exchange = exchange
         self.random = random
         self.topics = SharedTopics(self.steps)

@@ -33,7 +33,7 @@ from tests.differences.connection import Connection
 from tests.differences.exchange import ATTEMPTS, GROUP, PAUSE_S
 from tests.differences.random_sequences.hashes import ordered_id
 from tests.differences.random_sequences.share_groups.topics import Place, SharedTopics
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 
 MEMBERS_PER_GROUP: Final = 3
 JOIN, LEAVE = 0, -1
@@ -78,7 +78,7 @@ class ShareGroups:
     known: by group, of which topics there is state. loaded: by group, which partitions somebody has fetched since.
     """
 
-    def __init__(self, steps: Steps, topics: SharedTopics) -> None:
+    def __init__(self, steps: SlicedWork, topics: SharedTopics) -> None:
         self.steps = steps
         self.exchange = steps.exchange
         self.random = steps.random

@@ -32,7 +32,7 @@ from tests.differences.random_sequences.share_groups.groups import (
     listed,
 )
 from tests.differences.random_sequences.share_groups.topics import Place, SharedTopics
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 
 OPEN, CLOSE = 0, -1
 MAX_WAIT_MS: Final = 100
@@ -73,7 +73,7 @@ class Waiting(NamedTuple):
 class Sessions:
     """What members do in their sessions."""
 
-    def __init__(self, steps: Steps, topics: SharedTopics, groups: ShareGroups) -> None:
+    def __init__(self, steps: SlicedWork, topics: SharedTopics, groups: ShareGroups) -> None:
         self.steps = steps
         self.exchange = steps.exchange
         self.random = steps.random

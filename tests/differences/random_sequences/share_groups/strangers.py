@@ -25,7 +25,7 @@ from fencepost.protocol.messages.group_offsets import (
 )
 from fencepost.protocol.messages.streams_groups import StreamsGroupDescribeRequest
 from tests.differences.random_sequences.share_groups.groups import MEMBERLESS, ShareGroups
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAQ"
 EPOCH = 3
@@ -34,7 +34,7 @@ EPOCH = 3
 class Strangers:
     """Clients that take a share group for something else."""
 
-    def __init__(self, steps: Steps, groups: ShareGroups) -> None:
+    def __init__(self, steps: SlicedWork, groups: ShareGroups) -> None:
         self.steps = steps
         self.groups = groups
         steps.exchange.remember(MEMBER, "a stranger")

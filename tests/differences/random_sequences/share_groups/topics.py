@@ -10,7 +10,7 @@ from fencepost.protocol.messages.topics import CreatePartitionsRequest, CreatePa
 from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest
 from fencepost.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from tests.differences.exchange import ATTEMPTS, PAUSE_S, TRANSACTION, batch
-from tests.differences.random_sequences.steps import Steps
+from tests.differences.random_sequences.steps import SlicedWork
 from tests.differences.random_sequences.transactions import BUSY, SETTLED
 from tests.differences.sequences.produce import Producing
 
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 class SharedTopics:
     """One or two topics, and the producer that writes to them. ends, batch_ends: of each log, and of its batches."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: SlicedWork) -> None:
         self.steps = steps
         self.exchange = steps.exchange
         self.random = random = steps.random

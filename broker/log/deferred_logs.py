@@ -1,0 +1,77 @@
+"""Which logs a start has left to be opened while clients are served already, and in what order that happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fencepost.broker.kernel.topic_partition import TopicPartition
+
+
+class DeferredLogs:
+    """Names of partitions, each in here until its log is served: those that were asked for come first.
+
+    One whose log could not be opened stays, and is tried again when somebody asks for it.
+    """
+
+    __slots__ = ("_failed", "_opening", "_waiting", "_wanted")
+
+    def __init__(self) -> None:
+        self._waiting: dict[TopicPartition, None] = {}
+        self._wanted: dict[TopicPartition, None] = {}
+        self._opening: set[TopicPartition] = set()
+        self._failed: set[TopicPartition] = set()
+
+    def __contains__(self, name: TopicPartition) -> bool:
+        return name in self._waiting or name in self._opening or name in self._failed
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._opening) + len(self._failed)
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        yield from self._waiting
+        yield from self._opening
+        yield from self._failed
+
+    @property
+    def has_next(self) -> bool:
+        return bool(self._waiting)
+
+    def is_waiting(self, name: TopicPartition) -> bool:
+        """Whether nobody has begun to open it."""
+        return name in self._waiting
+
+    def has_failed(self, name: TopicPartition) -> bool:
+        """Whether it could not be opened, and nobody has asked for it since."""
+        return name in self._failed
+
+    def add(self, names: Iterable[TopicPartition]) -> None:
+        self._waiting.update(dict.fromkeys(names))
+
+    def want(self, name: TopicPartition) -> None:
+        """Have a log opened before those that nobody has asked for."""
+        if name in self._failed:
+            self._failed.remove(name)
+            self._waiting[name] = None
+        if name in self._waiting:
+            self._wanted[name] = None
+
+    def take(self, name: TopicPartition | None = None) -> TopicPartition:
+        """Begin to open one: the next, if none is named."""
+        if name is None:
+            name = next(iter(self._wanted or self._waiting))
+        del self._waiting[name]
+        self._wanted.pop(name, None)
+        self._opening.add(name)
+        return name
+
+    def fail(self, name: TopicPartition) -> None:
+        """It could not be opened."""
+        self._opening.discard(name)
+        self._failed.add(name)
+
+    def discard(self, name: TopicPartition) -> None:
+        """It is served, or there is no such log any more."""
+        self._waiting.pop(name, None)
+        self._wanted.pop(name, None)
+        self._opening.discard(name)
+        self._failed.discard(name)

@@ -1,0 +1,133 @@
+"""What a partition's log is asked with and what it answers: the enums and result classes of `PartitionLog`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple, Protocol
+
+from fencepost.broker.storage.file_slice import FileSlice
+from fencepost.protocol.errors import ErrorCode
+
+
+class AppendOrigin(Enum):
+    """Who wrote a batch. COORDINATOR batches (offset commits, transaction states) carry no sequence and skip the
+    duplicate and sequence checks."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
+
+CLIENT: Final = AppendOrigin.CLIENT
+"""For what every append asks, as `NO_ERROR`."""
+
+
+class Isolation(Enum):
+    """The bound of a read: high watermark, last stable offset, or log end offset (loading coordinators, tools)."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+    LOG_END = "log_end"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordError:
+    """Why one record of a refused batch was refused; `index` counts from the first record of the batch."""
+
+    index: int
+    message: str
+
+
+class AppendResult(NamedTuple):
+    """What became of one batch.
+
+    base_offset, last_offset: inclusive; those of the original when `is_duplicate`; -1 when refused.
+    log_append_time_ms:       -1 on CreateTime topics.
+    record_errors, message:   why, when `error` is INVALID_RECORD or INVALID_TIMESTAMP.
+    """
+
+    error: ErrorCode
+    base_offset: int = -1
+    last_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    is_duplicate: bool = False
+    record_errors: tuple[RecordError, ...] = ()
+    message: str | None = None
+
+
+class AppendedRun(NamedTuple):
+    """Batches that were appended together: how many, and the offset of the first; each has `records_count` records."""
+
+    batches_count: int
+    base_offset: int
+    records_count: int
+
+    @property
+    def base_offsets(self) -> range:
+        return range(self.base_offset, self.end_offset, self.records_count)
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.batches_count * self.records_count
+
+
+class AbortedRange(NamedTuple):
+    """An aborted transaction whose records a read_committed consumer must leave out, from `first_offset` to its
+    marker."""
+
+    producer_id: int
+    first_offset: int
+
+
+@dataclass(slots=True)
+class LogRead:
+    """What one read found: whole batches as they lie on disk, and the offsets that a Fetch response carries.
+
+    aborted_transactions: None unless READ_COMMITTED, or where nothing fits.
+    error:                NONE, or OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR; then `records` is empty.
+    slice:                what was found, in place of `records`, where much was found and the read was lazy.
+    is_cut_off:           whether something was found, and the next batch left out, by `max_bytes`.
+    """
+
+    records: memoryview
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted_transactions: list[AbortedRange] | None = None
+    error: ErrorCode = ErrorCode.NONE
+    slice: FileSlice | None = None
+    is_cut_off: bool = False
+
+
+class TimestampedOffset(NamedTuple):
+    """A record found by its timestamp."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class EpochEndOffset(NamedTuple):
+    """The largest leader epoch not above the one asked for, and the offset after its last record; (-1, -1) when
+    unknown."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+class ActiveProducer(NamedTuple):
+    """One producer as DescribeProducers shows it; -1 where there is none."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    current_transaction_first_offset: int
+
+
+class MarkerObserver(Protocol):
+    """Is told of every marker, in log order, in the same step that appends it."""
+
+    def marker_appended(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None: ...

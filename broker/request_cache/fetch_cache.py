@@ -1,0 +1,299 @@
+"""Fetch requests that differ from an earlier one of their connection in nothing but the offset.
+
+A consumer of one partition that keeps no session sends the same request again and again: only the correlation id and
+the offset change. Such a request is known by the bytes around its offset, so that it need not be decoded again, nor its
+reply be encoded field by field: that is half of what a small fetch costs. One that finds too little waits, as any
+other, and is read again when the log has moved. All other requests, and whatever is out of the ordinary in the answer
+to one of these (an error, a log that is gone, aborted transactions), go the way of `fetch.py`, which answers the same,
+byte by byte.
+
+Only requests for one partition, of the versions with tagged fields (12 and later). Who adds authorization has to ask
+for it here as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from fencepost.broker.handlers.fetch import (
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    ISOLATIONS,
+    begin_fetch,
+    fetch_failed,
+    most_bytes,
+)
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.log.partition_log import Isolation
+from fencepost.broker.request_cache.shape_cache import ShapeCache, VaryingField
+from fencepost.broker.requests.fetch_sessions import FINAL_EPOCH, NO_SESSION_ID
+from fencepost.broker.requests.long_polls import TIME_OUT, LongPoll, PendingReply, Reply, ReplyChunks, wake_on_time_out
+from fencepost.broker.requests.partition_lookup import NO_LEADER_EPOCH, find_log
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.framing import LENGTH_BYTES, response_frame
+from fencepost.protocol.headers import REQUEST_START_BYTES
+from fencepost.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from fencepost.protocol.primitives import write_unsigned_varint
+from fencepost.protocol.schema import decode, encode
+from fencepost.protocol.writer import COPIED_RECORDS_BYTES
+
+if TYPE_CHECKING:
+    from fencepost.broker.log.partition_log import LogRead, PartitionLog
+    from fencepost.broker.requests.api import Services
+
+FIRST_FLEXIBLE_VERSION = 12
+MAXIMUM_COUNT = 64
+"""Requests of one connection that are remembered; then it begins anew."""
+
+_OFFSET = "q"
+_LENGTH = Struct(">i")
+_BOUNDS = Struct(">qqq")
+"""High watermark, last stable offset and log start offset: what changes in a reply, with the records, in one piece."""
+_MARKED_BOUNDS = (0x0123456789ABCDEF, 0x123456789ABCDEF0, 0x23456789ABCDEF01)
+_MARKED_RECORDS = b"\xfedcba9876543210\xfe"
+
+log = get_logger(__name__)
+
+
+class _CachedFetch:
+    """What all requests with the same bytes around their offset have in common.
+
+    request:       to be answered at once, in the ordinary way, with the offset of whichever needs that.
+    limit_bytes:   of records; the first batch may exceed it.
+    minimum_bytes: of records, at least, else it waits.
+    waits:         where there is nothing.
+    aborted_transactions: as it is told that there are none.
+    """
+
+    __slots__ = (
+        "aborted_transactions",
+        "before_records_length",
+        "isolation",
+        "leader_epoch",
+        "limit_bytes",
+        "log",
+        "max_wait_ms",
+        "minimum_bytes",
+        "reply_end",
+        "reply_start",
+        "reply_struct",
+        "request",
+        "services",
+        "version",
+        "waits",
+    )
+
+    def __init__(self, services: Services, request: FetchRequest, log: PartitionLog, version: int) -> None:
+        requested = request.topics[0].partitions[0]
+        maximum_bytes = most_bytes(services, request)
+        self.services = services
+        self.log = log
+        self.version = version
+        self.isolation = ISOLATIONS[request.isolation_level]
+        self.leader_epoch = requested.current_leader_epoch
+        self.limit_bytes = max(0, min(maximum_bytes, requested.partition_max_bytes))
+        self.minimum_bytes = min(request.min_bytes, maximum_bytes)
+        self.max_wait_ms = request.max_wait_ms
+        self.waits = self.max_wait_ms > 0 and self.minimum_bytes > 0
+        request.max_wait_ms = 0
+        self.request = request
+        self.aborted_transactions: list[Any] | None = [] if self.isolation is Isolation.READ_COMMITTED else None
+        reply = self._reply_to_take_apart()
+        self.reply_start, _, rest = reply[REQUEST_START_BYTES:].partition(_BOUNDS.pack(*_MARKED_BOUNDS))
+        before_records, _, self.reply_end = rest.partition(_MARKED_RECORDS)
+        self.before_records_length = before_records[:-1]  # that of the marked ones is a byte
+        self.reply_struct = Struct(f">ii{len(self.reply_start)}sqqq{len(self.before_records_length)}s")
+
+    def _reply_to_take_apart(self) -> bytes:
+        (topic,) = self.request.topics
+        high_watermark, last_stable_offset, log_start_offset = _MARKED_BOUNDS
+        answer = PartitionData(
+            partition_index=topic.partitions[0].partition,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log_start_offset,
+            aborted_transactions=self.aborted_transactions,
+            records=_MARKED_RECORDS,
+        )
+        responses = [FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[answer])]
+        return b"".join(response_frame(0, FetchResponse(responses=responses), self.version))
+
+    @property
+    def _is_in_order(self) -> bool:
+        log = self.log
+        return log.offline_reason is None and self.leader_epoch in (log.leader_epoch, NO_LEADER_EPOCH)
+
+    def is_to_wait(self, offset: int) -> bool:
+        """Whether that can be said without reading, as for who has read all that there is."""
+        return self.waits and offset == self.log.bound(self.isolation) and self._is_in_order
+
+    def read(self, offset: int) -> LogRead | None:
+        """What there is; None where there is more to say than records."""
+        if not self._is_in_order:
+            return None
+        log = self.log
+        found = log.read(offset, self.limit_bytes, isolation=self.isolation, is_lazy=True)
+        if found.error is not ErrorCode.NONE or found.aborted_transactions != self.aborted_transactions:
+            return None
+        return found
+
+    def is_enough(self, found: LogRead) -> bool:
+        found_bytes = len(found.records if found.slice is None else found.slice)
+        # Where the limit cuts a batch off, the part of it that is below the limit counts, too.
+        return found_bytes >= self.minimum_bytes or (found.is_cut_off and self.limit_bytes >= self.minimum_bytes)
+
+    def reply(self, correlation_id: int, found: LogRead) -> ReplyChunks:
+        records = found.records if found.slice is None else found.slice
+        records_bytes = len(records)
+        reply = bytearray(
+            self.reply_struct.pack(
+                0,
+                correlation_id,
+                self.reply_start,
+                found.high_watermark,
+                found.last_stable_offset,
+                found.log_start_offset,
+                self.before_records_length,
+            )
+        )
+        write_unsigned_varint(reply, records_bytes + 1)
+        reply_end = self.reply_end
+        _LENGTH.pack_into(reply, 0, len(reply) + records_bytes + len(reply_end) - LENGTH_BYTES)
+        if records_bytes > COPIED_RECORDS_BYTES:
+            return (reply, records, reply_end)
+        reply += found.records
+        reply += reply_end
+        return (reply,)
+
+    def ordinary_reply(self, correlation_id: int, offset: int) -> ReplyChunks:
+        """At once, with what there is."""
+        request = self.request
+        request.topics[0].partitions[0].fetch_offset = offset
+        response = begin_fetch(self.services, request, self.version)
+        assert isinstance(response, FetchResponse), "it does not wait"
+        return response_frame(correlation_id, response, self.version)
+
+
+class _CachedFetchPoll(LongPoll[Reply]):
+    """One that found too little: held until there is enough, or `max_wait_ms` are over."""
+
+    __slots__ = ("_correlation_id", "_is_over", "_offset", "_template", "_time_out", "_wake")
+
+    _time_out: asyncio.TimerHandle
+    _wake: Callable[[], None]
+
+    def __init__(self, template: _CachedFetch, offset: int, correlation_id: int) -> None:
+        self._template = template
+        self._offset = offset
+        self._correlation_id = correlation_id
+        self._is_over = False
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        template = self._template
+        self._wake = wake
+        self._time_out = asyncio.get_running_loop().call_later(template.max_wait_ms / 1000, self._end_wait)
+        template.log.add_watcher(wake)
+
+    @TIME_OUT.handles
+    def _end_wait(self) -> None:
+        self._is_over = True
+        wake_on_time_out(self._wake)
+
+    def poll(self) -> Reply:
+        template = self._template
+        try:
+            found = template.read(self._offset)
+            if found is None:
+                return template.ordinary_reply(self._correlation_id, self._offset)
+        except Exception:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            log.exception("request_failed", api="Fetch", version=template.version, error=code.name)
+            failed = fetch_failed(template.request, code, template.version)
+            return response_frame(self._correlation_id, failed, template.version)
+        if self._is_over or template.is_enough(found):
+            return template.reply(self._correlation_id, found)
+        return None
+
+    def end(self) -> None:
+        self._time_out.cancel()
+        self._template.log.remove_watcher(self._wake)
+
+
+class FetchCache:
+    """Those of one connection."""
+
+    __slots__ = ("_services", "_shapes")
+
+    def __init__(self, services: Services, _loop: asyncio.AbstractEventLoop) -> None:
+        self._services = services
+        self._shapes = ShapeCache[_CachedFetch](MAXIMUM_COUNT)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def learn(self, frame: memoryview, body_position: int, request: FetchRequest, version: int) -> None:
+        """Remember a request that was decoded, if it is one that can be told by its bytes."""
+        topics = request.topics
+        if (
+            version < FIRST_FLEXIBLE_VERSION
+            or len(topics) != 1
+            or len(topics[0].partitions) != 1
+            or request.forgotten_topics_data
+            or (request.session_id, request.session_epoch) != (NO_SESSION_ID, FINAL_EPOCH)
+            or request.isolation_level not in ISOLATIONS
+            or max(request.replica_id, request.replica_state.replica_id) >= 0
+            or topics[0].partitions[0].last_fetched_epoch >= 0
+            or not self._shapes.takes(frame)
+        ):
+            return
+        located = self._locate(topics[0], version)
+        if located is None or not self._shapes.make_room(version):
+            return
+        of_its_own = decode(FetchRequest, frame, version, body_position)
+        body = encode(of_its_own, version)
+        if body != frame[body_position:]:
+            return
+        requested = of_its_own.topics[0].partitions[0]
+        requested.fetch_offset = ~requested.fetch_offset
+        other = encode(of_its_own, version)
+        position = next(at for at, (one, another) in enumerate(zip(body, other, strict=True)) if one != another)
+        field = VaryingField(body_position + position, _OFFSET)
+        self._shapes.remember(frame, [field], _CachedFetch(self._services, of_its_own, located, version))
+
+    def _locate(self, topic: FetchTopic, version: int) -> PartitionLog | None:
+        topics = self._services.topics
+        name = topic.topic
+        if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            metadata = topics.metadata.get_by_id(topic.topic_id)
+            if metadata is None:
+                return None
+            name = metadata.name
+        found = find_log(topics, name, topic.partitions[0].partition)
+        return None if isinstance(found, ErrorCode) else found
+
+    def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | PendingReply:
+        """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
+        known = self._shapes.find(frame, version)
+        if known is None:
+            return None
+        template, (offset,) = known
+        if not template.is_to_wait(offset):
+            found = template.read(offset)
+            if found is None:
+                if template.log.is_offline:  # it has failed, or has gone: with its topic, or to another node
+                    self._shapes.forget(frame)
+                return None
+            if template.max_wait_ms <= 0 or template.is_enough(found):
+                return template.reply(correlation_id, found)
+        waiting = _CachedFetchPoll(template, offset, correlation_id)
+        pending = PendingReply(self._services.long_polls, waiting, waiting.poll)
+        pending.begin()
+        return pending

@@ -1,0 +1,266 @@
+"""AddPartitionsToTxn and EndTxn requests that are the same as an earlier one of their connection, but for the epoch.
+
+A transactional producer adds the same partitions to each of its transactions and ends them in the same way: nothing but
+the correlation id changes from one to the next, and in transaction version 2, where no client adds partitions, the
+epoch. Such a request is known by its bytes, so that it need not be decoded again, nor its reply be encoded field by
+field. Whether the topics still have the partitions is looked up; all that the coordinator decides, it decides as ever.
+Any other request goes the way of `transactions.py`, which answers the same, byte by byte. Who adds authorization has to
+ask for it here as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fencepost.broker.handlers.transactions import (
+    END_TXN_TRANSACTION_VERSION_2,
+    FIRST_BATCH_VERSION,
+    add_partitions_to_txn_failed,
+    end_txn_failed,
+    partitions_of,
+    unwritable_partitions,
+)
+from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.request_cache.shape_cache import ShapeCache, VaryingField
+from fencepost.broker.transaction.metadata import Producer
+from fencepost.broker.transaction.shard import ProducerReply
+from fencepost.broker.transaction.state_machine import TransactionVersion
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
+from fencepost.protocol.framing import LENGTH_BYTES, response_frame
+from fencepost.protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+)
+from fencepost.protocol.schema import encode
+
+if TYPE_CHECKING:
+    from fencepost.broker.requests.api import Services
+    from fencepost.broker.requests.long_polls import Reply
+
+MAXIMUM_COUNT = 64
+"""Requests of one connection that are remembered; then it begins anew, as epochs and partitions come and go."""
+
+_REPLY_START = Struct(">ii")
+"""Length and correlation id."""
+_EPOCH = "h"
+_EPOCH_AND_BEHIND_BYTES = 4
+"""The epoch of an EndTxn with tagged fields, whether it commits, and that there are no tagged fields."""
+_NEXT_PRODUCER = Struct(">qh")
+"""What changes in a reply to EndTxn, in one piece."""
+_PLACEHOLDER_PRODUCER = (0x0123456789ABCDEF, 0x1234)
+
+log = get_logger(__name__)
+
+
+class _CachedTransactionRequest(ABC):
+    """What is sent again and again, and the reply when all is well, behind the correlation id.
+
+    `ask` is given the values of the `varying_fields`.
+    """
+
+    __slots__ = ("reply_end", "reply_size_bytes", "version")
+
+    api_name: ClassVar[str]
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        reply = b"".join(response_frame(0, self.answer(ErrorCode.NONE), version))
+        self.reply_end = reply[_REPLY_START.size :]
+        self.reply_size_bytes = len(reply) - LENGTH_BYTES
+
+    def varying_fields(self, frame: memoryview, body_position: int) -> Sequence[VaryingField] | None:
+        """Where in the request it was made of; None where that is written in another way than most."""
+        return ()
+
+    @abstractmethod
+    def ask(self, services: Services, varying: tuple[int, ...]) -> eager.MaybeAwaitable[ErrorCode | ProducerReply]:
+        """Have the coordinator do it."""
+
+    @abstractmethod
+    def answer(self, error: ErrorCode) -> AddPartitionsToTxnResponse | EndTxnResponse:
+        """The response with one error for all of it."""
+
+    def is_current(self, services: Services) -> bool:
+        """Whether the request is still one for the coordinator."""
+        return True
+
+    def reply(self, correlation_id: int, decided: ErrorCode | ProducerReply) -> Reply:
+        """What the coordinator has decided, as a frame."""
+        error = decided.error if isinstance(decided, ProducerReply) else decided
+        if error is NO_ERROR:
+            return (_REPLY_START.pack(self.reply_size_bytes, correlation_id) + self.reply_end,)
+        return response_frame(correlation_id, self.answer(error), self.version)
+
+    def failed(self, correlation_id: int, error: Exception) -> Reply:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        log.error("request_failed", api=self.api_name, version=self.version, error=code.name, exc_info=error)
+        return self.reply(correlation_id, code)
+
+
+class _AddPartitions(_CachedTransactionRequest):
+    __slots__ = ("metadata_version", "partitions", "producer", "request")
+
+    api_name = "AddPartitionsToTxn"
+
+    def __init__(self, request: AddPartitionsToTxnRequest, version: int) -> None:
+        self.request = request
+        super().__init__(version)
+        self.producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        self.partitions = partitions_of(request.v3_and_below_topics)
+        self.metadata_version = -1
+
+    def ask(self, services: Services, _: tuple[int, ...]) -> eager.MaybeAwaitable[ErrorCode | ProducerReply]:
+        return services.transactions.add_partitions(
+            self.request.v3_and_below_transactional_id, self.producer, self.partitions, version=TransactionVersion.V1
+        )
+
+    def answer(self, error: ErrorCode) -> AddPartitionsToTxnResponse:
+        return add_partitions_to_txn_failed(self.request, error, self.version)
+
+    def is_current(self, services: Services) -> bool:
+        """Topics may have gone, and come again with fewer partitions."""
+        topics = services.topics
+        if topics.metadata.version != self.metadata_version:
+            if unwritable_partitions(topics, self.request.v3_and_below_topics):
+                return False
+            self.metadata_version = topics.metadata.version
+        return True
+
+
+class _EndTransaction(_CachedTransactionRequest):
+    __slots__ = ("producer", "request")
+
+    api_name = "EndTxn"
+
+    def __init__(self, request: EndTxnRequest, version: int) -> None:
+        self.request = request
+        super().__init__(version)
+        self.producer = Producer(request.producer_id, request.producer_epoch)
+
+    def ask(self, services: Services, _: tuple[int, ...]) -> eager.MaybeAwaitable[ErrorCode | ProducerReply]:
+        request = self.request
+        return services.transactions.end_transaction(
+            request.transactional_id, self.producer, committed=request.committed, version=TransactionVersion.V1
+        )
+
+    def answer(self, error: ErrorCode) -> EndTxnResponse:
+        return end_txn_failed(self.request, error, self.version)
+
+
+class _EndTransactionOfVersion2(_EndTransaction):
+    """Each transaction has an epoch of its own, and the reply says what the next one is to have."""
+
+    __slots__ = ("reply_start", "reply_struct")
+
+    def __init__(self, request: EndTxnRequest, version: int) -> None:
+        super().__init__(request, version)
+        producer_id, producer_epoch = _PLACEHOLDER_PRODUCER
+        marked = EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
+        reply = b"".join(response_frame(0, marked, version))[_REPLY_START.size :]
+        self.reply_start, _, self.reply_end = reply.partition(_NEXT_PRODUCER.pack(*_PLACEHOLDER_PRODUCER))
+        self.reply_struct = Struct(f">ii{len(self.reply_start)}sqh{len(self.reply_end)}s")
+
+    def varying_fields(self, frame: memoryview, body_position: int) -> Sequence[VaryingField] | None:
+        if frame[body_position:] != encode(self.request, self.version):
+            return None
+        return (VaryingField(len(frame) - _EPOCH_AND_BEHIND_BYTES, _EPOCH),)
+
+    def ask(self, services: Services, varying: tuple[int, ...]) -> eager.MaybeAwaitable[ErrorCode | ProducerReply]:
+        request = self.request
+        (producer_epoch,) = varying
+        return services.transactions.end_transaction(
+            request.transactional_id,
+            Producer(request.producer_id, producer_epoch),
+            committed=request.committed,
+            version=TransactionVersion.V2,
+        )
+
+    def reply(self, correlation_id: int, decided: ErrorCode | ProducerReply) -> Reply:
+        if isinstance(decided, ProducerReply) and decided.error is ErrorCode.NONE:
+            _, producer_id, producer_epoch = decided
+            size_bytes = self.reply_size_bytes
+            start, end = self.reply_start, self.reply_end
+            return (self.reply_struct.pack(size_bytes, correlation_id, start, producer_id, producer_epoch, end),)
+        return super().reply(correlation_id, decided)
+
+
+class _TransactionRequestCache(ABC):
+    """Those of one API on one connection."""
+
+    __slots__ = ("_loop", "_services", "_shapes")
+
+    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
+        self._services = services
+        self._loop = loop
+        self._shapes = ShapeCache[_CachedTransactionRequest](MAXIMUM_COUNT)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    @abstractmethod
+    def _template(self, request: Any, version: int) -> _CachedTransactionRequest | None:
+        """None where no other is like this one."""
+
+    def learn(self, frame: memoryview, body_position: int, request: Any, version: int) -> None:
+        """Remember a request that was decoded, if others like it may follow."""
+        if not self._shapes.takes(frame):
+            return
+        template = self._template(request, version)
+        if template is None or not template.is_current(self._services) or not self._shapes.make_room(version):
+            return
+        varying_fields = template.varying_fields(frame, body_position)
+        if varying_fields is not None:
+            self._shapes.remember(frame, varying_fields, template)
+
+    def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
+        """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
+        known = self._shapes.find(frame, version)
+        if known is None:
+            return None
+        template, varying = known
+        if not template.is_current(self._services):
+            self._shapes.forget(frame)
+            return None
+        try:
+            begun = template.ask(self._services, varying)
+        except Exception as error:  # noqa: BLE001  # of one request
+            return template.failed(correlation_id, error)
+        if isinstance(begun, eager.Finished):
+            return template.reply(correlation_id, begun.result)
+        started = eager.start(self._answer(template, begun, correlation_id), self._loop)
+        return started.result if isinstance(started, eager.Finished) else started
+
+    async def _answer(
+        self, template: _CachedTransactionRequest, begun: Awaitable[ErrorCode | ProducerReply], correlation_id: int
+    ) -> Reply:
+        try:
+            reply = await begun
+        except Exception as error:  # noqa: BLE001  # of one request
+            return template.failed(correlation_id, error)
+        return template.reply(correlation_id, reply)
+
+
+class AddPartitionsToTxnCache(_TransactionRequestCache):
+    """Those of one connection."""
+
+    __slots__ = ()
+
+    def _template(self, request: AddPartitionsToTxnRequest, version: int) -> _CachedTransactionRequest | None:
+        return _AddPartitions(request, version) if version < FIRST_BATCH_VERSION else None
+
+
+class EndTxnCache(_TransactionRequestCache):
+    """Those of one connection."""
+
+    __slots__ = ()
+
+    def _template(self, request: EndTxnRequest, version: int) -> _CachedTransactionRequest | None:
+        is_of_version_2 = version >= END_TXN_TRANSACTION_VERSION_2
+        return _EndTransactionOfVersion2(request, version) if is_of_version_2 else _EndTransaction(request, version)

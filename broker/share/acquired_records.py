@@ -1,0 +1,169 @@
+"""The records of a share partition that are in flight, as spans of neighbours that share one fate. Pure.
+
+Spans lie in order, without overlaps and without holes. Most records are lent and acknowledged by the batch, so there
+are few of them; at worst every record is one of its own.
+Source: KIP-932; Kafka's InFlightBatch, InFlightState and RecordState.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+NOBODY = ""
+
+
+class RecordState(IntEnum):
+    """What became of a record; the numbers are those of the records of `__share_group_state`."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in _TERMINAL
+
+
+_TERMINAL = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
+
+
+class RecordSpan(NamedTuple):
+    """Neighbouring records in one state; both offsets inclusive.
+
+    delivery_count:  how often they were lent; 0 for records that never were, among them offsets without a record.
+    batch_first_offset, batch_last_offset: of the records that were lent together when these were for the first time.
+    member_id, lock_deadline_ms: who has them, and until when, while they are acquired.
+    is_unknown:      whether what was known of them was lost: they may have been lent before.
+    """
+
+    first_offset: int
+    last_offset: int
+    state: RecordState
+    delivery_count: int
+    batch_first_offset: int
+    batch_last_offset: int
+    member_id: str = NOBODY
+    lock_deadline_ms: int = 0
+    is_unknown: bool = False
+
+    @property
+    def record_count(self) -> int:
+        return self.last_offset - self.first_offset + 1
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the log has no such records: they were passed over without ever being lent."""
+        return self.state is RecordState.ARCHIVED and self.delivery_count == 0
+
+    def within(self, first_offset: int, last_offset: int) -> RecordSpan:
+        """The part of the span in a range that it overlaps."""
+        return self._replace(
+            first_offset=max(self.first_offset, first_offset), last_offset=min(self.last_offset, last_offset)
+        )
+
+    def lent(self, member_id: str, lock_deadline_ms: int) -> RecordSpan:
+        return self._replace(
+            state=RecordState.ACQUIRED,
+            delivery_count=self.delivery_count + 1,
+            member_id=member_id,
+            lock_deadline_ms=lock_deadline_ms,
+        )
+
+    def acquired_within(self, first_offset: int, last_offset: int) -> RecordSpan:
+        """The same as part of what is lent together, both offsets inclusive."""
+        return self._replace(batch_first_offset=first_offset, batch_last_offset=last_offset, is_unknown=False)
+
+    def given_back(self, state: RecordState) -> RecordSpan:
+        return self._replace(state=state, member_id=NOBODY, lock_deadline_ms=0)
+
+
+_first_offset = attrgetter("first_offset")
+
+
+class AcquirableSpans:
+    """The spans of one share partition. A copy can change on its own: spans themselves never do."""
+
+    __slots__ = ("_spans",)
+
+    def __init__(self, spans: list[RecordSpan] | None = None) -> None:
+        self._spans: list[RecordSpan] = spans or []
+
+    def __iter__(self) -> Iterator[RecordSpan]:
+        return iter(self._spans)
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    @property
+    def first_offset(self) -> int | None:
+        """The first record; None when nothing is in flight."""
+        return self._spans[0].first_offset if self._spans else None
+
+    @property
+    def end_offset(self) -> int | None:
+        """The offset after the last record; None when nothing is in flight."""
+        return self._spans[-1].last_offset + 1 if self._spans else None
+
+    def copy(self) -> AcquirableSpans:
+        return AcquirableSpans(list(self._spans))
+
+    def overlapping(self, first_offset: int, last_offset: int) -> list[RecordSpan]:
+        """The spans that have a part in a range, whole."""
+        first, end = self._indexes(first_offset, last_offset)
+        return self._spans[first:end]
+
+    def batches_in(self, first_offset: int, last_offset: int) -> list[list[RecordSpan]]:
+        """The same, those together that were lent together."""
+        spans = self.overlapping(first_offset, last_offset)
+        return [list(batch) for _, batch in groupby(spans, attrgetter("batch_first_offset", "is_unknown"))]
+
+    def append(self, span: RecordSpan) -> None:
+        self._spans.append(span)
+
+    def change(
+        self, first_offset: int, last_offset: int, changed: Callable[[RecordSpan], RecordSpan]
+    ) -> list[RecordSpan]:
+        """Replace the parts of spans in a range, and return what came in their place."""
+        first, end = self._indexes(first_offset, last_offset)
+        inside: list[RecordSpan] = []
+        replacement: list[RecordSpan] = []
+        for span in self._spans[first:end]:
+            if span.first_offset < first_offset:
+                replacement.append(span._replace(last_offset=first_offset - 1))
+            part = changed(span.within(first_offset, last_offset))
+            inside.append(part)
+            replacement.append(part)
+            if span.last_offset > last_offset:
+                replacement.append(span._replace(first_offset=last_offset + 1))
+        self._spans[first:end] = replacement
+        return inside
+
+    def put(self, span: RecordSpan) -> None:
+        """Replace the span that begins and ends where this one does."""
+        self._spans[bisect_right(self._spans, span.first_offset, key=_first_offset) - 1] = span
+
+    def drop_done(self) -> int | None:
+        """Forget the records at the head that are done with; the offset after the last of them, None if there was
+        none."""
+        spans = self._spans
+        dropped_count = 0
+        while dropped_count < len(spans) and spans[dropped_count].state.is_terminal:
+            dropped_count += 1
+        if not dropped_count:
+            return None
+        after = spans[dropped_count - 1].last_offset + 1
+        del spans[:dropped_count]
+        return after
+
+    def _indexes(self, first_offset: int, last_offset: int) -> tuple[int, int]:
+        spans = self._spans
+        first = bisect_right(spans, first_offset, key=_first_offset) - 1
+        if first < 0 or spans[first].last_offset < first_offset:
+            first += 1
+        return first, max(first, bisect_right(spans, last_offset, key=_first_offset))

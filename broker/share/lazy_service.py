@@ -1,0 +1,54 @@
+"""Share groups on a broker that may never have any: what they need is imported and started when it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.broker.kernel.topic_partition import SHARE_GROUP_STATE_TOPIC
+
+if TYPE_CHECKING:
+    from fencepost.broker.config import Settings
+    from fencepost.broker.group.service import GroupService
+    from fencepost.broker.hosting.group_configs import GroupConfigs
+    from fencepost.broker.hosting.topics import Topics
+    from fencepost.broker.kernel.clock import Clock
+    from fencepost.broker.share.service import ShareService
+
+
+class LazyShareService:
+    """Makes the one `ShareService` of a broker."""
+
+    def __init__(
+        self, topics: Topics, groups: GroupService, group_configs: GroupConfigs, settings: Settings, clock: Clock
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._group_configs = group_configs
+        self._settings = settings
+        self._clock = clock
+        self._made: ShareService | None = None
+
+    def start(self) -> None:
+        """State that is kept already is followed and tidied, whether anybody asks for it or not."""
+        if self._topics.metadata.get(SHARE_GROUP_STATE_TOPIC) is not None:
+            self.get()
+
+    def get(self) -> ShareService:
+        """The service, started. Raises ImportError and OSError where it cannot be loaded, and may then be asked for
+        again."""
+        if self._made is None:
+            from fencepost.broker.share.service import ShareService
+
+            made = ShareService(self._topics, self._groups, self._group_configs, self._settings, self._clock)
+            made.start()
+            self._made = made
+        return self._made
+
+    async def ensure_loaded(self) -> None:
+        """Wait until all state that is followed is loaded, or could not be."""
+        if self._made is not None:
+            await self._made.persister.ensure_loaded()
+
+    async def close(self) -> None:
+        if self._made is not None:
+            await self._made.close()

@@ -1,0 +1,404 @@
+"""The share partitions that members read from this broker: loaded when somebody asks, written down before anything
+counts, and given time.
+
+Source: KIP-932; Kafka's SharePartitionManager, SharePartition (what of it is not pure) and DelayedShareFetch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fencepost.broker.config.group_settings import EARLIEST, duration_ms
+from fencepost.broker.hosting.group_configs import GroupConfigs
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.share.partition import (
+    Acknowledgement,
+    Acquired,
+    AcquireMode,
+    Refusal,
+    ShareLimits,
+    SharePartition,
+    ShareTransition,
+)
+from fencepost.broker.share.persister import SharePersister
+from fencepost.broker.share.reading import read_batches, records_of
+from fencepost.broker.share.shard import UNKNOWN_OFFSET, SharePartitionKey, ShareState
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.primitives import DecodeError
+
+log = get_logger(__name__)
+
+LOCK_TIMER = Place("timer of the locks of a share partition", Policy.FAIL_PARTITION)
+SHARE_PARTITION_CHANGE = Place("change of a share partition", Policy.FAIL_PARTITION)
+SHARE_LOAD = Place("loading of a share partition", Policy.REPORT)
+
+NOTHING = memoryview(b"")
+ACCEPTED = Refusal(ErrorCode.NONE, "")
+
+
+class AcquireResult(NamedTuple):
+    """Records lent to a member, with the bytes of the batches that they are in; or why there are none.
+
+    ends_wait:    whether the member is to be answered, even if there is nothing in it for it.
+    is_exhausted: whether as much is lent as may be at a time: the partition is left out of an answer without records.
+    """
+
+    records: memoryview = NOTHING
+    acquired: Sequence[Acquired] = ()
+    error: ErrorCode = ErrorCode.NONE
+    ends_wait: bool = False
+    is_exhausted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireTerms:
+    """What a member asks for."""
+
+    member_id: str
+    mode: AcquireMode
+    batch_size: int
+    isolation: Isolation
+
+
+class ServedSharePartition:
+    """A share partition that this broker leads.
+
+    is_gone: it is led here no longer; whoever holds it lets go.
+    """
+
+    def __init__(
+        self,
+        key: SharePartitionKey,
+        partition_log: PartitionLog,
+        state: ShareState,
+        start_offset: int,
+        *,
+        persister: SharePersister,
+        limits: Callable[[str], ShareLimits],
+        clock: Clock,
+        drop: Callable[[SharePartitionKey], None],
+    ) -> None:
+        self.key = key
+        self.log = partition_log
+        self.is_gone = False
+        self._partition = SharePartition(start_offset, state.state_batches)
+        self._state_epoch = state.state_epoch
+        self._leader_epoch = partition_log.leader_epoch
+        self._persister = persister
+        self._limits = limits
+        self._clock = clock
+        self._drop = drop
+        self._watchers: dict[Callable[[], None], None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Watching
+
+    def add_watcher(self, callback: Callable[[], None]) -> None:
+        """To be called whenever there may be something else to lend."""
+        self._watchers[callback] = None
+        self.log.add_watcher(callback)
+
+    def remove_watcher(self, callback: Callable[[], None]) -> None:
+        self._watchers.pop(callback, None)
+        self.log.remove_watcher(callback)
+
+    def close(self) -> None:
+        self.is_gone = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._notify()
+
+    def _notify(self) -> None:
+        for callback in tuple(self._watchers):
+            callback()
+
+    # Lending
+
+    def available_bytes(self, terms: AcquireTerms, maximum_bytes: int) -> int:
+        """How many bytes there are to read on."""
+        offset = self._next_fetch_offset()
+        if offset is None:
+            return 0
+        return len(self.log.read(offset, maximum_bytes, isolation=terms.isolation).records)
+
+    def lend(
+        self, terms: AcquireTerms, *, maximum_count: int, maximum_bytes: int, minimum_one_batch: bool
+    ) -> AcquireResult:
+        """Lend a member what is available. What nobody may have is passed over; with nothing else, the member is to
+        come again."""
+        limits = self._limits(self.key.group_id)
+        offset = self._next_fetch_offset()
+        if offset is None:
+            return AcquireResult(is_exhausted=True)
+        if maximum_count <= 0:
+            return AcquireResult()
+        found = self.log.read(offset, maximum_bytes, isolation=terms.isolation, minimum_one_batch=minimum_one_batch)
+        if found.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            # The log begins later, which is learned now, or the group was moved beyond its end.
+            return AcquireResult(ends_wait=self._partition.log_start_moved(self.log.log_start_offset))
+        if found.error is not ErrorCode.NONE:
+            return AcquireResult(error=found.error)
+        if not found.records:
+            return AcquireResult()
+        try:
+            last_offset = self._partition.end_offset + maximum_count - 1
+            read = read_batches(found.records, found.aborted_transactions, last_offset)
+        except DecodeError:
+            return AcquireResult(error=ErrorCode.CORRUPT_MESSAGE)
+        try:
+            acquired = self._partition.acquire(
+                terms.member_id,
+                fetch_offset=offset,
+                batches=read.batches,
+                aborted=read.aborted,
+                mode=terms.mode,
+                maximum_count=maximum_count,
+                batch_size=terms.batch_size,
+                limits=limits,
+                now_ms=self._clock.now_ms(),
+            )
+            if not acquired:
+                return AcquireResult(ends_wait=self._next_fetch_offset() != offset)
+            self._schedule()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            return AcquireResult(error=self._failed(error))
+        return AcquireResult(records_of(read, acquired), acquired)
+
+    def _next_fetch_offset(self) -> int | None:
+        return self._partition.next_fetch_offset(self._limits(self.key.group_id))
+
+    # Giving back
+
+    def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> Refusal:
+        """Take a member's word for its records, all of them or none; not durable yet. ACCEPTED, or why not.
+
+        Refuses: INVALID_RECORD_STATE, INVALID_REQUEST, and what `SharePersister.write` refuses.
+        """
+        decided = self._partition.acknowledge(
+            member_id, acknowledgements, limits=self._limits(self.key.group_id), now_ms=self._clock.now_ms()
+        )
+        if isinstance(decided, Refusal):
+            return decided
+        error = self._carry_out(decided)
+        return ACCEPTED if error is ErrorCode.NONE else Refusal(error, "")
+
+    def complete(self) -> None:
+        """What was acknowledged by a fetch is complete once that has been lent records, as in Kafka, where the state
+        is still being written then: the start moves over what was passed over meanwhile, too."""
+        if self._partition.advance():
+            self._notify()  # there may be room for more
+
+    def release(self, member_id: str) -> ErrorCode:
+        """A member is gone: others may have its records."""
+        transition = self._partition.release(member_id, self._limits(self.key.group_id))
+        return ErrorCode.NONE if transition is None else self._carry_out(transition)
+
+    def _carry_out(self, transition: ShareTransition) -> ErrorCode:
+        """Write a transition down, then make it: in one step, so that nothing comes in between."""
+        if transition.state_batches:
+            error = self._persister.write(
+                self.key,
+                state_epoch=self._state_epoch,
+                leader_epoch=self._leader_epoch,
+                start_offset=self._partition.start_offset,
+                delivery_complete_count=transition.delivery_complete_count,
+                state_batches=transition.state_batches,
+            )
+            if error is not ErrorCode.NONE:
+                return self._refused(error)
+        try:
+            self._partition.make(transition)
+            self._schedule()
+            self._notify()
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            return self._failed(error)
+        return ErrorCode.NONE
+
+    def _failed(self, error: BaseException) -> ErrorCode:
+        """What is known here may be half changed: drop it; the next request loads it from what was written down."""
+        SHARE_PARTITION_CHANGE.failed(error, concerns=self.key, on_failure=lambda _: self._drop(self.key))
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def _refused(self, error: ErrorCode) -> ErrorCode:
+        log.warning(
+            "share_state_not_written",
+            group_id=self.key.group_id,
+            topic=self.log.topic_partition.topic,
+            partition=self.key.partition,
+            error=error.name,
+        )
+        if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            return error
+        # It was moved, deleted, or is led by another: what is known here counts no longer.
+        self._drop(self.key)
+        return (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if error is ErrorCode.INVALID_REQUEST
+            else (ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        )
+
+    # Time
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_ms = self._partition.next_deadline_ms()
+        if deadline_ms is not None and not self.is_gone:
+            delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
+            expire = LOCK_TIMER.callback(
+                self._expire_locks, concerns=self.key, on_failure=lambda _: self._drop(self.key)
+            )
+            self._timer = asyncio.get_running_loop().call_later(delay_s, expire)
+
+    def _expire_locks(self) -> None:
+        self._timer = None
+        transition = self._partition.expire_locks(self._limits(self.key.group_id), self._clock.now_ms())
+        if transition is not None and self._carry_out(transition) is not ErrorCode.NONE and not self.is_gone:
+            # Nobody was told otherwise: a crash would only count these deliveries less.
+            self._partition.make(transition)
+            self._notify()
+        self._schedule()
+
+
+class ServedSharePartitions:
+    """All of them."""
+
+    def __init__(self, topics: Topics, persister: SharePersister, group_configs: GroupConfigs, clock: Clock) -> None:
+        self._topics = topics
+        self._persister = persister
+        self._group_configs = group_configs
+        self._clock = clock
+        self._partitions: dict[SharePartitionKey, ServedSharePartition] = {}
+        self._loading: dict[SharePartitionKey, asyncio.Task[ServedSharePartition | ErrorCode]] = {}
+
+    # Life
+
+    def start(self) -> None:
+        self._topics.on_deleted.append(self._topic_deleted)
+        self._topics.on_resigned.append(self._partition_resigned)
+
+    async def close(self) -> None:
+        self._topics.on_deleted.remove(self._topic_deleted)
+        self._topics.on_resigned.remove(self._partition_resigned)
+        for task in self._loading.values():
+            task.cancel()
+        await asyncio.gather(*self._loading.values(), return_exceptions=True)
+        for key in list(self._partitions):
+            self.drop(key)
+
+    def _topic_deleted(self, topic: TopicMetadata) -> None:
+        for key in [key for key in self._partitions if key.topic_id == topic.topic_id]:
+            self.drop(key)
+
+    def _partition_resigned(self, topic_partition: TopicPartition) -> None:
+        for key, led in list(self._partitions.items()):
+            if led.log.topic_partition == topic_partition:
+                self.drop(key)
+
+    def drop(self, key: SharePartitionKey) -> None:
+        """Let go of one; it is loaded again when somebody asks."""
+        led = self._partitions.pop(key, None)
+        if led is not None:
+            led.close()
+
+    def drop_group(self, group_id: str) -> None:
+        for key in [key for key in self._partitions if key.group_id == group_id]:
+            self.drop(key)
+
+    # Finding
+
+    @property
+    def loaded_count(self) -> int:
+        return len(self._partitions)
+
+    def loaded(self, key: SharePartitionKey) -> ServedSharePartition | None:
+        return self._partitions.get(key)
+
+    async def get(self, key: SharePartitionKey, partition_log: PartitionLog) -> ServedSharePartition | ErrorCode:
+        """One that somebody wants to read from, loaded if need be. Refuses: what `SharePersister.read` refuses."""
+        led = self._partitions.get(key)
+        if led is not None:
+            return led
+        task = self._loading.get(key)
+        if task is None:
+            task = SHARE_LOAD.start(self._load(key, partition_log), concerns=key)
+            self._loading[key] = task
+            task.add_done_callback(lambda _: self._loading.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _load(self, key: SharePartitionKey, partition_log: PartitionLog) -> ServedSharePartition | ErrorCode:
+        state = await self._persister.read(key, leader_epoch=partition_log.leader_epoch)
+        first_offset = UNKNOWN_OFFSET
+        if not isinstance(state, ErrorCode) and state.start_offset == UNKNOWN_OFFSET:
+            try:
+                first_offset = await self._first_offset(key.group_id, partition_log)
+            except StorageError:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            # The search may have taken long; what somebody has decided meanwhile counts.
+            state = await self._persister.read(key, leader_epoch=partition_log.leader_epoch)
+        if isinstance(state, ErrorCode):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if state is ErrorCode.FENCED_LEADER_EPOCH else state
+        if partition_log.is_offline or partition_log.is_deleted:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        start_offset = first_offset if state.start_offset == UNKNOWN_OFFSET else state.start_offset
+        led = ServedSharePartition(
+            key,
+            partition_log,
+            state,
+            start_offset,
+            persister=self._persister,
+            limits=self.limits,
+            clock=self._clock,
+            drop=self.drop,
+        )
+        self._partitions[key] = led
+        log.info(
+            "share_partition_loaded",
+            group_id=key.group_id,
+            topic=partition_log.topic_partition.topic,
+            partition=key.partition,
+            start_offset=start_offset,
+        )
+        return led
+
+    async def _first_offset(self, group_id: str, partition_log: PartitionLog) -> int:
+        reset: str = self._group_configs.value(group_id, "share.auto.offset.reset")
+        if reset == EARLIEST:
+            return partition_log.log_start_offset
+        back_ms = duration_ms(reset)
+        if back_ms is not None:
+            search = partition_log.offset_for_timestamp(
+                self._clock.now_ms() - back_ms, isolation=Isolation.READ_UNCOMMITTED
+            )
+            found = await self._topics.searches.finish(search)
+            if found is not None:
+                return found.offset
+        return partition_log.high_watermark
+
+    def limits(self, group_id: str) -> ShareLimits:
+        """The settings that are in force for a group."""
+        value = self._group_configs.value
+        return ShareLimits(
+            record_lock_duration_ms=value(group_id, "share.record.lock.duration.ms"),
+            delivery_count_limit=value(group_id, "share.delivery.count.limit"),
+            partition_max_record_locks=value(group_id, "share.partition.max.record.locks"),
+            renew_acknowledge_enable=value(group_id, "share.renew.acknowledge.enable"),
+        )
+
+    def isolation(self, group_id: str) -> Isolation:
+        """Up to where a group reads."""
+        if self._group_configs.value(group_id, "share.isolation.level") == "read_committed":
+            return Isolation.READ_COMMITTED
+        return Isolation.READ_UNCOMMITTED

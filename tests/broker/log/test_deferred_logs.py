@@ -1,0 +1,52 @@
+"""Logs that a start has left: who asks comes first, and nothing is forgotten."""
+
+from __future__ import annotations
+
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.deferred_logs import DeferredLogs
+
+A, B, C = (TopicPartition("t", partition) for partition in range(3))
+
+
+def unopened() -> DeferredLogs:
+    logs = DeferredLogs()
+    logs.add([A, B, C])
+    return logs
+
+
+def test_they_are_opened_in_order_but_those_asked_for_first() -> None:
+    logs = unopened()
+    logs.want(C)
+    assert [logs.take(), logs.take(), logs.take()] == [C, A, B]
+    assert not logs.has_next
+
+
+def test_one_is_unopened_until_it_is_served() -> None:
+    logs = unopened()
+    assert logs.take(B) == B
+    assert B in logs
+    assert not logs.is_waiting(B)
+    logs.discard(B)
+    assert B not in logs
+    assert set(logs) == {A, C}
+
+
+def test_one_that_could_not_be_opened_is_tried_again_when_it_is_asked_for() -> None:
+    logs = DeferredLogs()
+    logs.add([A])
+    logs.fail(logs.take())
+    assert A in logs
+    assert not logs.has_next
+    assert len(logs) == 1
+    logs.want(A)
+    assert logs.take() == A
+
+
+def test_asking_for_one_that_is_served_or_being_opened_changes_nothing() -> None:
+    logs = unopened()
+    logs.take(A)
+    logs.want(A)
+    logs.discard(B)
+    logs.want(B)
+    assert logs.take() == C
+    assert not logs.has_next

@@ -1,0 +1,497 @@
+"""Fetches that are known by what is around their offset are answered like those that are decoded.
+
+What is compared comes from one broker: from a client that stays connected, and from one that connects again for each
+frame, of which nothing can be known yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.request_cache.fetch_cache import MAXIMUM_COUNT
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalFile
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.framing import LENGTH_BYTES, request_frame
+from fencepost.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from fencepost.protocol.record_batch import iterate_batches, read_records
+from fencepost.protocol.schema import decode
+from tests.support.handler_context import NOW_MS, HandlerBroker, batch, open_broker
+from tests.support.known_requests import FrameClient
+from tests.support.markers import end_in_log
+
+BY_NAME, BY_ID = 12, 16
+HEADER_BYTES = LENGTH_BYTES + 5
+LONG_MS = 60_000
+READ_COMMITTED = 1
+STEPS_COUNT = 300
+
+
+class Served:
+    """A broker, with a client of which something may be known and one of which nothing is.
+
+    orders: the id of the topic to read.
+    """
+
+    def __init__(self, broker: HandlerBroker) -> None:
+        self.broker = broker
+        self.client = FrameClient(broker.services)
+        self.stranger = FrameClient(broker.services)
+
+    @property
+    def orders(self) -> bytes:
+        return self.broker.topic_id("orders")
+
+    @property
+    def known_count(self) -> int:
+        assert self.stranger.known_count == 0
+        return self.client.known_count
+
+    async def fetched(self, frame: bytes) -> bytes | str | None:
+        """What the client is answered, which is what the stranger is answered."""
+        self.stranger.connect_again()
+        known, decoded = await asyncio.gather(self.client.send(frame), self.stranger.send(frame))
+        assert known == decoded
+        return known
+
+    def log(self, partition: int = 0) -> PartitionLog:
+        return self.broker.log("orders", partition)
+
+    async def append(self, *values: bytes, partition: int = 0, **build: Any) -> None:
+        log = self.log(partition)
+        assert log.append(memoryview(batch(*values, **build)), now_ms=NOW_MS).error is ErrorCode.NONE
+        await log.flushed()
+
+    async def transaction(self, value: bytes, *, committed: bool | None, producer_id: int = 5) -> None:
+        """One record; None leaves it open."""
+        log = self.log()
+        sent = batch(value, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
+        guard: Any = log.begin_verification(producer_id, 0, 0, transaction_version_2=False)
+        assert log.append(memoryview(sent), now_ms=NOW_MS, guard=guard).error is ErrorCode.NONE
+        if committed is not None:
+            self.end_transaction(producer_id, committed=committed)
+        await log.flushed()
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        end_in_log(self.log(), producer_id, committed=committed)
+
+    async def both_wait(self, frame: bytes) -> asyncio.Future[Any]:
+        """Both are sent a fetch that finds too little."""
+        waiting = asyncio.ensure_future(self.fetched(frame))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        return waiting
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async with open_broker(tmp_path) as broker:
+        await broker.create_topic("orders", 3)
+        yield Served(broker)
+
+
+def fetch_frame(
+    offset: int,
+    *,
+    partition: int = 0,
+    topic: str = "orders",
+    topic_id: bytes = bytes(16),
+    version: int = BY_NAME,
+    correlation_id: int = 1,
+    client_id: str | None = "client",
+    partition_max_bytes: int = 1_000_000,
+    leader_epoch: int = -1,
+    last_fetched_epoch: int = -1,
+    **fields: Any,
+) -> bytes:
+    requested = FetchPartition(
+        partition=partition,
+        fetch_offset=offset,
+        partition_max_bytes=partition_max_bytes,
+        current_leader_epoch=leader_epoch,
+        last_fetched_epoch=last_fetched_epoch,
+    )
+    topics = [FetchTopic(topic=topic, topic_id=topic_id, partitions=[requested])]
+    request = FetchRequest(**{"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 10_000_000, "topics": topics, **fields})
+    return request_frame(correlation_id, client_id, request, version)
+
+
+def answer(reply: bytes | str | None, version: int = BY_NAME) -> PartitionData:
+    assert isinstance(reply, bytes)
+    assert len(reply) == LENGTH_BYTES + int.from_bytes(reply[:LENGTH_BYTES], "big")
+    response = decode(FetchResponse, reply, version, HEADER_BYTES)
+    ((found,),) = [topic.partitions for topic in response.responses]
+    return found
+
+
+def values(found: PartitionData) -> list[bytes | None]:
+    return [record.value for one in iterate_batches(found.records or b"") for record in read_records(one)]
+
+
+@pytest.mark.parametrize("version", range(12, 18))
+@pytest.mark.parametrize("isolation_level", [0, READ_COMMITTED])
+async def test_only_the_first_fetch_is_decoded(served: Served, version: int, isolation_level: int) -> None:
+    for value in (b"a", b"b" * 2_000, b"c" * 200_000):
+        await served.append(value)
+    for offset, size in enumerate((202_001, 202_000, 200_000, 0)):
+        frame = fetch_frame(
+            offset, topic_id=served.orders, version=version, correlation_id=-offset, isolation_level=isolation_level
+        )
+        reply = await served.fetched(frame)
+        assert isinstance(reply, bytes)
+        assert int.from_bytes(reply[LENGTH_BYTES : LENGTH_BYTES + 4], "big", signed=True) == -offset
+        found = answer(reply, version)
+        assert (sum(len(value or b"") for value in values(found)), found.high_watermark) == (size, 3)
+    assert served.known_count == 3
+
+
+async def test_fetches_of_several_partitions_and_budgets_are_told_apart(served: Served) -> None:
+    frames = [
+        fetch_frame(0, partition=0),
+        fetch_frame(0, partition=1),
+        fetch_frame(0, partition=0, partition_max_bytes=1),
+        fetch_frame(0, partition=0, max_bytes=1),
+        fetch_frame(0, partition=0, client_id="klient"),
+    ]
+    for partition in (0, 1):
+        for _ in range(2):
+            await served.append(b"x" * 100 * (1 + partition), partition=partition)
+    for _ in range(2):
+        sizes = [[len(value or b"") for value in values(answer(await served.fetched(frame)))] for frame in frames]
+        assert sizes == [[100, 100], [200, 200], [100], [100], [100, 100]]
+    assert served.known_count == len(frames)
+
+
+def two_partitions(first: int, second: int) -> list[FetchTopic]:
+    return [FetchTopic(topic="orders", partitions=[FetchPartition(first), FetchPartition(second)])]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        fetch_frame(0, version=11),
+        fetch_frame(0, topics=two_partitions(0, 1)),
+        fetch_frame(0, topics=two_partitions(0, 1)[:1] * 2),
+        fetch_frame(0, topics=[]),
+        fetch_frame(0, session_epoch=0),
+        fetch_frame(0, session_id=7, session_epoch=3),
+        fetch_frame(0, forgotten_topics_data=[ForgottenTopic(topic="orders", partitions=[1])]),
+        fetch_frame(0, isolation_level=2),
+        fetch_frame(0, replica_id=3),
+        fetch_frame(0, version=17, replica_state=ReplicaState(3)),
+        fetch_frame(0, last_fetched_epoch=0),
+        fetch_frame(0, topic="missing"),
+        fetch_frame(0, partition=9),
+        fetch_frame(0, version=BY_ID, topic_id=b"no such topic id"),
+        fetch_frame(0, client_id="c" * 5_000),
+        fetch_frame(0)[:-1] + b"\x01\x63\x02ab",
+        fetch_frame(0).replace(b"\x02\x07orders", b"\x82\x00\x07orders"),
+    ],
+    ids=[
+        "without tagged fields",
+        "several partitions",
+        "several topics",
+        "no topics",
+        "a session is to begin",
+        "of a session",
+        "something is forgotten",
+        "no isolation level has this number",
+        "of a follower",
+        "of a follower that says so in a tagged field",
+        "with the epoch of the last record",
+        "no such topic",
+        "no such partition",
+        "no such topic id",
+        "too large",
+        "with a field that is not known",
+        "written in another way",
+    ],
+)
+async def test_other_requests_are_always_decoded(served: Served, frame: bytes) -> None:
+    for _ in range(3):
+        assert isinstance(await served.client.send(frame), bytes)
+    assert served.client.remembered_count == served.known_count == 0
+
+
+@pytest.mark.parametrize("offset", [-1, 2, 2**63 - 1])
+async def test_an_offset_outside_of_the_log_is_told(served: Served, offset: int) -> None:
+    await served.append(b"a")
+    for one in (0, offset, 0):
+        found = answer(await served.fetched(fetch_frame(one)))
+    assert values(found) == [b"a"]
+    assert answer(await served.fetched(fetch_frame(offset))).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert served.known_count == 1
+
+
+async def test_aborted_transactions_are_told(served: Served) -> None:
+    await served.append(b"a")
+    await served.transaction(b"b", committed=False)
+    for offset in (0, 0, 1):
+        found = answer(await served.fetched(fetch_frame(offset, isolation_level=READ_COMMITTED)))
+        assert [aborted.first_offset for aborted in found.aborted_transactions or []] == [1]
+    await served.append(b"c")
+    found = answer(await served.fetched(fetch_frame(3, isolation_level=READ_COMMITTED)))
+    assert (values(found), found.aborted_transactions) == ([b"c"], [])
+    assert served.known_count == 1
+
+
+async def test_what_the_leader_epoch_of_a_client_says_counts(served: Served) -> None:
+    await served.append(b"a")
+    frame = fetch_frame(0, leader_epoch=served.log().leader_epoch)
+    for _ in range(2):
+        assert values(answer(await served.fetched(frame))) == [b"a"]
+    served.log().lead(served.log().leader_epoch + 1)
+    assert answer(await served.fetched(frame)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert served.known_count == 1
+
+
+async def test_a_topic_that_was_created_again_is_not_mistaken_for_the_one_before(served: Served) -> None:
+    await served.append(b"old")
+    frames = [fetch_frame(0), fetch_frame(0, topic_id=served.orders, version=BY_ID)]
+    for frame in (frames[0], *frames, frames[1]):
+        await served.fetched(frame)
+    await served.broker.topics.delete("orders")
+    await served.broker.create_topic("orders", 3)
+    await served.append(b"new")
+    assert answer(await served.fetched(frames[1]), BY_ID).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    for _ in range(2):
+        assert values(answer(await served.fetched(frames[0]))) == [b"new"]
+
+
+async def test_what_was_worth_remembering_is_learned_anew_when_there_is_no_room(served: Served) -> None:
+    for number in range(MAXIMUM_COUNT * 2):
+        for _ in range(2):
+            await served.client.send(fetch_frame(0, max_bytes=1_000 + number))
+    assert served.known_count == MAXIMUM_COUNT * 2
+    assert 0 < served.client.remembered_count <= MAXIMUM_COUNT
+
+
+# Waiting
+
+
+async def ready_to_wait(served: Served, **fields: Any) -> bytes:
+    """A frame that is known, and finds nothing."""
+    frame = fetch_frame(0, max_wait_ms=LONG_MS, **fields)
+    await served.append(b"a" * 1_000)
+    await served.fetched(frame)
+    await served.broker.topics.delete_records({TopicPartition("orders", 0): 1})
+    return fetch_frame(1, max_wait_ms=LONG_MS, **fields)
+
+
+async def test_a_known_fetch_waits_for_records(served: Served) -> None:
+    waiting = await served.both_wait(await ready_to_wait(served))
+    await served.append(b"b")
+    assert values(answer(await waiting)) == [b"b"]
+    assert served.known_count == 1
+
+
+async def test_a_known_fetch_waits_for_as_many_bytes_as_it_wants(served: Served) -> None:
+    waiting = await served.both_wait(await ready_to_wait(served, min_bytes=300))
+    await served.append(b"b" * 100)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    await served.append(b"c" * 100)
+    assert [len(value or b"") for value in values(answer(await waiting))] == [100, 100]
+
+
+async def test_the_part_of_a_batch_that_is_cut_off_is_as_good_as_records(served: Served) -> None:
+    waiting = await served.both_wait(await ready_to_wait(served, min_bytes=400, partition_max_bytes=400))
+    await served.append(b"b" * 100)
+    await served.append(b"c" * 1_000)
+    assert values(answer(await waiting)) == [b"b" * 100]
+
+
+async def test_a_known_fetch_waits_for_a_transaction_to_end(served: Served) -> None:
+    waiting = await served.both_wait(await ready_to_wait(served, isolation_level=READ_COMMITTED))
+    await served.transaction(b"b", committed=None)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    served.end_transaction(5, committed=True)
+    found = answer(await waiting)
+    assert len(list(iterate_batches(found.records or b""))) == 2
+
+
+async def test_a_known_fetch_is_told_of_a_transaction_that_is_aborted_while_it_waits(served: Served) -> None:
+    waiting = await served.both_wait(await ready_to_wait(served, isolation_level=READ_COMMITTED))
+    await served.transaction(b"b", committed=False)
+    assert [aborted.producer_id for aborted in answer(await waiting).aborted_transactions or []] == [5]
+
+
+async def test_a_known_fetch_is_answered_with_what_there_is_when_its_time_is_over(served: Served) -> None:
+    await served.append(b"a")
+    for offset in (1, 1, 0):
+        found = answer(await served.fetched(fetch_frame(offset, max_wait_ms=1, min_bytes=10_000)))
+        assert (values(found), found.high_watermark) == ([b"a"][offset:], 1)
+    assert served.known_count == 2
+
+
+async def delete_topic(served: Served) -> None:
+    await served.broker.topics.delete("orders")
+
+
+async def recreate_topic(served: Served) -> None:
+    await served.broker.topics.delete("orders")
+    await served.broker.create_topic("orders", 3)
+
+
+async def fail_log(served: Served) -> None:
+    served.log().give_up(StorageError("the disk is gone"))
+
+
+@pytest.mark.parametrize(
+    ("happen", "error"),
+    [
+        (delete_topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (recreate_topic, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (fail_log, ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+async def test_a_known_fetch_that_waits_is_told_what_has_become_of_the_log(
+    served: Served, happen: Callable[[Served], Any], error: ErrorCode
+) -> None:
+    frame = await ready_to_wait(served)
+    waiting = await served.both_wait(frame)
+    await happen(served)
+    assert answer(await waiting).error_code in (error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert served.known_count == 1
+    assert answer(await served.fetched(frame)).error_code == error
+
+
+async def test_who_is_gone_does_not_wait(served: Served) -> None:
+    waiting = asyncio.ensure_future(served.client.send(await ready_to_wait(served)))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert served.known_count == 1
+    assert not served.log()._watchers._callbacks
+
+
+async def test_a_failure_that_nobody_thought_of_is_answered_as_one(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = await ready_to_wait(served)
+    waiting = asyncio.ensure_future(served.client.send(frame))
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(PartitionLog, "read", fail)
+    await served.append(b"b")
+    for reply in (await waiting, await served.client.send(frame)):
+        assert isinstance(reply, bytes)
+        assert decode(FetchResponse, reply, BY_NAME, HEADER_BYTES).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_a_log_that_cannot_be_read_is_told(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise StorageError("the disk is gone")
+
+    await served.append(b"a")
+    await served.append(b"b")
+    for _ in range(2):
+        await served.fetched(fetch_frame(0))
+    monkeypatch.setattr(LocalFile, "read", fail)
+    assert answer(await served.fetched(fetch_frame(0))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+# By chance
+
+
+class Consumer:
+    """Frames by chance: what consumers send, now and then what they should not."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = choose = random.Random(seed)
+        self._requests: list[dict[str, Any]] = [
+            {
+                "partition": choose.choice((0, 0, 1)),
+                "partition_max_bytes": choose.choice((100, 1_000, 1_000_000)),
+                "isolation_level": choose.choice((0, READ_COMMITTED)),
+                "max_wait_ms": choose.choice((0, LONG_MS)),
+                "min_bytes": choose.choice((0, 1, 90)),
+                "max_bytes": choose.choice((10_000_000, 10_000_000, 0, 150)),
+                "client_id": choose.choice(("client", None)),
+            }
+            for _ in range(4)
+        ]
+        self._version = choose.choice((BY_NAME, 13, BY_ID, 17))
+
+    def frame(self, served: Served) -> bytes:
+        choose = self._random
+        request = {**choose.choice(self._requests), "version": self._version}
+        if not choose.randrange(20):
+            request["version"] = choose.randrange(11, 18)
+        if not choose.randrange(20):
+            request["leader_epoch"] = choose.choice((0, 1))
+        if not choose.randrange(20):
+            request["partition"] = 7
+        end_offset = served.log(request["partition"]).log_end_offset if request["partition"] < 3 else 0
+        return fetch_frame(
+            end_offset if choose.randrange(3) else choose.randrange(-1, end_offset + 2),
+            topic_id=served.orders,
+            correlation_id=choose.randrange(-(2**31), 2**31),
+            **request,
+        )
+
+
+@pytest.mark.parametrize("flush_messages", [1, 2**31 - 1], ids=["durable", "page cache"])
+@pytest.mark.parametrize("seed", range(6))
+async def test_what_is_known_is_answered_like_what_is_decoded(tmp_path: Path, seed: int, flush_messages: int) -> None:
+    consumer = Consumer(seed)
+    choose = random.Random(-1 - seed)
+    async with open_broker(tmp_path, log_flush_interval_messages=flush_messages) as broker:
+        await broker.create_topic("orders", 3)
+        served = Served(broker)
+        next_producer_id = 10
+        for _ in range(STEPS_COUNT):
+            step = choose.randrange(60)
+            if step == 0:
+                await broker.topics.delete("orders")
+                await broker.create_topic("orders", 3)
+            elif step == 1:
+                before_offset = choose.randrange(served.log().high_watermark + 1)
+                await broker.topics.delete_records({TopicPartition("orders", 0): before_offset})
+            elif step == 2:
+                served.log().lead(served.log().leader_epoch + 1)
+            elif step < 8:
+                next_producer_id += 1
+                await served.transaction(
+                    b"t" * 50, committed=choose.choice((True, False)), producer_id=next_producer_id
+                )
+            elif step < 15:
+                await served.append(
+                    *(choose.randbytes(choose.choice((1, 90, 2_000))) for _ in range(choose.randrange(1, 4))),
+                    partition=choose.choice((0, 0, 1)),
+                )
+            fetching = asyncio.ensure_future(served.fetched(consumer.frame(served)))
+            while not fetching.done():
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                if not fetching.done():
+                    for partition in (0, 1):
+                        await served.append(choose.randbytes(300), partition=partition)
+            await fetching
+        assert served.known_count >= STEPS_COUNT // 3

@@ -1,0 +1,399 @@
+"""Produce requests that are known by what is before their batch are answered and stored like those that are decoded.
+
+Two brokers are sent the same frames. The clients of one stay connected, each frame to the other comes from a connection
+of its own, on which nothing can be known yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.request_cache.produce_cache import MAXIMUM_COUNT, ProduceCache
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk, LocalFile
+from fencepost.protocol.compression import Codec
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.framing import LENGTH_BYTES, request_frame
+from fencepost.protocol.messages.api_versions import ApiVersionsRequest
+from fencepost.protocol.messages.produce import ProduceResponse
+from fencepost.protocol.schema import decode
+from tests.support.handler_context import NOW_MS, batch, open_broker
+from tests.support.produce_clients import TOPICS, Served, served
+from tests.support.produce_frames import BY_ID, BY_NAME, OWN_ID, produce_frame
+
+STEPS_COUNT = 150
+
+
+def answer(reply: bytes | str | None, version: int = BY_NAME) -> Any:
+    assert isinstance(reply, bytes)
+    response = decode(ProduceResponse, reply, version, LENGTH_BYTES + 5)
+    return response.responses[0].partition_responses[0]
+
+
+@pytest.fixture
+async def one(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path / "one") as opened:
+        yield opened
+
+
+async def test_only_the_first_request_for_a_partition_is_decoded(one: Served) -> None:
+    offsets = [
+        answer(
+            await one.produce(produce_frame(batch(b"a", b"b"), partition=number % 2, correlation_id=number))
+        ).base_offset
+        for number in range(10)
+    ]
+    assert offsets == [0, 0, 2, 2, 4, 4, 6, 6, 8, 8]
+    assert one.known_count == 8
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        produce_frame(batch(), acks=0),
+        produce_frame(batch(), version=8),
+        produce_frame(batch(), version=8, transactional_id="application"),
+        produce_frame(batch(), topic="__consumer_offsets"),
+        produce_frame(batch(), topic="missing"),
+    ],
+    ids=["acks=0", "without tagged fields", "transactional, without tagged fields", "internal topic", "no such topic"],
+)
+async def test_other_requests_are_always_decoded(one: Served, frame: bytes) -> None:
+    for _ in range(3):
+        await one.produce(frame)
+    assert one.remembered_count == one.known_count == 0
+
+
+def transactional(*values: bytes, sequence: int = 0, producer_id: int = 9, producer_epoch: int = 0) -> bytes:
+    return batch(
+        *values or (b"v",),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+
+
+def transactional_frame(sequence: int = 0, *, version: int = BY_NAME, producer_epoch: int = 0) -> bytes:
+    records = transactional(sequence=sequence, producer_epoch=producer_epoch)
+    return produce_frame(records, version=version, transactional_id="application")
+
+
+@pytest.mark.parametrize("version", [9, 10, 11, 12, 13])
+@pytest.mark.parametrize("confirms_at_once", [False, True])
+async def test_only_the_first_request_of_a_transactional_producer_is_decoded(
+    one: Served, version: int, confirms_at_once: bool
+) -> None:
+    one.broker.verifier.confirms_at_once = confirms_at_once
+    for number in range(6):
+        reply = await one.produce(transactional_frame(number, version=version))
+        assert answer(reply, version).base_offset == number + number // 2
+        if number % 2:
+            one.end_transaction("orders", 0)
+    assert one.known_count == 5
+    verified = one.broker.verifier.calls
+    assert [call["transactional_id"] for call in verified] == ["application"] * 3
+    assert [call["add"] for call in verified] == [version >= 12] * 3
+
+
+async def test_a_known_request_that_uses_a_sequence_of_an_ended_transaction_again_is_refused(one: Served) -> None:
+    for number in range(2):
+        assert answer(await one.produce(transactional_frame(number))).base_offset == number
+    one.end_transaction("orders", 0)
+    for number in (1, 0):
+        assert answer(await one.produce(transactional_frame(number))).error_code == ErrorCode.UNKNOWN_PRODUCER_ID
+    assert answer(await one.produce(transactional_frame(0, producer_epoch=1))).base_offset == 3
+    assert one.known_count == 4
+
+
+async def test_what_is_sent_with_and_without_a_transactional_id_is_not_mixed_up(one: Served) -> None:
+    for number in range(2):
+        await one.produce(transactional_frame(number))
+        await one.produce(produce_frame(batch()))
+    known_count = one.known_count
+    plain_in_transaction = await one.produce(produce_frame(batch(), transactional_id="application"))
+    assert answer(plain_in_transaction).error_code == ErrorCode.NONE
+    outside = await one.produce(produce_frame(transactional(sequence=2)))
+    assert answer(outside).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert one.known_count == known_count == 2
+
+
+@pytest.mark.parametrize("version", [11, 12])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+@pytest.mark.parametrize("confirms_at_once", [False, True])
+async def test_known_transactional_requests_are_answered_like_decoded_ones(
+    tmp_path: Path, version: int, is_elsewhere: bool, confirms_at_once: bool
+) -> None:
+    replies: list[list[bytes | str | None]] = [[], []]
+    async with served(tmp_path / "a") as known, served(tmp_path / "b") as decoded:
+        for one, kept in ((known, replies[0]), (decoded, replies[1])):
+            kept.append(await one.produce(transactional_frame(0, version=version)))
+            one.end_transaction("orders", 0)
+            verifier = one.broker.verifier
+            verifier.is_elsewhere = is_elsewhere
+            verifier.confirms_at_once = confirms_at_once
+            verifier.answers = [
+                ErrorCode.TRANSACTION_ABORTABLE,
+                ErrorCode.PRODUCER_FENCED,
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+            ]
+            for sequence, producer_epoch in ((1, 0), (1, 0), (1, 0), (1, 0), (2, 0), (2, 0), (7, 0), (0, 1), (3, 0)):
+                if one is decoded:
+                    one.connect_again()
+                frame = transactional_frame(sequence, version=version, producer_epoch=producer_epoch)
+                kept.append(await one.produce(frame))
+            assert one.broker.services.produce_verifications == {}
+        assert replies[0] == replies[1]
+        assert known.stored() == decoded.stored()
+        assert known.unverified() == decoded.unverified()
+        assert known.known_count >= 8
+
+
+async def test_pipelined_known_requests_keep_their_order_while_the_first_is_verified(one: Served) -> None:
+    await one.produce(transactional_frame(0, version=12))
+    one.end_transaction("orders", 0)
+    one.broker.verifier.is_elsewhere = True
+    one.broker.verifier.answers = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE]
+    frames = [transactional_frame(sequence, version=12) for sequence in (1, 2, 3)]
+    replies = await asyncio.gather(*(one.produce(frame) for frame in frames))
+    assert [answer(reply).base_offset for reply in replies] == [2, 3, 4]
+    assert one.known_count == 1, "those behind it wait for their turn in the ordinary way"
+    assert one.broker.services.produce_verifications == {}
+
+
+async def test_a_marker_between_verification_and_append_refuses_a_known_batch(
+    one: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await one.produce(transactional_frame(0, version=11))
+    one.end_transaction("orders", 0)
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def verify(*, topic_partitions: Sequence[TopicPartition], **_: Any) -> dict[TopicPartition, ErrorCode]:
+        asked.set()
+        await may_answer.wait()
+        return dict.fromkeys(topic_partitions, ErrorCode.NONE)
+
+    monkeypatch.setattr(one.broker.verifier, "verify", verify)
+    waiting = asyncio.ensure_future(one.produce(transactional_frame(1, version=11)))
+    await asked.wait()
+    one.end_transaction("orders", 0)
+    may_answer.set()
+    assert answer(await waiting, 11).error_code == ErrorCode.INVALID_TXN_STATE
+    assert one.known_count == 1
+
+
+async def test_a_verification_that_fails_in_a_way_that_nobody_thought_of_is_told_as_if_it_were_decoded(
+    one: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await one.produce(transactional_frame(0))
+    one.end_transaction("orders", 0)
+
+    async def fail_to_verify(*_: object, **__: object) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(one.broker.verifier, "verify", fail_to_verify)
+    known = await one.produce(transactional_frame(1))
+    assert one.known_count == 1
+    one.connect_again()
+    assert await one.produce(transactional_frame(1)) == known
+    assert answer(known).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_a_request_with_fields_that_are_not_known_is_always_decoded(one: Served) -> None:
+    plain = produce_frame(batch())
+    assert plain.endswith(bytes(3))
+    tagged = plain[:-1] + b"\x01\x63\x02ab"  # field 99
+    for _ in range(3):
+        assert answer(await one.produce(tagged)).error_code == ErrorCode.NONE
+    assert one.known_count == 0
+    await one.produce(plain)
+    assert one.known_count == 1
+    assert answer(await one.produce(tagged)).base_offset == 4
+    assert one.known_count == 1
+
+
+async def test_a_request_that_is_written_in_another_way_is_always_decoded(one: Served) -> None:
+    plain = produce_frame(batch(), partition=1)
+    timeout_and_one_topic = (1_000).to_bytes(4, "big") + b"\x02"
+    longer = plain.replace(timeout_and_one_topic, timeout_and_one_topic[:-1] + b"\x82\x00")
+    assert len(longer) == len(plain) + 1
+    for offset in range(3):
+        assert answer(await one.produce(longer)).base_offset == offset
+    assert one.remembered_count == one.known_count == 0
+
+
+async def test_a_topic_that_was_created_again_is_not_mistaken_for_the_one_before(one: Served) -> None:
+    frames = [produce_frame(batch(), version=version) for version in (BY_NAME, BY_ID)]
+    old_id = one.broker.topic_id("orders")
+    for frame in frames * 2:
+        await one.produce(frame)
+    await one.broker.topics.delete("orders")
+    await one.broker.create_topic("orders", 3)
+    by_old_id = frames[1].replace(OWN_ID, old_id)
+    assert answer(await one.produce(by_old_id), BY_ID).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert answer(await one.produce(frames[0])).base_offset == 0
+    assert answer(await one.produce(frames[0])).base_offset == 1
+
+
+async def test_no_more_partitions_are_remembered_than_there_is_room_for(one: Served) -> None:
+    await one.broker.create_topic("wide", MAXIMUM_COUNT + 2)
+    frames = [produce_frame(batch(), topic="wide", partition=number) for number in range(MAXIMUM_COUNT + 2)]
+    for frame in frames * 2:
+        assert answer(await one.produce(frame)).error_code == ErrorCode.NONE
+    assert one.known_count == MAXIMUM_COUNT
+
+
+async def test_quotas_count_requests_that_could_be_known(tmp_path: Path) -> None:
+    async with open_broker(tmp_path) as broker:
+        await broker.create_topic("orders", 1)
+        one = Served(broker, quotas=broker.services.client_quotas)
+        for _ in range(2):
+            await one.produce(produce_frame(batch()))
+        assert one.known_count == 1
+        await broker.services.client_quotas.change((("client-id", "client"),), {"producer_byte_rate": 1.0})
+        await one.produce(produce_frame(batch(bytes(100_000))))
+        assert one.known_count == 1
+        assert one.connection.muted_s
+
+
+def fail(*_: object) -> None:
+    raise StorageError("the disk is gone")
+
+
+async def fail_to_sync(*_: object) -> None:
+    fail()
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+async def test_a_batch_that_cannot_be_stored_is_told_as_if_it_were_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acks: int
+) -> None:
+    async with served(tmp_path / "a") as known, served(tmp_path / "b") as decoded:
+        replies: list[list[bytes | str | None]] = [[], []]
+        for one, kept in ((known, replies[0]), (decoded, replies[1])):
+            for partition, patched in ((0, (LocalFile, "append", fail)), (1, (LocalDisk, "sync", fail_to_sync))):
+                frame = produce_frame(batch(), partition=partition, acks=acks)
+                kept.append(await one.produce(frame))
+                with monkeypatch.context() as broken:
+                    broken.setattr(*patched)
+                    if one is decoded:
+                        one.connect_again()
+                    kept.append(await one.produce(frame))
+                kept.append(await one.produce(frame))
+        assert replies[0] == replies[1]
+        errors = [answer(reply).error_code for reply in replies[0]]
+        assert errors == [0, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR] * 2
+        assert known.known_count == 2
+
+
+class Producer:
+    """Frames by chance: what producers send, now and then what they should not."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._version = self._random.choice((9, 11, BY_NAME, BY_ID, BY_ID))
+        self._sequences: dict[tuple[str, int], int] = {}
+
+    def frame(self, topic: str) -> bytes:
+        choose = self._random
+        partition = choose.choice((0, 0, 0, 1, 2, 7))
+        version = self._version if choose.randrange(20) else choose.randrange(9, 14)
+        if not choose.randrange(3):
+            key = (topic, -1 - partition)
+            sequence = max(0, self._sequences.get(key, 0) + choose.choice((0, 0, 0, 0, 0, -1, 1)))
+            self._sequences[key] = sequence + 1
+            return produce_frame(
+                transactional(choose.randbytes(50), sequence=sequence),
+                topic=topic,
+                partition=partition,
+                version=version,
+                transactional_id="application",
+            )
+        return produce_frame(
+            self._records(topic, partition),
+            topic=topic,
+            partition=partition,
+            version=version,
+            acks=choose.choice((-1,) * 9 + (1, 0, 5)),
+            client_id=choose.choice(("client",) * 8 + (None, "klient")),
+            correlation_id=choose.randrange(-(2**31), 2**31),
+            transactional_id=choose.choice((None,) * 9 + ("application",)),
+        )
+
+    def _records(self, topic: str, partition: int) -> bytes | None:
+        choose = self._random
+        values = [choose.randbytes(choose.choice((0, 1, 20, 200))) for _ in range(choose.randrange(1, 9))]
+        timestamp_ms = NOW_MS + choose.choice((0, -5, 7, 10**10))
+        plain = batch(*values, timestamp_ms=timestamp_ms, codec=choose.choice((Codec.NONE, Codec.ZSTD, Codec.GZIP)))
+        match choose.randrange(16):
+            case 0:
+                return choose.choice((None, b"", plain[:-1], plain[:40], plain * 2, bytes(70)))
+            case 1:
+                changed = bytearray(plain)
+                changed[choose.randrange(len(changed))] ^= 1 << choose.randrange(8)
+                return bytes(changed)
+            case 2:
+                return batch(*values, is_transactional=True, producer_id=3, producer_epoch=0, base_sequence=0)
+            case 3 | 4 | 5 | 6:
+                key = (topic, partition)
+                sequence = max(0, self._sequences.get(key, 0) + choose.choice((0, 0, 0, 0, 0, -1, 1)))
+                self._sequences[key] = sequence + len(values)
+                return batch(*values, producer_id=5, producer_epoch=0, base_sequence=sequence)
+        return plain
+
+
+@pytest.mark.parametrize("flush_messages", [1, 2**31 - 1], ids=["durable", "page cache"])
+@pytest.mark.parametrize("seed", range(4))
+async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
+    tmp_path: Path, seed: int, flush_messages: int
+) -> None:
+    producer = Producer(seed)
+    choose = random.Random(-1 - seed)
+    configs = ({"message.timestamp.type": "LogAppendTime"}, {"max.message.bytes": "300"}, {"compression.type": "gzip"})
+    settings = {"log_flush_interval_messages": flush_messages}
+    async with served(tmp_path / "a", **settings) as known, served(tmp_path / "b", **settings) as decoded:
+        both = (known, decoded)
+        for _ in range(STEPS_COUNT):
+            topic = choose.choice((*TOPICS, "orders", "orders", "orders", "missing"))
+            config = choose.choice(configs)
+            before_offset = choose.randrange(4)
+            step = choose.randrange(20)
+            verified = choose.choice((ErrorCode.NONE,) * 5 + (ErrorCode.TRANSACTION_ABORTABLE,))
+            is_elsewhere = choose.choice((False, True))
+            confirms_at_once = choose.choice((False, True))
+            frame = request_frame(4, "client", ApiVersionsRequest(), 3) if step == 5 else producer.frame(topic)
+            decoded.connect_again()
+            for one in both:
+                one.broker.verifier.answers = [verified]
+                one.broker.verifier.is_elsewhere = is_elsewhere
+                one.broker.verifier.confirms_at_once = confirms_at_once
+                await one.happen(step, topic, config, before_offset)
+                if step in (6, 7, 8) and topic in TOPICS:
+                    one.end_transaction(topic, 0)
+            assert await known.produce(frame, topic) == await decoded.produce(frame, topic)
+            assert known.unverified() == decoded.unverified()
+        assert known.stored() == decoded.stored()
+        assert decoded.known_count == 0
+        assert known.known_count >= STEPS_COUNT // 15
+
+
+async def test_a_known_request_that_fails_is_answered_as_any_other(
+    one: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = produce_frame(batch(b"a"))
+    for _ in range(2):
+        assert answer(await one.send(frame)).error_code == ErrorCode.NONE
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("a defect")
+
+    # The end of the connection would have a client that is not idempotent write it again.
+    monkeypatch.setattr(ProduceCache, "_append", fail)
+    assert answer(await one.send(frame)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
