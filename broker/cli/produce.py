@@ -33,7 +33,7 @@ UNCONFIRMED_LIMIT_AT_TERMINAL = 1
 @click.option("--partition", type=click.IntRange(min=0), help="Write to this partition; chosen by key when not given.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header for every record.")
 @click.option("--compression", type=click.Choice(["gzip", "snappy", "lz4", "zstd"]), help="Compress batches.")
-@click.option("--transactional-id", help="PartitionAppend everything in transactions of this producer.")
+@click.option("--transactional-id", help="Write everything in transactions of this producer.")
 @click.option(
     "--transaction-size", type=click.IntRange(min=1), help="Records per transaction; one for all when not given."
 )

@@ -97,7 +97,7 @@ def _elect(services: Services, topic: str, partition: int, election_type: int) -
     if not 0 <= partition < metadata.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{partition}"
     if leadership(services, topic, partition).error is ErrorCode.NONE:
-        return ErrorCode.ELECTION_NOT_NEEDED, "PartitionLeader election not needed for topic partition."
+        return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
     if election_type == PREFERRED:
         return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."
     return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."

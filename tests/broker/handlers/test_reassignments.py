@@ -48,7 +48,7 @@ async def elect(
 async def test_a_partition_that_has_its_leader_needs_no_election(broker: HandlerBroker, version: int) -> None:
     _, elected = await elect(broker, {"orders": [0, 9], "nowhere": [0]}, version=version)
     assert elected == {
-        ("orders", 0): (ErrorCode.ELECTION_NOT_NEEDED, "PartitionLeader election not needed for topic partition."),
+        ("orders", 0): (ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."),
         ("orders", 9): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such partition as orders-9"),
         ("nowhere", 0): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such topic as nowhere"),
     }

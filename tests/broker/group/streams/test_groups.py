@@ -203,7 +203,7 @@ def test_missing_source_topics_are_told_and_the_group_goes_on_once_they_are_ther
     member = world.member("a")
     member.join()
     assert member.statuses == [TopologyStatus.MISSING_SOURCE_TOPICS]
-    assert (member.last.status or [])[0].status_detail == "CodeWriter topics words are missing."
+    assert (member.last.status or [])[0].status_detail == "Source topics words are missing."
     world.create("words", 3)
     member.beat()
     member.beat()
