@@ -38,11 +38,11 @@ class _CacheModule(NamedTuple):
 
 
 CACHES: Final = {
-    ApiKey.PRODUCE: _CacheModule("produce_templates", "ProduceCache"),
-    ApiKey.FETCH: _CacheModule("fetch_templates", "FetchCache"),
-    ApiKey.OFFSET_COMMIT: _CacheModule("offset_commit_templates", "OffsetCommitCache"),
-    ApiKey.ADD_PARTITIONS_TO_TXN: _CacheModule("transaction_templates", "AddPartitionsToTxnCache"),
-    ApiKey.END_TXN: _CacheModule("transaction_templates", "EndTxnCache"),
+    ApiKey.PRODUCE: _CacheModule("produce_cache", "ProduceCache"),
+    ApiKey.FETCH: _CacheModule("fetch_cache", "FetchCache"),
+    ApiKey.OFFSET_COMMIT: _CacheModule("offset_commit_cache", "OffsetCommitCache"),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _CacheModule("transaction_cache", "AddPartitionsToTxnCache"),
+    ApiKey.END_TXN: _CacheModule("transaction_cache", "EndTxnCache"),
 }
 
 
