@@ -149,3 +149,8 @@ class ErrorCode(IntEnum):
 
 NO_ERROR: Final = ErrorCode.NONE
 """For what every request asks: to look a member up in its class takes as long as a dozen other steps."""
+
+ErrorWithMessage = tuple[ErrorCode, str | None]
+"""What became of a change that a client asked for, and a text for people."""
+
+NO_PROBLEM: Final[ErrorWithMessage] = (ErrorCode.NONE, None)

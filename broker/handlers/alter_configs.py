@@ -24,7 +24,7 @@ from fencepost.broker.config import (
 from fencepost.broker.handlers.configs import ResourceType, wrong_broker
 from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.storage.disk import StorageError
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 from fencepost.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -44,8 +44,6 @@ _OPERATIONS = frozenset(AlterOperation)
 
 Configs = Mapping[str, str]
 Resource = AlterConfigsResource | IncrementalAlterConfigsResource
-ConfigChangeResult = tuple[ErrorCode, str | None]
-NO_PROBLEM: ConfigChangeResult = (ErrorCode.NONE, None)
 
 
 def alter_configs_failed(request: AlterConfigsRequest, error: ErrorCode, version: int) -> AlterConfigsResponse:
@@ -150,7 +148,7 @@ async def _alter_all(
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     results = []
     for resource, resource_alterations in zip(resources, alterations, strict=True):
-        outcome: ConfigChangeResult
+        outcome: ErrorWithMessage
         if counts[resource.resource_type, resource.resource_name] > 1:
             outcome = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
         elif (refusal := check_alterations(resource_alterations)) is not None:
@@ -173,7 +171,7 @@ def _is_loggers(resource: Resource) -> bool:
     )
 
 
-async def _alter(services: Services, resource: Resource, change: Change, *, validate_only: bool) -> ConfigChangeResult:
+async def _alter(services: Services, resource: Resource, change: Change, *, validate_only: bool) -> ErrorWithMessage:
     name = resource.resource_name
     try:
         if resource.resource_type == ResourceType.TOPIC:
@@ -202,13 +200,13 @@ def _unknown_operation(resource: Resource) -> str | None:
     return None
 
 
-def _without_name(change: Change, reason: str) -> ConfigChangeResult:
+def _without_name(change: Change, reason: str) -> ErrorWithMessage:
     """Kafka looks at whose configs they are only when it knows what is to become of them."""
     changed = change({})
     return changed if isinstance(changed, AlterationRefusal) else (ErrorCode.INVALID_REQUEST, reason)
 
 
-def _result(resource: Resource, outcome: ConfigChangeResult) -> AlterConfigsResourceResponse:
+def _result(resource: Resource, outcome: ErrorWithMessage) -> AlterConfigsResourceResponse:
     error, message = outcome
     return AlterConfigsResourceResponse(
         error_code=error,

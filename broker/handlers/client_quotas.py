@@ -18,7 +18,7 @@ from fencepost.broker.quotas.entities import (
 )
 from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.storage.disk import StorageError
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 from fencepost.protocol.messages.client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -31,9 +31,6 @@ from fencepost.protocol.messages.client_quotas import (
     OpData,
     ValueData,
 )
-
-QuotaChangeResult = tuple[ErrorCode, str | None]
-NO_PROBLEM: QuotaChangeResult = (ErrorCode.NONE, None)
 
 
 def _parts(entity: Entity) -> list[EntityData]:
@@ -97,7 +94,7 @@ async def handle_alter_client_quotas(
 
     Refuses, per entity: INVALID_REQUEST, KAFKA_STORAGE_ERROR.
     """
-    outcomes: dict[Entity, QuotaChangeResult] = {}
+    outcomes: dict[Entity, ErrorWithMessage] = {}
     for entry in request.entries:
         entity = entity_of((part.entity_type, part.entity_name) for part in entry.entity)
         if entity in outcomes or len({op.key for op in entry.ops}) < len(entry.ops):
@@ -114,9 +111,7 @@ async def handle_alter_client_quotas(
     )
 
 
-async def _alter(
-    services: Services, entity: Entity, entry: AlterEntryData, *, validate_only: bool
-) -> QuotaChangeResult:
+async def _alter(services: Services, entity: Entity, entry: AlterEntryData, *, validate_only: bool) -> ErrorWithMessage:
     reason = check_entity(entity) or await _unknown_address(entity) or _wrong_quota(entity, entry.ops)
     if reason is not None:
         return ErrorCode.INVALID_REQUEST, reason

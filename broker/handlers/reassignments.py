@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.requests.partition_lookup import leadership
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 from fencepost.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -28,8 +28,6 @@ from fencepost.protocol.messages.reassignments import (
 )
 
 PREFERRED, UNCLEAN = 0, 1
-ReassignmentResult = tuple[ErrorCode, str | None]
-NO_PROBLEM: ReassignmentResult = (ErrorCode.NONE, None)
 
 # ElectLeaders
 
@@ -50,7 +48,7 @@ def elect_leaders_failed(
     )
 
 
-def _elected(partition: int, outcome: ReassignmentResult) -> PartitionResult:
+def _elected(partition: int, outcome: ErrorWithMessage) -> PartitionResult:
     error, message = outcome
     return PartitionResult(partition_id=partition, error_code=error, error_message=message)
 
@@ -90,7 +88,7 @@ def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) 
     return ElectLeadersResponse(error_code=ErrorCode.NONE, replica_election_results=results)
 
 
-def _elect(services: Services, topic: str, partition: int, election_type: int) -> ReassignmentResult:
+def _elect(services: Services, topic: str, partition: int, election_type: int) -> ErrorWithMessage:
     metadata = services.topics.metadata.get(topic)
     if metadata is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}"
@@ -157,7 +155,7 @@ def _reassign(
     wanted: ReassignablePartition,
     *,
     may_change_factor: bool,
-) -> ReassignmentResult:
+) -> ErrorWithMessage:
     partition, replicas = wanted.partition_index, wanted.replicas
     if metadata is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}."

@@ -21,7 +21,7 @@ from fencepost.broker.hosting.scram_credentials import (
 from fencepost.broker.log.sliced_work import SlicedWork, done
 from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, RequestContext, SlicedResponse, api, build_in_slices
 from fencepost.broker.storage.disk import StorageError
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 from fencepost.protocol.messages.scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -34,8 +34,6 @@ from fencepost.protocol.messages.scram_credentials import (
     ScramCredentialUpsertion,
 )
 
-ScramChangeResult = tuple[ErrorCode, str | None]
-NO_PROBLEM: ScramChangeResult = (ErrorCode.NONE, None)
 Wanted = ScramCredentialDeletion | ScramCredentialUpsertion
 Change = tuple[tuple[str, Mechanism], Credential | None]
 
@@ -106,7 +104,7 @@ def alter_user_scram_credentials_failed(
     return AlterUserScramCredentialsResponse(results=[_result(user, (error, message)) for user in users])
 
 
-def _result(user: str, outcome: ScramChangeResult) -> AlterUserScramCredentialsResult:
+def _result(user: str, outcome: ErrorWithMessage) -> AlterUserScramCredentialsResult:
     error, message = outcome
     return AlterUserScramCredentialsResult(user=user, error_code=error, error_message=message)
 
@@ -126,7 +124,7 @@ async def handle_alter_user_scram_credentials(
     kept.
     """
     kept = context.services.scram_credentials
-    outcomes: dict[str, ScramChangeResult] = {}
+    outcomes: dict[str, ErrorWithMessage] = {}
     changes: dict[str, Change] = {}
     for wanted in _all_wanted(request):
         if outcomes.get(wanted.name, NO_PROBLEM) is not NO_PROBLEM:

@@ -15,7 +15,7 @@ from fencepost.broker.config import ConfigValue, describe_topic_configs
 from fencepost.broker.hosting.topics import DEFAULT_PARTITION_COUNT
 from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.storage.disk import StorageError
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 from fencepost.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -46,9 +46,7 @@ FIRST_CREATE_VERSION_WITH_QUOTA = 6
 FIRST_DELETE_VERSION_WITH_QUOTA = 5
 FIRST_CREATE_PARTITIONS_VERSION_WITH_QUOTA = 3
 
-TopicResult = tuple[ErrorCode, str | None]
-NO_PROBLEM: TopicResult = (ErrorCode.NONE, None)
-_OVER_QUOTA: TopicResult = (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+_OVER_QUOTA: ErrorWithMessage = (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 
 
 def _may_mutate(context: RequestContext, partition_count: int, *, strict_from: int) -> bool:
@@ -57,7 +55,7 @@ def _may_mutate(context: RequestContext, partition_count: int, *, strict_from: i
     return meter is None or meter.charge_mutations(partition_count, is_strict=context.api_version >= strict_from)
 
 
-async def _outcome(change: Awaitable[TopicResult]) -> TopicResult:
+async def _outcome(change: Awaitable[ErrorWithMessage]) -> ErrorWithMessage:
     """What became of a change; a disk that failed is an outcome as well, so that the other topics get theirs."""
     try:
         return await change
@@ -161,7 +159,7 @@ def _creatable_config(value: ConfigValue, given: Mapping[str, str]) -> Creatable
     )
 
 
-def _check_replicas(services: Services, wanted: CreatableTopic) -> TopicResult:
+def _check_replicas(services: Services, wanted: CreatableTopic) -> ErrorWithMessage:
     """Whether this node alone can hold what the topic asks for. Source: ReplicationControlManager.createTopic."""
     if wanted.assignments:
         if wanted.replication_factor != DEFAULT_REPLICATION_FACTOR:
@@ -182,13 +180,13 @@ def _check_replicas(services: Services, wanted: CreatableTopic) -> TopicResult:
     return ErrorCode.INVALID_REPLICATION_FACTOR, message
 
 
-def _check_assignments(services: Services, assignments: Sequence[CreatableReplicaAssignment]) -> TopicResult:
+def _check_assignments(services: Services, assignments: Sequence[CreatableReplicaAssignment]) -> ErrorWithMessage:
     if sorted(assignment.partition_index for assignment in assignments) != list(range(len(assignments))):
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Assigned partitions must be numbered from 0, without gaps."
     return _check_brokers(services, [assignment.broker_ids for assignment in assignments])
 
 
-def _check_brokers(services: Services, replicas_of_partitions: Sequence[Sequence[int]]) -> TopicResult:
+def _check_brokers(services: Services, replicas_of_partitions: Sequence[Sequence[int]]) -> ErrorWithMessage:
     if all(list(replicas) == [services.node_id] for replicas in replicas_of_partitions):
         return NO_PROBLEM
     return (
@@ -300,7 +298,7 @@ async def _delete(context: RequestContext, name: str | None, topic_id: bytes) ->
     return refused(error, message)
 
 
-async def _delete_by_name(services: Services, name: str) -> TopicResult:
+async def _delete_by_name(services: Services, name: str) -> ErrorWithMessage:
     error = await services.topics.delete(name)
     return error, _DELETION_MESSAGES.get(error)
 
@@ -336,7 +334,7 @@ async def handle_create_partitions(
     counts = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
-        outcome: TopicResult = (ErrorCode.INVALID_REQUEST, "The request names this topic more than once.")
+        outcome: ErrorWithMessage = (ErrorCode.INVALID_REQUEST, "The request names this topic more than once.")
         if counts[topic.name] == 1:
             outcome = await _grow(context, topic, validate_only=request.validate_only)
         error, message = outcome
@@ -344,10 +342,10 @@ async def handle_create_partitions(
     return CreatePartitionsResponse(results=results)
 
 
-async def _grow(context: RequestContext, wanted: CreatePartitionsTopic, *, validate_only: bool) -> TopicResult:
+async def _grow(context: RequestContext, wanted: CreatePartitionsTopic, *, validate_only: bool) -> ErrorWithMessage:
     services = context.services
     topics = services.topics
-    outcome: TopicResult = topics.check_add_partitions(wanted.name, wanted.count)
+    outcome: ErrorWithMessage = topics.check_add_partitions(wanted.name, wanted.count)
     topic = topics.metadata.get(wanted.name)
     if outcome[0] is not ErrorCode.NONE or topic is None:
         return outcome

@@ -12,7 +12,7 @@ from fencepost.broker.config import AlterationRefusal, Settings, check_dynamic_c
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 
 log = get_logger(__name__)
 
@@ -22,8 +22,6 @@ ALL_BROKERS = ""
 
 BrokerName = str
 Configs = Mapping[str, str]
-ConfigChangeResult = tuple[ErrorCode, str | None]
-NO_PROBLEM: ConfigChangeResult = (ErrorCode.NONE, None)
 
 
 class BrokerConfigs:
@@ -56,7 +54,7 @@ class BrokerConfigs:
 
     async def alter(
         self, name: BrokerName, change: Callable[[Configs], Configs | AlterationRefusal], *, validate_only: bool
-    ) -> ConfigChangeResult:
+    ) -> ErrorWithMessage:
         """Replace the configs of a broker, or of ALL_BROKERS, by what `change` makes of them.
 
         Refuses what `change` refuses, and INVALID_REQUEST for what cannot be set at run time. Raises StorageError.

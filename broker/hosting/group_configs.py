@@ -14,7 +14,7 @@ from fencepost.broker.config.group_settings import check_group_configs, describe
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 
 log = get_logger(__name__)
 
@@ -22,8 +22,6 @@ GROUP_CONFIGS_KEY = "group-configs"
 
 GroupId = str
 Configs = Mapping[str, str]
-ConfigChangeResult = tuple[ErrorCode, str | None]
-NO_PROBLEM: ConfigChangeResult = (ErrorCode.NONE, None)
 
 
 class GroupConfigs:
@@ -58,7 +56,7 @@ class GroupConfigs:
 
     async def alter(
         self, group_id: GroupId, change: Callable[[Configs], Configs | AlterationRefusal], *, validate_only: bool
-    ) -> ConfigChangeResult:
+    ) -> ErrorWithMessage:
         """Replace the configs of a group by what `change` makes of them.
 
         Refuses what `change` refuses, and INVALID_CONFIG. Raises StorageError.

@@ -36,7 +36,7 @@ from fencepost.broker.log.time_search import Searches
 from fencepost.broker.metadata.image import MetadataImage, TopicMetadata
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.storage.disk import StorageError
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 
 log = get_logger(__name__)
 
@@ -48,9 +48,6 @@ DEFAULT_PARTITION_COUNT = -1
 """In place of a number of partitions: as many as `num.partitions` says."""
 
 T = TypeVar("T")
-
-TopicChangeResult = tuple[ErrorCode, str | None]
-NO_PROBLEM: TopicChangeResult = (ErrorCode.NONE, None)
 
 
 class Topics:
@@ -188,7 +185,7 @@ class Topics:
 
     # Creating
 
-    def check_new(self, name: str, configs: Mapping[str, str | None], *, is_own: bool = False) -> TopicChangeResult:
+    def check_new(self, name: str, configs: Mapping[str, str | None], *, is_own: bool = False) -> ErrorWithMessage:
         """What `check_create` looks at first: the name and the configs.
 
         INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_CONFIG.
@@ -216,7 +213,7 @@ class Topics:
 
     def check_create(
         self, name: str, partition_count: int, configs: Mapping[str, str | None], *, is_own: bool = False
-    ) -> TopicChangeResult:
+    ) -> ErrorWithMessage:
         """Whether `create` would accept this; what validate_only asks. Messages are for people.
 
         As `check_new`; INVALID_PARTITIONS, POLICY_VIOLATION (too many partitions).
@@ -232,7 +229,7 @@ class Topics:
             return ErrorCode.POLICY_VIOLATION, reason
         return NO_PROBLEM
 
-    async def create(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> TopicChangeResult:
+    async def create(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> ErrorWithMessage:
         """Create a topic. partition_count: DEFAULT_PARTITION_COUNT for `num.partitions`. Errors: see `check_create`;
         StorageError.
 
@@ -242,7 +239,7 @@ class Topics:
 
     async def _check_and_create(
         self, name: str, partition_count: int, configs: Mapping[str, str | None]
-    ) -> TopicChangeResult:
+    ) -> ErrorWithMessage:
         async with self._changing:
             outcome = self.check_create(name, partition_count, configs)
             if outcome[0] is not ErrorCode.NONE:
@@ -277,7 +274,7 @@ class Topics:
         task.add_done_callback(self._changes.discard)
         return await asyncio.shield(task)
 
-    async def _create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> TopicChangeResult:
+    async def _create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> ErrorWithMessage:
         topic = TopicMetadata(name, self._new_topic_id(), partition_count, MappingProxyType(dict(configs)))
         stray = self._hosted.stray(topic)
         if stray is not None:
@@ -335,7 +332,7 @@ class Topics:
         self._hosted.forget(topic)
         await self._hosted.delete(topic)
 
-    def check_add_partitions(self, name: str, new_count: int) -> TopicChangeResult:
+    def check_add_partitions(self, name: str, new_count: int) -> ErrorWithMessage:
         """Whether `add_partitions` would accept this; what validate_only asks."""
         topic = self.metadata.get(name)
         if topic is None:
@@ -354,12 +351,12 @@ class Topics:
             return ErrorCode.POLICY_VIOLATION, reason
         return NO_PROBLEM
 
-    async def add_partitions(self, name: str, new_count: int) -> TopicChangeResult:
+    async def add_partitions(self, name: str, new_count: int) -> ErrorWithMessage:
         """Grow a topic to `new_count` partitions. UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, POLICY_VIOLATION;
         StorageError. Others are served while the logs are made."""
         return await self._uncancelled(self._add_partitions(name, new_count))
 
-    async def _add_partitions(self, name: str, new_count: int) -> TopicChangeResult:
+    async def _add_partitions(self, name: str, new_count: int) -> ErrorWithMessage:
         async with self._changing:
             outcome = self.check_add_partitions(name, new_count)
             topic = self.metadata.get(name)
@@ -379,7 +376,7 @@ class Topics:
             log.info("partitions_added", topic=name, partitions=new_count)
             return NO_PROBLEM
 
-    async def alter_configs(self, name: str, configs: Mapping[str, str | None]) -> TopicChangeResult:
+    async def alter_configs(self, name: str, configs: Mapping[str, str | None]) -> ErrorWithMessage:
         """Replace the configs of a topic. UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG; StorageError."""
         return await self.change_configs(name, lambda _: configs)
 
@@ -389,7 +386,7 @@ class Topics:
         change: Callable[[Mapping[str, str]], Mapping[str, str | None] | AlterationRefusal],
         *,
         validate_only: bool = False,
-    ) -> TopicChangeResult:
+    ) -> ErrorWithMessage:
         """Replace the configs of a topic by what `change` makes of them; they count from the next request on.
 
         What `change` refuses, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION. Raises StorageError.

@@ -34,7 +34,7 @@ FAMILIES: Final[Mapping[int, tuple[str, str]]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: ("transactions", "AddOffsetsToTxn"),
     ApiKey.END_TXN: ("transactions", "EndTxn"),
     ApiKey.WRITE_TXN_MARKERS: ("markers", "WriteTxnMarkers"),
-    ApiKey.TXN_OFFSET_COMMIT: ("transactions", "TxnOffsetCommit"),
+    ApiKey.TXN_OFFSET_COMMIT: ("group_offsets", "TxnOffsetCommit"),
     ApiKey.DESCRIBE_ACLS: ("acls", "DescribeAcls"),
     ApiKey.CREATE_ACLS: ("acls", "CreateAcls"),
     ApiKey.DELETE_ACLS: ("acls", "DeleteAcls"),

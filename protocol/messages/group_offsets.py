@@ -1,4 +1,7 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: the offsets that a group has stored (KIP-447, KIP-709, KIP-848)."""
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete: the committed offsets of a group.
+
+Source: KIP-98, KIP-447, KIP-709, KIP-848, KIP-890.
+"""
 
 from fencepost.protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uuid
 
@@ -63,6 +66,72 @@ class OffsetCommitResponse:
 
     throttle_time_ms: int32 = field(versions="3+", default=0)
     topics: list[OffsetCommitResponseTopic] = []
+
+
+@struct
+class TxnOffsetCommitRequestPartition:
+    """The offset to commit for a partition."""
+
+    partition_index: int32 = 0
+    committed_offset: int64 = 0
+    committed_leader_epoch: int32 = field(versions="2+", default=-1)
+    committed_metadata: str | None = ""
+
+
+@struct
+class TxnOffsetCommitRequestTopic:
+    """Offsets of a topic."""
+
+    name: str = ""
+    partitions: list[TxnOffsetCommitRequestPartition] = []
+
+
+@message(key=28, versions="0-5", flexible="3+")
+class TxnOffsetCommitRequest:
+    """Commit offsets of a group with a transaction; sent to the group's coordinator.
+
+    Before version 3 nothing says who commits; since then the group checks its member (KIP-447). From version 5 on
+    AddOffsetsToTxn is not needed before (KIP-890).
+    """
+
+    transactional_id: str = ""
+    group_id: str = ""
+    producer_id: int64 = 0
+    producer_epoch: int16 = 0
+    generation_id: int32 = field(versions="3+", default=-1)
+    member_id: str = field(versions="3+", default="")
+    group_instance_id: str | None = field(versions="3+", default=None)
+    topics: list[TxnOffsetCommitRequestTopic] = []
+
+
+@struct
+class TxnOffsetCommitResponsePartition:
+    """What became of an offset.
+
+    Errors: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, OFFSET_METADATA_TOO_LARGE,
+    UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS,
+    TRANSACTION_ABORTABLE (4+), COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+    INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED.
+    """
+
+    partition_index: int32 = 0
+    error_code: int16 = 0
+
+
+@struct
+class TxnOffsetCommitResponseTopic:
+    """The outcomes of a topic's partitions."""
+
+    name: str = ""
+    partitions: list[TxnOffsetCommitResponsePartition] = []
+
+
+@message(key=28, versions="0-5", flexible="3+")
+class TxnOffsetCommitResponse:
+    """One outcome per partition."""
+
+    throttle_time_ms: int32 = 0
+    topics: list[TxnOffsetCommitResponseTopic] = []
 
 
 @struct

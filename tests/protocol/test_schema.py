@@ -21,10 +21,11 @@ from fencepost.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
+from fencepost.protocol.messages.group_offsets import TxnOffsetCommitRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from fencepost.protocol.messages.topics import CreatableTopicResult, CreateTopicsResponse
-from fencepost.protocol.messages.transactions import EndTxnRequest, EndTxnResponse, TxnOffsetCommitRequest
+from fencepost.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.schema import (
     ZERO_UUID,
     DecodeError,

@@ -24,6 +24,9 @@ from fencepost.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from fencepost.protocol.messages.markers import WriteTxnMarkersRequest
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -33,9 +36,6 @@ from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     EndTxnRequest,
     InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
 )
 from fencepost.protocol.record_batch import iterate_batches, read_records
 from tests.support.handler_context import batch

@@ -24,18 +24,14 @@ from fencepost.protocol.messages.group_offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
-)
-from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
-from fencepost.protocol.messages.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
-from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest
-from fencepost.protocol.messages.transactions import (
-    AddOffsetsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from fencepost.protocol.messages.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
+from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest
+from fencepost.protocol.messages.transactions import AddOffsetsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 from tests.differences.exchange import ATTEMPTS, PAUSE_S, TRANSACTION
 from tests.differences.random_sequences.steps import SlicedWork
 

@@ -49,6 +49,7 @@ from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequestTopic,
     OffsetDeleteRequest,
     OffsetFetchRequest,
+    TxnOffsetCommitRequest,
 )
 from fencepost.protocol.messages.leader_epochs import OffsetForLeaderEpochRequest
 from fencepost.protocol.messages.list_offsets import ListOffsetsRequest
@@ -77,7 +78,6 @@ from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,
-    TxnOffsetCommitRequest,
 )
 from fencepost.protocol.primitives import RECORDS, STRING, ZERO_UUID, FixedWidth
 from fencepost.protocol.schema import schema_of

@@ -23,6 +23,9 @@ from fencepost.protocol.messages.group_offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from fencepost.protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -34,9 +37,6 @@ from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     EndTxnRequest,
     InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
 )
 from tests.differences.exchange import ATTEMPTS, GROUP, PAUSE_S, TRANSACTION, Exchange, batch
 from tests.differences.random_sequences.steps import SlicedWork

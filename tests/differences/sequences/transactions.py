@@ -10,6 +10,11 @@ import time
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.group_offsets import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from fencepost.protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest
 from fencepost.protocol.messages.transactions import (
@@ -18,9 +23,6 @@ from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     EndTxnRequest,
     InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
 )
 from tests.differences.exchange import ATTEMPTS, GROUP, PAUSE_S, TRANSACTION, Exchange, batch
 from tests.differences.sequences.produce import Producing

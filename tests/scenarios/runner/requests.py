@@ -20,6 +20,9 @@ from fencepost.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from fencepost.protocol.messages.transactions import (
@@ -29,9 +32,6 @@ from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnTransaction,
     EndTxnRequest,
     InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
 )
 from fencepost.protocol.record import Record
 from fencepost.protocol.record_batch import build_batch

@@ -14,15 +14,17 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.history.writer import Call, ClientHistory, SendCall
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_offsets import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
     InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
 )
 from fencepost.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Record
 from tests.simulation.client import Disconnected

@@ -17,6 +17,9 @@ from fencepost.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from fencepost.protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -26,9 +29,6 @@ from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     EndTxnRequest,
     InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
 )
 from fencepost.protocol.record_batch import Record, build_batch
 from tests.simulation.broker import SimulatedBroker

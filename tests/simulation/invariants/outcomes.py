@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_offsets import TxnOffsetCommitRequest
 from fencepost.protocol.messages.markers import WriteTxnMarkersRequest
-from fencepost.protocol.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
+from fencepost.protocol.messages.transactions import EndTxnRequest
 from fencepost.protocol.stored.consumer_offsets import decode_offset_commit_key, decode_offset_commit_value
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory, PartitionTransaction

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.group_offsets import TxnOffsetCommitRequest
 from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,
-    TxnOffsetCommitRequest,
 )
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory
