@@ -42,7 +42,7 @@ NO_PRODUCER_EPOCH: Final = -1
 NO_PRODUCER: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 NO_SEQUENCE: Final = -1
 NO_TIMESTAMP_MS: Final = -1
-NO_PARTITION_LEADER_EPOCH: Final = -1
+NO_LEADER_EPOCH: Final = -1
 
 _new_tuple = tuple.__new__
 """What `_make` of a named tuple calls: a header is read for every batch, and a quarter of that was `_make` itself."""
@@ -251,7 +251,7 @@ def build_batch(
     records: Sequence[Record],
     *,
     base_offset: int = 0,
-    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    partition_leader_epoch: int = NO_LEADER_EPOCH,
     codec: Codec = Codec.NONE,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
@@ -461,7 +461,7 @@ def build_end_transaction_marker(
     coordinator_epoch: int,
     timestamp_ms: int,
     base_offset: int = 0,
-    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    partition_leader_epoch: int = NO_LEADER_EPOCH,
     is_log_append_time: bool = False,
 ) -> bytes:
     """The control batch that ends a producer's transaction in one partition, of `MARKER_BYTES`."""

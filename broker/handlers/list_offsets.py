@@ -23,6 +23,7 @@ from fencepost.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from fencepost.protocol.record_batch import NO_LEADER_EPOCH
 
 FEWEST_IN_SLICES = 100
 """Partitions from which on others are served while offsets are looked up."""
@@ -37,7 +38,6 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 CONSUMER_REPLICA_ID = -1
 NO_OFFSET = -1
 NO_TIMESTAMP_MS = -1
-NO_LEADER_EPOCH = -1
 
 _FIRST_VERSIONS = {
     LATEST_TIMESTAMP: 1,

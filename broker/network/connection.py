@@ -27,12 +27,14 @@ from fencepost.broker.storage.file_slice import FileSlice, is_mapped
 from fencepost.protocol.primitives import Buffer, DecodeError
 
 if TYPE_CHECKING:
-    from fencepost.broker.network.dispatch import Dispatcher
     from fencepost.broker.network.receive_buffer import BufferPool
     from fencepost.broker.network.reply_memory import ReplyMemory
     from fencepost.broker.network.request_memory import RequestMemory
     from fencepost.broker.network.sendfile_transfer import SendfileTransfer, SendfileTransfers
+    from fencepost.broker.request_cache.produce_runs import RunResult
     from fencepost.broker.request_cache.request_cache import RequestCache
+    from fencepost.broker.requests.long_polls import LongPolls
+    from fencepost.protocol.framing import EqualLengthFrames
 
 SERVING = Place("serving of a connection", Policy.REPORT)
 CLOSE = Place("close of a connection", Policy.REPORT)
@@ -44,6 +46,15 @@ MIN_PIPELINED = 4
 
 _PENDING_TYPES: Final = (PendingReply, asyncio.Future)
 """What comes in place of a reply that is not there yet."""
+
+
+class RequestDispatcher(Protocol):
+    """The way from a frame to its reply; `Dispatcher` is one. Both methods raise CloseConnection."""
+
+    long_polls: LongPolls
+
+    def dispatch(self, frame: memoryview, connection: Connection) -> Reply | asyncio.Future[Reply] | PendingReply: ...
+    def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> RunResult | None: ...
 
 
 class ConnectionLimits(Protocol):
@@ -95,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self,
         connection_id: int,
         *,
-        dispatcher: Dispatcher,
+        dispatcher: RequestDispatcher,
         owner: ConnectionOwner,
         limits: ConnectionLimits,
         pool: BufferPool,

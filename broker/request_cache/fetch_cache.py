@@ -30,7 +30,7 @@ from fencepost.broker.log.partition_log import Isolation
 from fencepost.broker.request_cache.shape_cache import ShapeCache, VaryingField
 from fencepost.broker.requests.fetch_sessions import FINAL_EPOCH, NO_SESSION_ID
 from fencepost.broker.requests.long_polls import TIME_OUT, LongPoll, PendingReply, Reply, ReplyChunks, wake_on_time_out
-from fencepost.broker.requests.partition_lookup import NO_LEADER_EPOCH, find_log
+from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import LENGTH_BYTES, response_frame
 from fencepost.protocol.headers import REQUEST_START_BYTES
@@ -42,6 +42,7 @@ from fencepost.protocol.messages.fetch import (
     PartitionData,
 )
 from fencepost.protocol.primitives import write_unsigned_varint
+from fencepost.protocol.record_batch import NO_LEADER_EPOCH
 from fencepost.protocol.schema import decode, encode
 from fencepost.protocol.writer import COPIED_RECORDS_BYTES
 

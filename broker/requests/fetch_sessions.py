@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fencepost.broker.requests.partition_lookup import NO_LEADER_EPOCH
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchRequest, FetchTopic, PartitionData
+from fencepost.protocol.record_batch import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     import random

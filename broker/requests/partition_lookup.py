@@ -8,12 +8,12 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.requests.api import Services
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from fencepost.broker.hosting.topics import Topics
 
 NO_LEADER = -1
-NO_LEADER_EPOCH = -1
 
 
 def find_log(

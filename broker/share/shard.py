@@ -16,6 +16,7 @@ from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, Rec
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.record_batch import NO_LEADER_EPOCH
 from fencepost.protocol.stored.share_group_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,
@@ -34,7 +35,6 @@ log = get_logger(__name__)
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_COUNT = -1
-NO_LEADER_EPOCH = -1
 FIRST_LEADER_EPOCH = 0
 MAX_STATES_LOOKED_AT = 5_000
 DECISION_RECORDS_BYTES = 16_384

@@ -72,7 +72,7 @@ class Server:
         listening = await loop.create_server(
             lambda: Connection(
                 1,
-                dispatcher=self,  # type: ignore[arg-type]
+                dispatcher=self,
                 owner=self,
                 limits=self._limits,
                 pool=BufferPool(),

@@ -136,7 +136,7 @@ class Client:
     def __post_init__(self) -> None:
         self.connection = Connection(
             1,
-            dispatcher=self,  # type: ignore[arg-type]
+            dispatcher=self,
             owner=self,
             limits=self.limits,
             pool=BufferPool(memory=self.request_memory),
