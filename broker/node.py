@@ -347,7 +347,7 @@ class Node:
         drain_s = self.settings.fencepost_shutdown_drain_ms / 1000
         stopping = asyncio.gather(*(server.stop(drain_s) for server in self._servers))
         await asyncio.sleep(0)  # from here on no request is read any more
-        self.services.groups.refuse_waiting()  # a rebalance would take longer than anybody lets a broker drain
+        self.services.groups.refuse_parked()  # a rebalance would take longer than anybody lets a broker drain
         await stopping
 
     def _sweep_regularly(self, logs: LogDirectory) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, Parked
 from fencepost.broker.kernel.deadlines import Deadlines
 
-Reply = TypeVar("Reply")
+ReplyT = TypeVar("ReplyT")
 
 
 class ConsumerTimes(NamedTuple):
@@ -112,7 +112,7 @@ class DecisionBuilder:
     """Filled while a decision is made, which reads groups and deadlines and changes none of them.
 
     deadlines: as they are before the decision.
-    emptied:   groups for which `records` already holds the generation without members.
+    emptied_group_ids:   groups for which `records` already holds the generation without members.
     moved:     deadlines that the decision sets, or clears (None).
     changes:   what changes groups in memory, called when the records are in the log and not yet applied.
     notes:     log lines about what has happened by then.
@@ -122,12 +122,12 @@ class DecisionBuilder:
     deadlines: GroupDeadlines
     records: list[CoordinatorRecord] = field(default_factory=list)
     answers: list[tuple[Hashable, Any]] = field(default_factory=list)
-    emptied: set[str] = field(default_factory=set)
+    emptied_group_ids: set[str] = field(default_factory=set)
     moved: dict[DeadlineKey, int | None] = field(default_factory=dict)
     changes: list[Callable[[], object]] = field(default_factory=list)
     notes: list[Callable[[], object]] = field(default_factory=list)
 
-    def decision(self, reply: Reply | Parked) -> Decision[Reply]:
+    def decision(self, reply: ReplyT | Parked) -> Decision[ReplyT]:
         return Decision(reply, records=self.records, answers=self.answers, settle=self.settle)
 
     # Deadlines
@@ -157,7 +157,7 @@ class DecisionBuilder:
         """Take over the effects of another decision, about other groups."""
         self.records += other.records
         self.answers += other.answers
-        self.emptied |= other.emptied
+        self.emptied_group_ids |= other.emptied_group_ids
         self.moved |= other.moved
         self.changes += other.changes
         self.notes += other.notes

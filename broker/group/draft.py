@@ -37,8 +37,8 @@ class GroupDraft(ABC, Generic[GroupT, KeyT]):
         """Add a record to the decision. value: None for a tombstone."""
         if self.group is self.original:
             self.group = self.original.copy()
-        self.effects.records.append(self._take_in(key, value))
+        self.effects.records.append(self._apply_record(key, value))
 
     @abstractmethod
-    def _take_in(self, key: KeyT, value: Any | None) -> CoordinatorRecord:
+    def _apply_record(self, key: KeyT, value: Any | None) -> CoordinatorRecord:
         """Apply a record to `group`, which is a copy by now; returns it is stored."""

@@ -20,13 +20,12 @@ from fencepost.broker.coordination.runtime import (
     CoordinatorRuntime,
     Decision,
     PartitionState,
-    Reply,
     partition_for_key,
 )
 from fencepost.broker.group.classic.membership import JoinContext
 from fencepost.broker.group.classic.rebalance import refuse_join, refuse_sync
-from fencepost.broker.group.consumer.membership import HeartbeatContext, Refusal
-from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig, ShareTimes, StreamsTimes
+from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
+from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig, ReplyT, ShareTimes, StreamsTimes
 from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from fencepost.broker.group.offsets.decisions import OffsetSearch
 from fencepost.broker.group.shard import GroupShard
@@ -158,7 +157,7 @@ class GroupService:
         """Wait until every partition answers requests, or could not be loaded."""
         await self._offsets_topic.ensure_loaded()
 
-    def refuse_waiting(self) -> None:
+    def refuse_parked(self) -> None:
         """Answer the members that wait for the others of a rebalance: they find the group again once it has a
         coordinator.
         """
@@ -285,7 +284,7 @@ class GroupService:
     async def _abandon(self, group_id: str, token: Hashable) -> None:
         now_ms = self._clock.now_ms()
         try:
-            await self._decide(group_id, lambda shard: shard.request_abandoned(group_id, token, now_ms))
+            await self._decide(group_id, lambda shard: shard.parked_request_cancelled(group_id, token, now_ms))
         except CoordinatorRefusal as refusal:
             log.debug("cancelled_request_not_recorded", group_id=group_id, error=refusal.error.name)
 
@@ -315,8 +314,8 @@ class GroupService:
     # Share groups
 
     async def decide_on_share_groups(
-        self, group_id: str, decide: Callable[[ShareGroups, int], Decision[Reply]]
-    ) -> Reply:
+        self, group_id: str, decide: Callable[[ShareGroups, int], Decision[ReplyT]]
+    ) -> ReplyT:
         """Decide, now, on the share groups of the shard that has this one. Raises CoordinatorRefusal."""
         now_ms = self._clock.now_ms()
         return await self._decide(group_id, lambda shard: decide(shard.shares, now_ms))
@@ -324,8 +323,8 @@ class GroupService:
     # Streams groups
 
     async def _decide_on_streams_groups(
-        self, group_id: str, decide: Callable[[StreamsGroups, int], Decision[Reply]]
-    ) -> Reply:
+        self, group_id: str, decide: Callable[[StreamsGroups, int], Decision[ReplyT]]
+    ) -> ReplyT:
         """Decide, now, on the streams groups of the shard that has this one. Raises CoordinatorRefusal."""
         now_ms = self._clock.now_ms()
         return await self._decide(group_id, lambda shard: decide(shard.streams, now_ms))
@@ -476,12 +475,12 @@ class GroupService:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return groups
 
-    async def describe_group(self, group_id: str) -> DescribedGroup | Refusal:
+    async def describe_group(self, group_id: str) -> DescribedGroup | HeartbeatRefusal:
         """A classic group. Refuses: GROUP_ID_NOT_FOUND, and the coordinator's errors."""
         try:
             return await self._decide(group_id, lambda shard: Decision(shard.describe_group(group_id)))
         except CoordinatorRefusal as refusal:
-            return Refusal(refusal.error, None)
+            return HeartbeatRefusal(refusal.error, None)
 
     async def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescribedGroup:
         try:
@@ -506,7 +505,7 @@ class GroupService:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
         return partition_for_key(group_id, partition_count)
 
-    def _decide(self, group_id: str, decide: Callable[[GroupShard], Decision[Reply]]) -> Coroutine[Any, Any, Reply]:
+    def _decide(self, group_id: str, decide: Callable[[GroupShard], Decision[ReplyT]]) -> Coroutine[Any, Any, ReplyT]:
         """Decide on the shard that has the group. Raises CoordinatorRefusal, at once or when it is awaited."""
         return self._runtime.execute(self._partition_index(group_id), decide)
 

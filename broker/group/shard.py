@@ -2,7 +2,7 @@
 
 A request that concerns members is passed on to the membership of the group's kind; offsets are the matter of
 `offset_decisions`.
-Source: Kafka's GroupShard, GroupMetadataManager and OffsetMetadataManager.
+Source: Kafka's GroupCoordinatorShard, GroupMetadataManager and OffsetMetadataManager.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fencepost.broker.group.classic.records import apply_group, group_tombstone
 from fencepost.broker.group.consumer.classic_members import ClassicMembersOfConsumerGroups
 from fencepost.broker.group.consumer.description import described_consumer_group
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, ConsumerGroup
-from fencepost.broker.group.consumer.membership import ConsumerMembership, HeartbeatContext, Refusal, refuse
+from fencepost.broker.group.consumer.membership import ConsumerMembership, HeartbeatContext, HeartbeatRefusal, refuse
 from fencepost.broker.group.consumer.migration import can_become_classic, downgrade, upgraded
 from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
 from fencepost.broker.group.consumer.records import UnknownMemberStateError, decode_value, group_tombstones
@@ -241,12 +241,12 @@ class GroupShard:
             return effects.decision(self._classic_members.leave(group, members, effects))
         return effects.decision(self._classic.leave(self._draft(group, effects), members, effects))
 
-    def request_abandoned(self, group_id: str, token: Hashable, now_ms: int) -> Decision[None]:
+    def parked_request_cancelled(self, group_id: str, token: Hashable, now_ms: int) -> Decision[None]:
         """The connection of a parked JoinGroup or SyncGroup is gone."""
         effects = self._effects(now_ms)
         group = self._groups.get(group_id)
         if isinstance(group, ClassicGroup):
-            self._classic.request_abandoned(self._draft(group, effects), token, effects)
+            self._classic.parked_request_cancelled(self._draft(group, effects), token, effects)
         return effects.decision(None)
 
     # Membership in groups of the consumer protocol
@@ -305,7 +305,7 @@ class GroupShard:
                     group_type=group.group_type,
                 )
 
-    def describe_group(self, group_id: str) -> DescribedGroup | Refusal:
+    def describe_group(self, group_id: str) -> DescribedGroup | HeartbeatRefusal:
         """Metadata and assignments are shown for a stable group only.
 
         Refuses: GROUP_ID_NOT_FOUND, also for a group that is not a classic one.
@@ -313,7 +313,7 @@ class GroupShard:
         group = self._group(group_id)
         if not isinstance(group, ClassicGroup):
             reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
-            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)
+            return HeartbeatRefusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)
         is_stable = group.state is ClassicState.STABLE
         return DescribedGroup(
             group_id=group_id,
@@ -495,7 +495,7 @@ class GroupShard:
         if (
             expired_count == len(self._offsets.committed(group_id))
             and not self._offsets.has_pending(group_id)
-            and _is_over(group)
+            and _is_removable(group)
         ):
             records.extend(self._tombstones(group, effects))
         return size_bytes
@@ -554,7 +554,7 @@ class GroupShard:
         left = apply_group(group, value)
         self._groups[group_id] = group
         if self._is_loaded:
-            self._rebalance.settled(group, left, origin.timestamp_ms)
+            self._rebalance.record_applied(group, left, origin.timestamp_ms)
 
     def _apply_consumer_group(self, key: ConsumerGroupKey, value: bytes | None, origin: RecordOrigin) -> None:
         group = self._groups.get(key.group_id)
@@ -592,13 +592,13 @@ class GroupShard:
         self._deadlines.set(_SWEEP, now_ms + self._config.offsets_retention_check_interval_ms)
 
 
-def _is_over(group: ClassicGroup | ConsumerGroup | StreamsGroup) -> bool:
+def _is_removable(group: ClassicGroup | ConsumerGroup | StreamsGroup) -> bool:
     """Whether the log still tells of a group to which nobody belongs."""
     if not isinstance(group, ClassicGroup):
         return not group.members
     return group.is_stored and group.cell(ClassicEvent.EXPIRED) is ClassicState.DEAD and not group.pending_member_ids
 
 
-def _no_consumer_group(group_id: str, group: Group | None) -> Refusal:
+def _no_consumer_group(group_id: str, group: Group | None) -> HeartbeatRefusal:
     reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
-    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)
+    return HeartbeatRefusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)

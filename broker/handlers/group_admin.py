@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.broker.group.consumer.membership import Refusal
+from fencepost.broker.group.consumer.membership import HeartbeatRefusal
 from fencepost.broker.log.sliced_work import Slices
 from fencepost.broker.requests.api import SLICE_S, RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.broker.requests.authorized_operations import AclOperation
@@ -59,7 +59,7 @@ async def handle_describe_groups(
     for group_id in request.groups:
         await slices.turn()
         described = await context.services.groups.describe_group(group_id)
-        if isinstance(described, Refusal):
+        if isinstance(described, HeartbeatRefusal):
             described = _refused(group_id, described, context.api_version)
         if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
             described.authorized_operations = GROUP_OPERATIONS
@@ -68,7 +68,7 @@ async def handle_describe_groups(
     return written_in_slices(DescribeGroupsResponse(groups=groups), count)
 
 
-def _refused(group_id: str, refusal: Refusal, version: int) -> DescribedGroup:
+def _refused(group_id: str, refusal: HeartbeatRefusal, version: int) -> DescribedGroup:
     if refusal.error is not ErrorCode.GROUP_ID_NOT_FOUND:
         return DescribedGroup(group_id=group_id, error_code=refusal.error)
     described = DescribedGroup(group_id=group_id, group_state=DEAD)

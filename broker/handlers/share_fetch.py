@@ -17,7 +17,7 @@ from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.requests.long_polls import TIME_OUT
 from fencepost.broker.requests.partition_lookup import find_log, leadership
 from fencepost.broker.share.acknowledgements import read_acknowledgements
-from fencepost.broker.share.partition import AcquireMode, Refusal
+from fencepost.broker.share.partition import AcknowledgementRefusal, AcquireMode
 from fencepost.broker.share.sessions import CLOSE_EPOCH, OPEN_EPOCH, ShareSession, TopicIdPartition
 from fencepost.broker.share.shard import SharePartitionKey
 from fencepost.broker.share.share_partitions import AcquireResult, AcquireTerms, ServedSharePartition
@@ -41,10 +41,10 @@ from fencepost.protocol.messages.share_fetch import (
 )
 
 FIRST_VERSION_WITH_RENEWAL = 2
-NONE = Refusal(ErrorCode.NONE, "")
+NONE = AcknowledgementRefusal(ErrorCode.NONE, "")
 
 Partition = TypeVar("Partition", ShareFetchPartition, ShareAcknowledgePartition)
-Outcomes = Mapping[TopicIdPartition, Refusal]
+Outcomes = Mapping[TopicIdPartition, AcknowledgementRefusal]
 """What became of the acknowledgements of each partition."""
 
 
@@ -371,13 +371,13 @@ async def _acknowledge(
     said: Mapping[TopicIdPartition, Partition],
     *,
     is_renewal: bool,
-) -> dict[TopicIdPartition, Refusal]:
+) -> dict[TopicIdPartition, AcknowledgementRefusal]:
     """Take in all that is said, then wait until it is durable. What runs before the wait runs in request order.
 
     A partition that is listed with nothing to say of it has an outcome only where something was taken in of another.
     """
     services = context.services
-    outcomes: dict[TopicIdPartition, Refusal] = {}
+    outcomes: dict[TopicIdPartition, AcknowledgementRefusal] = {}
     listed: list[TopicIdPartition] = []
     is_anything_said = False
     for partition, of_partition in said.items():
@@ -398,21 +398,23 @@ async def _acknowledge(
     errors = await asyncio.gather(*(services.shares.durable(group_id, partition) for partition in waiting))
     for partition, error in zip(waiting, errors, strict=True):
         if error is not ErrorCode.NONE:
-            outcomes[partition] = Refusal(error, "")
+            outcomes[partition] = AcknowledgementRefusal(error, "")
     if is_anything_said:
         outcomes |= dict.fromkeys(listed, NONE)
     return outcomes
 
 
-def _wrong_partition(services: Services, partition: TopicIdPartition, *, is_understood: bool) -> Refusal | None:
+def _wrong_partition(
+    services: Services, partition: TopicIdPartition, *, is_understood: bool
+) -> AcknowledgementRefusal | None:
     """Why nothing that is said of a partition is even looked at."""
     topic = services.topics.metadata.get_by_id(partition.topic_id)
     if topic is None:
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "")
+        return AcknowledgementRefusal(ErrorCode.UNKNOWN_TOPIC_ID, "")
     if not is_understood:
-        return Refusal(ErrorCode.INVALID_REQUEST, "")
+        return AcknowledgementRefusal(ErrorCode.INVALID_REQUEST, "")
     if not 0 <= partition.partition < topic.partition_count:
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+        return AcknowledgementRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
     return None
 
 

@@ -5,7 +5,7 @@ Source: KIP-932, KIP-1226 (lag); Kafka's KafkaApis and GroupCoordinatorService.
 
 from __future__ import annotations
 
-from fencepost.broker.group.consumer.membership import Refusal
+from fencepost.broker.group.consumer.membership import HeartbeatRefusal
 from fencepost.broker.handlers.share_groups import are_share_groups_on
 from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.share.service import ShareOffset
@@ -136,7 +136,7 @@ async def handle_alter_share_group_offsets(
                 at = TopicIdPartition(known.topic_id, partition.partition_index)
                 start_offsets[at] = partition.start_offset
     outcome = await services.shares.alter_offsets(request.group_id, start_offsets)
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, HeartbeatRefusal):
         return alter_share_group_offsets_failed(request, outcome.error, version, outcome.message)
     altered = [_altered(services, topic, outcome) for topic in request.topics]
     altered.sort(key=lambda topic: topic.topic_id != ZERO_UUID)  # Kafka's order: those that do not exist come first
@@ -186,7 +186,7 @@ async def handle_delete_share_group_offsets(
         return delete_share_group_offsets_failed(request, ErrorCode.INVALID_GROUP_ID, version)
     names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
     outcome = await services.shares.delete_offsets(request.group_id, names)
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, HeartbeatRefusal):
         return delete_share_group_offsets_failed(request, outcome.error, version, outcome.message)
     errors, without_state = outcome
     responses = []

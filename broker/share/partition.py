@@ -76,7 +76,7 @@ class Acknowledgement(NamedTuple):
     types: Sequence[int]
 
 
-class Refusal(NamedTuple):
+class AcknowledgementRefusal(NamedTuple):
     """Why nothing of it is done; the message is for people."""
 
     error: ErrorCode
@@ -359,7 +359,7 @@ class SharePartition:
 
     def acknowledge(
         self, member_id: str, acknowledgements: Iterable[Acknowledgement], *, limits: ShareLimits, now_ms: int
-    ) -> ShareTransition | Refusal:
+    ) -> ShareTransition | AcknowledgementRefusal:
         """What a member's word makes of its records: all of them, or none.
 
         Offsets below the start are done with and passed over.
@@ -374,12 +374,14 @@ class SharePartition:
             if acknowledgement.last_offset < self.start_offset:
                 continue
             if not len(draft):
-                return Refusal(ErrorCode.INVALID_RECORD_STATE, "The records are not in flight.")
+                return AcknowledgementRefusal(ErrorCode.INVALID_RECORD_STATE, "The records are not in flight.")
             if acknowledgement.last_offset >= end_offset:
-                return Refusal(ErrorCode.INVALID_REQUEST, "The last offset is past the records that were lent.")
+                return AcknowledgementRefusal(
+                    ErrorCode.INVALID_REQUEST, "The last offset is past the records that were lent."
+                )
             for first_offset, last_offset, acknowledge_type in _runs(acknowledgement, self.start_offset):
                 if acknowledge_type is AcknowledgeType.RENEW and not limits.renew_acknowledge_enable:
-                    return Refusal(
+                    return AcknowledgementRefusal(
                         ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group."
                     )
                 refusal = _check_acquired(draft, member_id, first_offset, last_offset)
@@ -453,14 +455,18 @@ class SharePartition:
         return True
 
 
-def _check_acquired(draft: AcquirableSpans, member_id: str, first_offset: int, last_offset: int) -> Refusal | None:
+def _check_acquired(
+    draft: AcquirableSpans, member_id: str, first_offset: int, last_offset: int
+) -> AcknowledgementRefusal | None:
     for span in draft.overlapping(first_offset, last_offset):
         if span.is_absent:
             continue
         if span.state is not RecordState.ACQUIRED:
-            return Refusal(ErrorCode.INVALID_RECORD_STATE, f"Offset {span.first_offset} is not acquired.")
+            return AcknowledgementRefusal(
+                ErrorCode.INVALID_RECORD_STATE, f"Offset {span.first_offset} is not acquired."
+            )
         if span.member_id != member_id:
-            return Refusal(
+            return AcknowledgementRefusal(
                 ErrorCode.INVALID_RECORD_STATE, f"The member is not the owner of offset {span.first_offset}."
             )
     return None

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
-from fencepost.broker.group.consumer.membership import HeartbeatContext
-from fencepost.broker.group.consumer.membership import Refusal as GroupRefusal
+from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
 from fencepost.broker.group.service import GroupService
 from fencepost.broker.group.share_groups.groups import OffsetDeletion
 from fencepost.broker.group.share_groups.membership import StateToInitialize
@@ -24,7 +23,7 @@ from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.share.partition import Acknowledgement, Refusal
+from fencepost.broker.share.partition import Acknowledgement, AcknowledgementRefusal
 from fencepost.broker.share.persister import SharePersister
 from fencepost.broker.share.sessions import ShareSession, ShareSessions, TopicIdPartition
 from fencepost.broker.share.shard import UNKNOWN_COUNT, UNKNOWN_OFFSET, SharePartitionKey
@@ -166,7 +165,7 @@ class ShareService:
 
     def acknowledge(
         self, group_id: str, member_id: str, partition: TopicIdPartition, acknowledgements: Sequence[Acknowledgement]
-    ) -> Refusal:
+    ) -> AcknowledgementRefusal:
         """Take a member's word for its records, in this very step; the answer may leave when it is `durable`.
 
         An error of NONE, or why not: UNKNOWN_TOPIC_OR_PARTITION (nothing was lent), INVALID_RECORD_STATE,
@@ -174,7 +173,7 @@ class ShareService:
         """
         led = self.led.loaded(SharePartitionKey(group_id, *partition))
         if led is None:
-            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Nothing was lent of this partition.")
+            return AcknowledgementRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Nothing was lent of this partition.")
         return led.acknowledge(member_id, acknowledgements)
 
     async def durable(self, group_id: str, partition: TopicIdPartition) -> ErrorCode:
@@ -262,7 +261,7 @@ class ShareService:
 
     async def alter_offsets(
         self, group_id: str, start_offsets: Mapping[TopicIdPartition, int]
-    ) -> GroupRefusal | dict[TopicIdPartition, ErrorCode]:
+    ) -> HeartbeatRefusal | dict[TopicIdPartition, ErrorCode]:
         """Have an empty group begin elsewhere. Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND (of another kind), the
         coordinator's errors."""
         partitions: dict[bytes, list[int]] = {}
@@ -273,14 +272,14 @@ class ShareService:
                 group_id, lambda shares, now_ms: shares.begin_altering(group_id, partitions, now_ms)
             )
         except CoordinatorRefusal as refusal:
-            return GroupRefusal(refusal.error, refusal.error.name)
-        if isinstance(wanted, GroupRefusal):
+            return HeartbeatRefusal(refusal.error, refusal.error.name)
+        if isinstance(wanted, HeartbeatRefusal):
             return wanted
         return await self._initialize(group_id, start_offsets, wanted.state_epoch)
 
     async def delete_offsets(
         self, group_id: str, names: Collection[str] | None
-    ) -> GroupRefusal | tuple[dict[bytes, ErrorCode], Collection[str]]:
+    ) -> HeartbeatRefusal | tuple[dict[bytes, ErrorCode], Collection[str]]:
         """Have an empty group forget topics, or (None) all: an error for each topic, and the names that it had nothing
         of. Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, the coordinator's errors."""
         try:
@@ -299,7 +298,7 @@ class ShareService:
                     group_id, lambda shares, now_ms: shares.deleted(group_id, done, now_ms)
                 )
         except CoordinatorRefusal as refusal:
-            return GroupRefusal(refusal.error, refusal.error.name)
+            return HeartbeatRefusal(refusal.error, refusal.error.name)
         return errors, deletion.without_state
 
     async def prepare_to_delete_group(self, group_id: str) -> ErrorCode:
@@ -308,7 +307,7 @@ class ShareService:
         Refuses: NON_EMPTY_GROUP, the coordinator's errors.
         """
         outcome = await self.delete_offsets(group_id, None)
-        if isinstance(outcome, GroupRefusal):
+        if isinstance(outcome, HeartbeatRefusal):
             return ErrorCode.NONE if outcome.error is ErrorCode.GROUP_ID_NOT_FOUND else outcome.error
         errors, _ = outcome
         return next((error for error in errors.values() if error is not ErrorCode.NONE), ErrorCode.NONE)

@@ -22,9 +22,9 @@ from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.share.partition import (
     Acknowledgement,
+    AcknowledgementRefusal,
     Acquired,
     AcquireMode,
-    Refusal,
     ShareLimits,
     SharePartition,
     ShareTransition,
@@ -43,7 +43,7 @@ SHARE_PARTITION_CHANGE = Place("change of a share partition", Policy.FAIL_PARTIT
 SHARE_LOAD = Place("loading of a share partition", Policy.REPORT)
 
 NOTHING = memoryview(b"")
-ACCEPTED = Refusal(ErrorCode.NONE, "")
+ACCEPTED = AcknowledgementRefusal(ErrorCode.NONE, "")
 
 
 class AcquireResult(NamedTuple):
@@ -180,7 +180,7 @@ class ServedSharePartition:
 
     # Giving back
 
-    def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> Refusal:
+    def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> AcknowledgementRefusal:
         """Take a member's word for its records, all of them or none; not durable yet. ACCEPTED, or why not.
 
         Refuses: INVALID_RECORD_STATE, INVALID_REQUEST, and what `SharePersister.write` refuses.
@@ -188,10 +188,10 @@ class ServedSharePartition:
         decided = self._partition.acknowledge(
             member_id, acknowledgements, limits=self._limits(self.key.group_id), now_ms=self._clock.now_ms()
         )
-        if isinstance(decided, Refusal):
+        if isinstance(decided, AcknowledgementRefusal):
             return decided
         error = self._carry_out(decided)
-        return ACCEPTED if error is ErrorCode.NONE else Refusal(error, "")
+        return ACCEPTED if error is ErrorCode.NONE else AcknowledgementRefusal(error, "")
 
     def complete(self) -> None:
         """What was acknowledged by a fetch is complete once that has been lent records, as in Kafka, where the state

@@ -207,7 +207,7 @@ class ShardHarness:
     def abandon(self, waiting: Waiting, *, group_id: str = "g") -> None:
         """The connection of a parked request breaks."""
         self.waiting.pop(waiting.token, None)
-        self.run(self.shard.request_abandoned(group_id, waiting.token, self.now_ms))
+        self.run(self.shard.parked_request_cancelled(group_id, waiting.token, self.now_ms))
 
     def commit(
         self,

@@ -179,7 +179,7 @@ class ClassicGroup:
             None  # takes over a static member when the record that says so is applied
         )
         self.protocols_bytes = 0  # of all that the members can speak
-        self.least_metadata_bytes = 0  # of what the record of a generation holds, whichever protocol it settles on
+        self.min_metadata_bytes = 0  # of what the record of a generation holds, whichever protocol it settles on
         self._protocol_counts: dict[str, int] = {}
         self._subscribed_topics: frozenset[str] | None = None
 
@@ -342,7 +342,7 @@ class ClassicGroup:
         self.pending_sync_ids = {name: None for name in self.pending_sync_ids if name in self.members}
         self.awaiting_join_count = sum(member.join_token is not None for member in members)
         self._protocol_counts = {}
-        self.protocols_bytes = self.least_metadata_bytes = 0
+        self.protocols_bytes = self.min_metadata_bytes = 0
         for member in members:
             self._count_protocols(member, 1)
 
@@ -365,7 +365,7 @@ class ClassicGroup:
         counts = self._protocol_counts
         all_bytes, least_bytes = sizes_of(member.protocols)
         self.protocols_bytes += change * all_bytes
-        self.least_metadata_bytes += change * least_bytes
+        self.min_metadata_bytes += change * least_bytes
         for name, _ in member.protocols:
             counts[name] = counts.get(name, 0) + change
             if not counts[name]:

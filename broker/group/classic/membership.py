@@ -19,7 +19,13 @@ from fencepost.broker.group.classic.group import (
     Protocols,
     sizes_of,
 )
-from fencepost.broker.group.classic.rebalance import ClassicRebalance, join_response, listed, refuse_join, refuse_sync
+from fencepost.broker.group.classic.rebalance import (
+    ClassicRebalance,
+    join_response,
+    join_response_members,
+    refuse_join,
+    refuse_sync,
+)
 from fencepost.broker.group.classic.records import group_record
 from fencepost.broker.group.decision_builder import DecisionBuilder, GroupConfig
 from fencepost.broker.kernel.events import get_logger
@@ -230,7 +236,7 @@ class ClassicMembership:
                 leader=(leader_id if joiner.can_skip_assignment else group.leader_id) or "",
                 skip_assignment=skips_assignment,
                 member_id=member_id,
-                members=listed(members, group.protocol_name) if skips_assignment else [],
+                members=join_response_members(members, group.protocol_name) if skips_assignment else [],
             )
         self._rebalance.drop(group, previous, ErrorCode.FENCED_INSTANCE_ID, effects)
         group.add(member, request.protocol_type)
@@ -268,7 +274,7 @@ class ClassicMembership:
         maximum = self._config.max_record_bytes
         may_be_twice = 2 if group.state is ClassicState.PREPARING_REBALANCE else 1
         return (
-            group.least_metadata_bytes + least_bytes - known_least_bytes <= may_be_twice * maximum
+            group.min_metadata_bytes + least_bytes - known_least_bytes <= may_be_twice * maximum
             and group.protocols_bytes + all_bytes - known_bytes <= PROTOCOLS_PER_RECORD * maximum
         )
 
@@ -373,12 +379,12 @@ class ClassicMembership:
             self._rebalance.drop(group, group.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID, effects)
         return error
 
-    def committed(self, group: ClassicGroup, member_id: str, now_ms: int) -> Callable[[], None] | None:
+    def offsets_committed(self, group: ClassicGroup, member_id: str, now_ms: int) -> Callable[[], None] | None:
         """What keeps the session of a member alive that has committed; None for somebody who is no member."""
         member = group.members.get(member_id)
         return None if member is None else self._rebalance.restarting_session(group, member, now_ms)
 
-    def request_abandoned(self, group: ClassicGroup, token: Hashable, effects: DecisionBuilder) -> None:
+    def parked_request_cancelled(self, group: ClassicGroup, token: Hashable, effects: DecisionBuilder) -> None:
         """The connection of a request that waits is gone. A member that does not know its own id can never come back:
         it is out.
         """

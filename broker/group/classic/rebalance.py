@@ -83,7 +83,7 @@ class ClassicRebalance:
         self._complete_if_all_joined(group, effects)
 
     def _complete_if_all_joined(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
-        if group.have_all_joined and group.group_id not in effects.emptied:
+        if group.have_all_joined and group.group_id not in effects.emptied_group_ids:
             self.complete_join(group, effects)
 
     def complete_join(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
@@ -100,7 +100,7 @@ class ClassicRebalance:
             )
             self.drop(group, member, ErrorCode.UNKNOWN_MEMBER_ID, effects)
         if not group.members:
-            effects.emptied.add(group.group_id)
+            effects.emptied_group_ids.add(group.group_id)
             effects.records.append(
                 group_record(
                     group, (), generation_id=group.generation_id + 1, leader_id=None, timestamp_ms=effects.now_ms
@@ -158,7 +158,7 @@ class ClassicRebalance:
         self.remove(group, member, effects)
 
     def _join_time_over(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
-        if group.state is not ClassicState.PREPARING_REBALANCE or group.group_id in effects.emptied:
+        if group.state is not ClassicState.PREPARING_REBALANCE or group.group_id in effects.emptied_group_ids:
             return
         if group.is_initial_join and group.is_member_added and group.initial_join_remaining_ms:
             group.is_member_added = False
@@ -188,7 +188,7 @@ class ClassicRebalance:
         for member in group.members.values():
             self._deadlines.set(_session(group, member), now_ms + member.session_timeout_ms)
 
-    def settled(self, group: ClassicGroup, left: list[ClassicMember], now_ms: int) -> None:
+    def record_applied(self, group: ClassicGroup, left: list[ClassicMember], now_ms: int) -> None:
         """A record of the group was applied while it was live: nobody waits for the assignment any more; those who did
         live on.
         """
@@ -264,11 +264,11 @@ def join_response(group: ClassicGroup, member: ClassicMember) -> JoinGroupRespon
         protocol_name=group.protocol_name,
         leader=group.leader_id or "",
         member_id=member.member_id,
-        members=listed(list(group.members.values()), group.protocol_name) if is_leader else [],
+        members=join_response_members(list(group.members.values()), group.protocol_name) if is_leader else [],
     )
 
 
-def listed(members: list[ClassicMember], protocol_name: str | None) -> list[JoinGroupResponseMember]:
+def join_response_members(members: list[ClassicMember], protocol_name: str | None) -> list[JoinGroupResponseMember]:
     return [
         JoinGroupResponseMember(
             member_id=member.member_id,

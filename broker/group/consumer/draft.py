@@ -16,5 +16,5 @@ class ConsumerGroupDraft(GroupDraft[ConsumerGroup, ConsumerGroupKey]):
 
     __slots__ = ()
 
-    def _take_in(self, key: ConsumerGroupKey, value: Any | None) -> CoordinatorRecord:
+    def _apply_record(self, key: ConsumerGroupKey, value: Any | None) -> CoordinatorRecord:
         return write(self.group, key, value)

@@ -54,7 +54,7 @@ SETTLING_HEARTBEAT_INTERVAL_MS = 500
 SETTLING_PERIOD_MS = 3_000
 
 
-class Refusal(NamedTuple):
+class HeartbeatRefusal(NamedTuple):
     """Why a request is not done; the message is for people."""
 
     error: ErrorCode
@@ -79,7 +79,7 @@ class ConsumerMembership:
 
     # Heartbeats
 
-    def check_request(self, request: ConsumerGroupHeartbeatRequest, version: int) -> Refusal | None:
+    def check_request(self, request: ConsumerGroupHeartbeatRequest, version: int) -> HeartbeatRefusal | None:
         """What is wrong with a request whatever the group is like: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
         epoch = request.member_epoch
         needs_member_id = version >= FIRST_VERSION_WITH_CLIENT_MEMBER_ID or epoch > 0 or epoch == LEAVE_EPOCH
@@ -99,10 +99,10 @@ class ConsumerMembership:
         elif epoch < LEAVE_FOR_A_WHILE_EPOCH:
             reason = "MemberEpoch is invalid."
         if reason is not None:
-            return Refusal(ErrorCode.INVALID_REQUEST, reason)
+            return HeartbeatRefusal(ErrorCode.INVALID_REQUEST, reason)
         assignors = self._config.consumer_assignors
         if request.server_assignor is not None and request.server_assignor not in assignors:
-            return Refusal(
+            return HeartbeatRefusal(
                 ErrorCode.UNSUPPORTED_ASSIGNOR,
                 f"ServerAssignor {request.server_assignor} is not supported. "
                 f"Supported assignors: {', '.join(assignors)}.",
@@ -129,7 +129,7 @@ class ConsumerMembership:
             )
         reported = _reported(request.topic_partitions)
         found = self._find(group, request, member_id, reported)
-        if isinstance(found, Refusal):
+        if isinstance(found, HeartbeatRefusal):
             return refuse(*found)
         regex = request.subscribed_topic_regex
         if regex and (found is None or found.subscribed_topic_regex != regex) and compile_regex(regex) is None:
@@ -186,7 +186,7 @@ class ConsumerMembership:
         request: ConsumerGroupHeartbeatRequest,
         member_id: str,
         reported: ReportedPartitions | None,
-    ) -> ConsumerMember | Refusal | None:
+    ) -> ConsumerMember | HeartbeatRefusal | None:
         """The member that this is about: for a static one that joins, the one it takes over. None for a new one."""
         is_joining = request.member_epoch == JOIN_EPOCH
         if request.instance_id is None:
@@ -199,7 +199,7 @@ class ConsumerMembership:
                 if member is None:
                     return group.members.get(member_id)
                 if member.classic is None and member.member_epoch != LEAVE_FOR_A_WHILE_EPOCH:
-                    return Refusal(
+                    return HeartbeatRefusal(
                         ErrorCode.UNRELEASED_INSTANCE_ID,
                         f"Static member {member_id} with instance id {request.instance_id} cannot join the group "
                         f"because the instance id is owned by {member.member_id} member.",
@@ -304,12 +304,12 @@ def refuse(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbe
     return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
 
 
-def check_static(member: ConsumerMember | None, member_id: str, instance_id: str) -> Refusal | None:
+def check_static(member: ConsumerMember | None, member_id: str, instance_id: str) -> HeartbeatRefusal | None:
     """UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another process has the instance id."""
     if member is None:
-        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        return HeartbeatRefusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if member.member_id != member_id:
-        return Refusal(
+        return HeartbeatRefusal(
             ErrorCode.FENCED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
         )
@@ -326,7 +326,7 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> str | None:
     return None
 
 
-def _check_epoch(member: ConsumerMember, epoch: int, reported: ReportedPartitions | None) -> Refusal | None:
+def _check_epoch(member: ConsumerMember, epoch: int, reported: ReportedPartitions | None) -> HeartbeatRefusal | None:
     """FENCED_MEMBER_EPOCH for any epoch but the member's own, or the one before when the last answer was lost."""
     if epoch in (JOIN_EPOCH, member.member_epoch):
         return None
@@ -341,15 +341,17 @@ def _check_epoch(member: ConsumerMember, epoch: int, reported: ReportedPartition
     if is_repeated:
         return None
     relation = "greater" if epoch > member.member_epoch else "smaller"
-    return Refusal(
+    return HeartbeatRefusal(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"The consumer group member has a {relation} member epoch ({epoch}) than the one known by the group "
         f"coordinator ({member.member_epoch}). The member must abandon all its partitions and rejoin.",
     )
 
 
-def _unknown(member_id: str, group: ConsumerGroup) -> Refusal:
-    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+def _unknown(member_id: str, group: ConsumerGroup) -> HeartbeatRefusal:
+    return HeartbeatRefusal(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}."
+    )
 
 
 def _updated(

@@ -101,7 +101,7 @@ def check_fetch(group: ClassicGroup | ConsumerGroup | StreamsGroup, fetcher: Fet
     member = group.members.get(fetcher.member_id or "")
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if fetcher.member_epoch == member.member_epoch else _stale(member)
+    return ErrorCode.NONE if fetcher.member_epoch == member.member_epoch else _stale_epoch_error(member)
 
 
 def _check_committing_member(group: ClassicGroup, committer: Committer) -> ErrorCode:
@@ -135,7 +135,7 @@ def _check_epoch_of_commit(
         owned_since = [_owned_since(group, member, offset.topic_partition, offset.topic_id) for offset in offsets]
         if all(since is not None and since <= epoch for since in owned_since):
             return ErrorCode.NONE
-    return _stale(member)
+    return _stale_epoch_error(member)
 
 
 def _owned_since(
@@ -157,5 +157,5 @@ def _is_classic(member: ConsumerMember | StreamsMember) -> bool:
     return isinstance(member, ConsumerMember) and member.classic is not None
 
 
-def _stale(member: ConsumerMember | StreamsMember) -> ErrorCode:
+def _stale_epoch_error(member: ConsumerMember | StreamsMember) -> ErrorCode:
     return ErrorCode.ILLEGAL_GENERATION if _is_classic(member) else ErrorCode.STALE_MEMBER_EPOCH

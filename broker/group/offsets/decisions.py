@@ -93,7 +93,7 @@ class OffsetDecisions:
             if error is not ErrorCode.NONE:
                 return Decision(error)
             if isinstance(group, ClassicGroup) and committer.member_id:
-                settle = self._classic.committed(group, committer.member_id, now_ms)
+                settle = self._classic.offsets_committed(group, committer.member_id, now_ms)
         expire_timestamp_ms = -1 if retention_time_ms < 0 else min(now_ms + retention_time_ms, LATEST_TIMESTAMP_MS)
         errors, records = self._records(group_id, offsets, now_ms, expire_timestamp_ms)
         return Decision(errors, records, settle=settle)

@@ -62,7 +62,7 @@ class ShareStatePartitions:
     initializing_since_ms: int = 0
 
 
-def united(topics: StateTopics, more: StateTopics) -> dict[bytes, StatePartitions]:
+def union_of_topics(topics: StateTopics, more: StateTopics) -> dict[bytes, StatePartitions]:
     """All partitions of both."""
     result = dict(topics)
     for topic_id, added in more.items():
@@ -72,7 +72,7 @@ def united(topics: StateTopics, more: StateTopics) -> dict[bytes, StatePartition
     return result
 
 
-def without(topics: StateTopics, gone: Mapping[bytes, Iterable[int]]) -> dict[bytes, StatePartitions]:
+def difference_of_topics(topics: StateTopics, gone: Mapping[bytes, Iterable[int]]) -> dict[bytes, StatePartitions]:
     """The partitions that are left."""
     result = {}
     for topic_id, known in topics.items():

@@ -1,6 +1,6 @@
 """Every decision about share groups in one shard of the group coordinator, and what their records change. Pure.
 
-Source: KIP-932; Kafka's GroupShard and GroupMetadataManager, as far as they concern share groups.
+Source: KIP-932; Kafka's GroupCoordinatorShard and GroupMetadataManager, as far as they concern share groups.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, Assignment
-from fencepost.broker.group.consumer.membership import HeartbeatContext, Refusal
+from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.decision_builder import DeadlineKey, DecisionBuilder, GroupConfig, GroupDeadlines
 from fencepost.broker.group.kinds import Group
@@ -76,19 +76,19 @@ class ShareGroups:
         self._find = find
         self._membership = ShareMembership(config, deadlines, topics)
 
-    def _of(self, group_id: str) -> ShareGroup | Refusal:
+    def _share_group(self, group_id: str) -> ShareGroup | HeartbeatRefusal:
         """The group. Refuses: GROUP_ID_NOT_FOUND, also for one of another kind."""
         group = self._find(group_id)
         if isinstance(group, ShareGroup):
             return group
         reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a share group."
-        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)
+        return HeartbeatRefusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)
 
-    def _of_nobody(self, group_id: str) -> ShareGroup | Refusal:
+    def _empty_group(self, group_id: str) -> ShareGroup | HeartbeatRefusal:
         """The group, which has no members. Refuses: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
-        group = self._of(group_id)
+        group = self._share_group(group_id)
         if isinstance(group, ShareGroup) and group.members:
-            return Refusal(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+            return HeartbeatRefusal(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
         return group
 
     # Members
@@ -103,13 +103,13 @@ class ShareGroups:
         refusal = check_request(request)
         if refusal is not None:
             return Decision(refuse(*refusal))
-        found = self._of(request.group_id)
+        found = self._share_group(request.group_id)
         effects = DecisionBuilder(now_ms, self._deadlines)
         if request.member_epoch < JOIN_EPOCH:
-            if isinstance(found, Refusal):
+            if isinstance(found, HeartbeatRefusal):
                 return Decision(refuse(*found))
             return effects.decision(self._membership.leave(found, request, effects))
-        if isinstance(found, Refusal):
+        if isinstance(found, HeartbeatRefusal):
             if self._find(request.group_id) is not None:
                 return Decision(refuse(*found))
             if request.member_epoch != JOIN_EPOCH:
@@ -120,8 +120,8 @@ class ShareGroups:
 
     def describe(self, group_id: str) -> ShareGroupDescribedGroup:
         """GROUP_ID_NOT_FOUND, with a message, for one that does not exist or is of another kind."""
-        group = self._of(group_id)
-        if isinstance(group, Refusal):
+        group = self._share_group(group_id)
+        if isinstance(group, HeartbeatRefusal):
             return ShareGroupDescribedGroup(group_id=group_id, error_code=group.error, error_message=group.message)
         return described_share_group(group, self._topics)
 
@@ -143,13 +143,13 @@ class ShareGroups:
 
     def begin_altering(
         self, group_id: str, partitions: Partitions, now_ms: int
-    ) -> Decision[StateToInitialize | Refusal]:
+    ) -> Decision[StateToInitialize | HeartbeatRefusal]:
         """Share partitions are to begin elsewhere; a group that does not exist comes into being.
 
         Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND (of another kind).
         """
-        found = self._of_nobody(group_id)
-        if isinstance(found, Refusal):
+        found = self._empty_group(group_id)
+        if isinstance(found, HeartbeatRefusal):
             if found.error is ErrorCode.NON_EMPTY_GROUP or self._find(group_id) is not None:
                 return Decision(found)
             found, is_new = ShareGroup(group_id), True
@@ -170,10 +170,10 @@ class ShareGroups:
 
     def begin_deleting(
         self, group_id: str, names: Collection[str] | None, now_ms: int
-    ) -> Decision[OffsetDeletion | Refusal]:
+    ) -> Decision[OffsetDeletion | HeartbeatRefusal]:
         """Topics are to lose their state; None for all. Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
-        found = self._of_nobody(group_id)
-        if isinstance(found, Refusal):
+        found = self._empty_group(group_id)
+        if isinstance(found, HeartbeatRefusal):
             return Decision(found)
         if found.state_partitions is None:
             return Decision(OffsetDeletion({}, () if names is None else names))
@@ -187,7 +187,7 @@ class ShareGroups:
 
     def state_partitions(self, group_id: str) -> dict[bytes, frozenset[int]]:
         """The share partitions of a group that have state; none for a group that nobody knows."""
-        group = self._of(group_id)
+        group = self._share_group(group_id)
         return dict(group.assignable) if isinstance(group, ShareGroup) else {}
 
     def decide_state_partitions(self, group_id: str) -> Decision[Assignment]:
@@ -211,7 +211,7 @@ class ShareGroups:
         return effects.decision(group_ids[looked_at_count:])
 
     def _change(self, group_id: str, change: Callable[[ShareDraft], None], now_ms: int) -> Decision[None]:
-        group = self._of(group_id)
+        group = self._share_group(group_id)
         effects = DecisionBuilder(now_ms, self._deadlines)
         if isinstance(group, ShareGroup):
             change(ShareDraft(group, effects))

@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, LEAVE_EPOCH, NO_PARTITIONS, Assignment
-from fencepost.broker.group.consumer.membership import HeartbeatContext, Refusal
+from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash, topic_ids
 from fencepost.broker.group.decision_builder import (
     DeadlineKey,
@@ -66,7 +66,7 @@ class ShareHeartbeat(NamedTuple):
     to_initialize: StateToInitialize | None = None
 
 
-def check_request(request: ShareGroupHeartbeatRequest) -> Refusal | None:
+def check_request(request: ShareGroupHeartbeatRequest) -> HeartbeatRefusal | None:
     """What is wrong with a request whatever the group is like: INVALID_REQUEST."""
     reason = None
     if not request.member_id.strip():
@@ -79,7 +79,7 @@ def check_request(request: ShareGroupHeartbeatRequest) -> Refusal | None:
         reason = "SubscribedTopicNames must be set in first request."
     elif request.member_epoch < LEAVE_EPOCH:
         reason = "MemberEpoch is invalid."
-    return None if reason is None else Refusal(ErrorCode.INVALID_REQUEST, reason)
+    return None if reason is None else HeartbeatRefusal(ErrorCode.INVALID_REQUEST, reason)
 
 
 class ShareMembership:
@@ -278,18 +278,20 @@ def refuse(error: ErrorCode, message: str | None = None) -> ShareHeartbeat:
     return ShareHeartbeat(ShareGroupHeartbeatResponse(error_code=error, error_message=message))
 
 
-def _unknown(member_id: str, group: ShareGroup) -> Refusal:
-    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+def _unknown(member_id: str, group: ShareGroup) -> HeartbeatRefusal:
+    return HeartbeatRefusal(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}."
+    )
 
 
-def _check_epoch(member: ShareMember, epoch: int) -> Refusal | None:
+def _check_epoch(member: ShareMember, epoch: int) -> HeartbeatRefusal | None:
     """FENCED_MEMBER_EPOCH for any epoch but the member's own, or the one before when the last answer was lost."""
     if epoch in (JOIN_EPOCH, member.member_epoch) or (
         epoch < member.member_epoch and epoch == member.previous_member_epoch
     ):
         return None
     relation = "greater" if epoch > member.member_epoch else "smaller"
-    return Refusal(
+    return HeartbeatRefusal(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"The share group member has a {relation} member epoch ({epoch}) than the one known by the group "
         f"coordinator ({member.member_epoch}). The member must abandon all its partitions and rejoin.",

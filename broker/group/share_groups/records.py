@@ -45,7 +45,7 @@ class ShareDraft(GroupDraft[ShareGroup, ShareGroupKey]):
 
     __slots__ = ()
 
-    def _take_in(self, key: ShareGroupKey, value: Any | None) -> CoordinatorRecord:
+    def _apply_record(self, key: ShareGroupKey, value: Any | None) -> CoordinatorRecord:
         apply(self.group, key, value, self.effects.now_ms)
         encoded = None if value is None else encode_share_group_value(value)
         return CoordinatorRecord(encode_share_group_key(key), encoded)

@@ -17,8 +17,8 @@ from fencepost.broker.group.share_groups.group import (
     ShareStatePartitions,
     StatePartitions,
     StateTopics,
-    united,
-    without,
+    difference_of_topics,
+    union_of_topics,
 )
 from fencepost.broker.group.share_groups.records import ShareDraft, state_partitions_value
 from fencepost.protocol.stored.share_groups import ShareGroupStatePartitionMetadataKey
@@ -34,13 +34,13 @@ def uninitialized(group: ShareGroup, topics: TopicCatalogue, given_up_before_ms:
     """Partitions that members want and that neither have state nor are about to get it."""
     known = group.state_partitions or NONE_YET
     promised = known.initializing if known.initializing_since_ms > given_up_before_ms else {}
-    taken_care_of = united(known.initialized, promised)
+    has_or_gets_state = union_of_topics(known.initialized, promised)
     missing = {}
     for name in sorted(group.subscribed_topics()):
         topic = topics.get(name)
         if topic is None:
             continue
-        already = taken_care_of.get(topic.topic_id)
+        already = has_or_gets_state.get(topic.topic_id)
         if already is None or len(already.partitions) < topic.partition_count:
             partitions = frozenset(range(topic.partition_count))
             missing[topic.topic_id] = StatePartitions(
@@ -56,7 +56,7 @@ def begin_initializing(draft: ShareDraft, topics: StateTopics) -> None:
         draft,
         replace(
             known,
-            initializing=united(known.initializing, topics),
+            initializing=union_of_topics(known.initializing, topics),
             deleting={topic_id: name for topic_id, name in known.deleting.items() if topic_id not in topics},
         ),
     )
@@ -73,8 +73,8 @@ def finish_initializing(draft: ShareDraft, partitions: Partitions, topics: Topic
         draft,
         replace(
             known,
-            initializing=without(known.initializing, partitions),
-            initialized=united(known.initialized, done),
+            initializing=difference_of_topics(known.initializing, partitions),
+            initialized=union_of_topics(known.initialized, done),
         ),
     )
 
@@ -82,7 +82,7 @@ def finish_initializing(draft: ShareDraft, partitions: Partitions, topics: Topic
 def give_up_initializing(draft: ShareDraft, partitions: Partitions) -> None:
     """Write down that partitions did not get state: the next heartbeat tries again."""
     known = draft.group.state_partitions or NONE_YET
-    _write(draft, replace(known, initializing=without(known.initializing, partitions)))
+    _write(draft, replace(known, initializing=difference_of_topics(known.initializing, partitions)))
 
 
 def begin_deleting(
@@ -91,7 +91,7 @@ def begin_deleting(
     """Write down that topics lose their state, or (None) all: what the coordinator has to delete; and those of the
     names of which there is nothing to delete."""
     known = draft.group.state_partitions or NONE_YET
-    of_topics = united(known.initialized, known.initializing) if names is None else known.initialized
+    of_topics = union_of_topics(known.initialized, known.initializing) if names is None else known.initialized
     to_delete: dict[bytes, frozenset[int]] = {}
     without_state: list[str] = []
     for topic_id, name in known.deleting.items():

@@ -193,7 +193,7 @@ class _Assignment:
         processes = self._processes_by_load()
         for task, missing_count in sorted(left, reverse=True):
             for _ in range(missing_count):
-                if not self._give_standby_to_anybody(processes, task):
+                if not self._give_standby_to_least_loaded(processes, task):
                     break  # every process has the task already: more processes are needed
 
     def _give_standby(self, task: TaskId, member: _Member | None) -> bool:
@@ -202,7 +202,7 @@ class _Assignment:
         self._total_quota.taken(member.process.add(member, task, is_active=False).task_count)
         return True
 
-    def _give_standby_to_anybody(self, processes: PriorityQueue[_Process], task: TaskId) -> bool:
+    def _give_standby_to_least_loaded(self, processes: PriorityQueue[_Process], task: TaskId) -> bool:
         polled: list[_Process] = []
         is_given = False
         while processes and not is_given:

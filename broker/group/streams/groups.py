@@ -1,6 +1,6 @@
 """Every decision about streams groups in one shard of the group coordinator, and what their records change. Pure.
 
-Source: KIP-1071; Kafka's GroupShard and GroupMetadataManager, as far as they concern streams groups.
+Source: KIP-1071; Kafka's GroupCoordinatorShard and GroupMetadataManager, as far as they concern streams groups.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, Rec
 from fencepost.broker.group.classic.group import ClassicGroup, ClassicState
 from fencepost.broker.group.classic.records import group_tombstone
 from fencepost.broker.group.consumer.group import JOIN_EPOCH
-from fencepost.broker.group.consumer.membership import HeartbeatContext, Refusal
+from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.decision_builder import DeadlineKey, DecisionBuilder, GroupConfig, GroupDeadlines
 from fencepost.broker.group.kinds import Group
@@ -138,6 +138,6 @@ class StreamsGroups:
         return True
 
 
-def _no_streams_group(group_id: str, group: Group | None) -> Refusal:
+def _no_streams_group(group_id: str, group: Group | None) -> HeartbeatRefusal:
     reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a streams group."
-    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)
+    return HeartbeatRefusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)

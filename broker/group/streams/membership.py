@@ -17,7 +17,7 @@ from fencepost.broker.group.consumer.membership import (
     SETTLING_HEARTBEAT_INTERVAL_MS,
     SETTLING_PERIOD_MS,
     HeartbeatContext,
-    Refusal,
+    HeartbeatRefusal,
 )
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.decision_builder import (
@@ -218,7 +218,7 @@ class StreamsMembership:
         known: StreamsMember | None,
         request: StreamsGroupHeartbeatRequest,
         reported: TaskAssignment | None,
-    ) -> Refusal | None:
+    ) -> HeartbeatRefusal | None:
         if known is not None:
             return check_epoch(known, request.member_epoch, reported)
         if request.member_epoch != JOIN_EPOCH:
@@ -226,19 +226,19 @@ class StreamsMembership:
         max_size = self._config.streams_max_size
         if len(group.members) >= max_size:
             reason = f"The streams group has reached its maximum capacity of {max_size} members."
-            return Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
+            return HeartbeatRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
         return None
 
-    def _take_topology(self, draft: StreamsDraft, told: Topology | None) -> Refusal | None:
-        """The first topology is that of the group; members that come with an older one are told so."""
+    def _take_topology(self, draft: StreamsDraft, sent: Topology | None) -> HeartbeatRefusal | None:
+        """The first topology is that of the group; members that come with an older one are sent so."""
         topology = draft.group.topology
         if topology is None:
-            if told is None:
+            if sent is None:
                 reason = "The topology of the group is not known. The member must abandon all its tasks and rejoin."
-                return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, reason)
-            draft.write(StreamsGroupTopologyKey(draft.group.group_id), topology_value(told))
-        elif told is not None and told.epoch >= topology.epoch and told != topology:
-            return Refusal(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
+                return HeartbeatRefusal(ErrorCode.FENCED_MEMBER_EPOCH, reason)
+            draft.write(StreamsGroupTopologyKey(draft.group.group_id), topology_value(sent))
+        elif sent is not None and sent.epoch >= topology.epoch and sent != topology:
+            return HeartbeatRefusal(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
         return None
 
     def configured(self, group: StreamsGroup) -> ConfiguredTopology | InvalidTopology:
@@ -439,12 +439,12 @@ def _problems(
     delay: TopologyProblem | None,
     asking: str | None,
 ) -> list[TopologyProblem]:
-    """What the member is told beside its tasks. asking: the member that wants all to shut down."""
+    """What the member is sent beside its tasks. asking: the member that wants all to shut down."""
     problems = []
     topology = group.topology
     if topology is not None and member.topology_epoch < topology.epoch:
-        told, current = member.topology_epoch, topology.epoch
-        detail = f"The member's topology epoch {told} is behind the group's topology epoch {current}."
+        sent, current = member.topology_epoch, topology.epoch
+        detail = f"The member's topology epoch {sent} is behind the group's topology epoch {current}."
         problems.append(TopologyProblem(TopologyStatus.STALE_TOPOLOGY, detail))
     problems += [problem for problem in (delay, configured.problem) if problem is not None]
     if asking is not None:

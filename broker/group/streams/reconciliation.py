@@ -130,8 +130,12 @@ def _merged(kept: OwnedTasks, gained: TaskAssignment, epoch: int) -> OwnedTasks:
         }
         for subtopology_id in {**kept.active, **gained.active}
     }
-    return OwnedTasks(active, _united(kept.standby, gained.standby), _united(kept.warmup, gained.warmup))
+    return OwnedTasks(
+        active, _union_of_tasks(kept.standby, gained.standby), _union_of_tasks(kept.warmup, gained.warmup)
+    )
 
 
-def _united(tasks: Mapping[str, frozenset[int]], more: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
+def _union_of_tasks(
+    tasks: Mapping[str, frozenset[int]], more: Mapping[str, frozenset[int]]
+) -> dict[str, frozenset[int]]:
     return {name: tasks.get(name, frozenset()) | more.get(name, frozenset()) for name in {**tasks, **more}}

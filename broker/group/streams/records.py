@@ -47,7 +47,7 @@ class StreamsDraft(GroupDraft[StreamsGroup, StreamsGroupKey]):
 
     __slots__ = ()
 
-    def _take_in(self, key: StreamsGroupKey, value: Any | None) -> CoordinatorRecord:
+    def _apply_record(self, key: StreamsGroupKey, value: Any | None) -> CoordinatorRecord:
         apply(self.group, key, value)
         encoded = None if value is None else encode_streams_group_value(value)
         return CoordinatorRecord(encode_streams_group_key(key), encoded)

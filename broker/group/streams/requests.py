@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH
-from fencepost.broker.group.consumer.membership import HeartbeatContext, Refusal
+from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
 from fencepost.broker.group.streams.group import MemberEndpoint, StreamsGroup, StreamsMember
 from fencepost.broker.group.streams.tasks import NO_TASKS, TaskAssignment, TaskRole, tasks_from
 from fencepost.broker.group.streams.topology import ConfiguredTopology, Topology, source_names
@@ -20,11 +20,11 @@ from fencepost.protocol.messages.streams_groups import StreamsGroupHeartbeatRequ
 # In itself
 
 
-def check_request(request: StreamsGroupHeartbeatRequest) -> Refusal | None:
+def check_request(request: StreamsGroupHeartbeatRequest) -> HeartbeatRefusal | None:
     """INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY or STREAMS_INVALID_TOPOLOGY_EPOCH."""
     reason = _unsupported(request) or _malformed(request)
     if reason is not None:
-        return Refusal(ErrorCode.INVALID_REQUEST, reason)
+        return HeartbeatRefusal(ErrorCode.INVALID_REQUEST, reason)
     return None if request.topology is None else _check_topology(request.topology)
 
 
@@ -70,9 +70,9 @@ def _malformed(request: StreamsGroupHeartbeatRequest) -> str | None:
     return None
 
 
-def _check_topology(topology: StreamsGroupHeartbeatTopology) -> Refusal | None:
+def _check_topology(topology: StreamsGroupHeartbeatTopology) -> HeartbeatRefusal | None:
     if topology.epoch < 0:
-        return Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH, "Topology epoch must be non-negative.")
+        return HeartbeatRefusal(ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH, "Topology epoch must be non-negative.")
     reason = None
     subtopologies = topology.subtopologies
     if len({subtopology.subtopology_id for subtopology in subtopologies}) < len(subtopologies):
@@ -84,12 +84,12 @@ def _check_topology(topology: StreamsGroupHeartbeatTopology) -> Refusal | None:
                     f"Changelog topic {topic.name} must have an undefined partition count, but it is set to "
                     f"{topic.partitions}."
                 )
-    return None if reason is None else Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
+    return None if reason is None else HeartbeatRefusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
 
 
 def check_topic_names(
     topology: StreamsGroupHeartbeatTopology, is_internal: Callable[[str], bool], is_valid: Callable[[str], bool]
-) -> Refusal | None:
+) -> HeartbeatRefusal | None:
     """STREAMS_INVALID_TOPOLOGY for topics of the broker's own, and for names that no topic can have."""
     names = dict.fromkeys(
         name
@@ -107,7 +107,7 @@ def check_topic_names(
         reason = f"Use of Kafka internal topics {','.join(prohibited)} in a Kafka Streams topology is prohibited."
     elif invalid:
         reason = f"Topic names {','.join(invalid)} are not valid topic names."
-    return None if reason is None else Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
+    return None if reason is None else HeartbeatRefusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
 
 
 # What it says
@@ -150,18 +150,20 @@ def updated_member(
 # For what is known
 
 
-def unknown_member(member_id: str, group: StreamsGroup) -> Refusal:
-    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+def unknown_member(member_id: str, group: StreamsGroup) -> HeartbeatRefusal:
+    return HeartbeatRefusal(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}."
+    )
 
 
-def check_epoch(member: StreamsMember, epoch: int, reported: TaskAssignment | None) -> Refusal | None:
+def check_epoch(member: StreamsMember, epoch: int, reported: TaskAssignment | None) -> HeartbeatRefusal | None:
     """FENCED_MEMBER_EPOCH for any epoch but the member's own, or the one before when the last answer was lost."""
     if epoch in (JOIN_EPOCH, member.member_epoch):
         return None
     if epoch == member.previous_member_epoch and epoch < member.member_epoch and _has_only(member, reported):
         return None
     relation = "greater" if epoch > member.member_epoch else "smaller"
-    return Refusal(
+    return HeartbeatRefusal(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"The streams group member has a {relation} member epoch ({epoch}) than the one known by the group coordinator "
         f"({member.member_epoch}). The member must abandon all its partitions and rejoin.",
@@ -187,19 +189,19 @@ def differs(member: StreamsMember, reported: TaskAssignment | None) -> bool:
     )
 
 
-def check_tasks(reported: TaskAssignment | None, configured: ConfiguredTopology) -> Refusal | None:
+def check_tasks(reported: TaskAssignment | None, configured: ConfiguredTopology) -> HeartbeatRefusal | None:
     """INVALID_REQUEST for tasks that the topology does not have."""
     for role in TaskRole:
         for subtopology_id, numbers in (reported or NO_TASKS).of(role).items():
             subtopology = configured.subtopologies.get(subtopology_id)
             if subtopology is None:
                 reason = f"Subtopology {subtopology_id} does not exist in the topology."
-                return Refusal(ErrorCode.INVALID_REQUEST, reason)
+                return HeartbeatRefusal(ErrorCode.INVALID_REQUEST, reason)
             for number in sorted(numbers):
                 if not 0 <= number < subtopology.task_count:
                     reason = (
                         f"Task {number} for subtopology {subtopology_id} is invalid. Number of tasks for this "
                         f"subtopology: {subtopology.task_count}"
                     )
-                    return Refusal(ErrorCode.INVALID_REQUEST, reason)
+                    return HeartbeatRefusal(ErrorCode.INVALID_REQUEST, reason)
     return None

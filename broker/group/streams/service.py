@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from fencepost.broker.coordination.runtime import CoordinatorRefusal, Decision, Reply
+from fencepost.broker.coordination.runtime import CoordinatorRefusal, Decision
 from fencepost.broker.group.consumer.membership import HeartbeatContext
+from fencepost.broker.group.decision_builder import ReplyT
 from fencepost.broker.group.streams.groups import StreamsGroups
 from fencepost.broker.group.streams.topology import StreamsInternalTopic, TopologyStatus
 from fencepost.broker.hosting.topics import Topics
@@ -32,14 +33,16 @@ INTERNAL_TOPIC_CREATION = Place("creation of an internal topic of a streams grou
 DEFAULT_REPLICATION_FACTORS = (-1, 0)
 REPLICATION_FACTOR = 1
 MAX_REMEMBERED_FAILURES = 1_000
-MAX_FAILURES_TOLD = 3
+MAX_FAILURES_REPORTED = 3
 FAILURE_INTERVALS = 2  # heartbeats for which a failure is told, and the topic not tried again
 
 
-class Decide(Protocol):
+class DecideOnStreamsGroups(Protocol):
     """Has the shard of a group decide about streams groups, now. Raises CoordinatorRefusal."""
 
-    def __call__(self, group_id: str, decide: Callable[[StreamsGroups, int], Decision[Reply]]) -> Awaitable[Reply]: ...
+    def __call__(
+        self, group_id: str, decide: Callable[[StreamsGroups, int], Decision[ReplyT]]
+    ) -> Awaitable[ReplyT]: ...
 
 
 class _CreationFailure(NamedTuple):
@@ -53,7 +56,7 @@ class StreamsGroupService:
     """heartbeat_interval_ms: by group id."""
 
     def __init__(
-        self, decide: Decide, topics: Topics, clock: Clock, heartbeat_interval_ms: Callable[[str], int]
+        self, decide: DecideOnStreamsGroups, topics: Topics, clock: Clock, heartbeat_interval_ms: Callable[[str], int]
     ) -> None:
         self._decide = decide
         self._topics = topics
@@ -139,16 +142,16 @@ class StreamsGroupService:
     ) -> None:
         """Let the member know why topics that it waits for have not come."""
         now_ms = self._clock.now_ms()
-        told = [
+        reported = [
             f"{name} ({failure.reason})"
             for name in wanted
             if (failure := self._failures.get(name)) is not None and now_ms < failure.forgotten_at_ms
         ]
-        if not told:
+        if not reported:
             return
-        detail = ", ".join(told[:MAX_FAILURES_TOLD])
-        if len(told) > MAX_FAILURES_TOLD:
-            detail += f" and {len(told) - MAX_FAILURES_TOLD} more"
+        detail = ", ".join(reported[:MAX_FAILURES_REPORTED])
+        if len(reported) > MAX_FAILURES_REPORTED:
+            detail += f" and {len(reported) - MAX_FAILURES_REPORTED} more"
         for status in response.status or ():
             if status.status_code == TopologyStatus.MISSING_INTERNAL_TOPICS:
                 status.status_detail += f"; Creation failed: {detail}."

@@ -13,7 +13,7 @@ import pytest
 
 from fencepost.broker.coordination import runtime
 from fencepost.broker.coordination.runtime import partition_for_key
-from fencepost.broker.group.consumer.membership import Refusal
+from fencepost.broker.group.consumer.membership import HeartbeatRefusal
 from fencepost.broker.group.offsets.commits import Committer, OffsetToCommit
 from fencepost.broker.group.service import GroupService
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
@@ -395,7 +395,7 @@ async def test_a_group_is_described_listed_and_deleted(broker: GroupBroker) -> N
     assert isinstance(described, DescribedGroup)
     assert described.group_state == "Empty"
     unknown = await broker.groups.describe_group("unknown")
-    assert isinstance(unknown, Refusal)
+    assert isinstance(unknown, HeartbeatRefusal)
     assert unknown.error is ErrorCode.GROUP_ID_NOT_FOUND
     assert await broker.groups.delete_group("g") is ErrorCode.NONE
     assert await broker.groups.delete_group("g") is ErrorCode.GROUP_ID_NOT_FOUND

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from fencepost.broker.share.acquired_records import RecordState
 from fencepost.broker.share.partition import (
     Acknowledgement,
+    AcknowledgementRefusal,
     AcknowledgeType,
     AcquireMode,
     OffsetRange,
-    Refusal,
     ShareLimits,
     SharePartition,
     ShareTransition,
@@ -78,7 +78,7 @@ class Lender:
     def acknowledge(self, *acknowledgements: tuple[int, int, list[AcknowledgeType]], member: str = "a") -> ErrorCode:
         said = [Acknowledgement(first, last, types) for first, last, types in acknowledgements]
         decided = self.partition.acknowledge(member, said, limits=self.limits, now_ms=self.now_ms)
-        if isinstance(decided, Refusal):
+        if isinstance(decided, AcknowledgementRefusal):
             return decided.error
         self.partition.make(decided)
         return ErrorCode.NONE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.group.consumer.membership import HeartbeatContext, Refusal
+from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
 from fencepost.broker.group.decision_builder import GroupConfig, ShareTimes
 from fencepost.broker.group.share_groups.assignor import assign
 from fencepost.broker.group.share_groups.group import ShareGroup
@@ -210,7 +210,7 @@ def test_a_share_group_is_no_group_of_another_kind() -> None:
     )
     response = harness.run(harness.shard.consumer_heartbeat(request, 1, SENDER, harness.now_ms))
     assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert isinstance(harness.shard.describe_group("g"), Refusal)
+    assert isinstance(harness.shard.describe_group("g"), HeartbeatRefusal)
     assert harness.shard.describe_consumer_group("g").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
