@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from fencepost.broker.handlers.metadata import missing_topic_error
-from fencepost.broker.log.sliced_work import SlicedWork, done
+from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.requests.api import (
     FEWEST_WRITTEN_IN_SLICES,
@@ -123,7 +123,7 @@ def handle_describe_topic_partitions(
     steps = _describe_page(services, names, cursor, left)
     partition_count = sum([topic.partition_count for name in names if (topic := metadata.get(name)) is not None])
     is_large = max(min(left, partition_count), len(names)) >= FEWEST_WRITTEN_IN_SLICES
-    return build_in_slices(steps) if is_large else done(steps)
+    return build_in_slices(steps) if is_large else run_to_end(steps)
 
 
 def _describe_page(

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from fencepost.broker.config import ConfigSource, ConfigValue, describe_broker_configs, describe_broker_defaults
 from fencepost.broker.handlers.metadata import missing_topic_error
-from fencepost.broker.log.sliced_work import SlicedWork, done
+from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import (
@@ -79,7 +79,7 @@ def handle_describe_configs(
             yield
         return DescribeConfigsResponse(results=results)
 
-    return build_in_slices(steps()) if len(request.resources) >= FEWEST_IN_SLICES else done(steps())
+    return build_in_slices(steps()) if len(request.resources) >= FEWEST_IN_SLICES else run_to_end(steps())
 
 
 def _describe(

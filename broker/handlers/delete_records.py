@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.sliced_work import SlicedWork, done, run_in_slices
+from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices, run_to_end
 from fencepost.broker.requests.api import SLICE_S, RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.broker.storage.disk import StorageError
@@ -89,7 +89,7 @@ async def handle_delete_records(
                 topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
         return DeleteRecordsResponse(topics=topics)
 
-    return await build_in_slices(answer()) if len(found) >= FEWEST_IN_SLICES else done(answer())
+    return await build_in_slices(answer()) if len(found) >= FEWEST_IN_SLICES else run_to_end(answer())
 
 
 def _deletable(services: Services, name: TopicPartition) -> PartitionLog | ErrorCode:

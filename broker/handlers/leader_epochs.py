@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from fencepost.broker.log.sliced_work import SlicedWork, done
+from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.requests.api import (
     FEWEST_WRITTEN_IN_SLICES,
     RequestContext,
@@ -67,7 +67,7 @@ def handle_offset_for_leader_epoch(
         return OffsetForLeaderEpochResponse(topics=topics)
 
     count = sum([len(topic.partitions) for topic in request.topics])
-    return build_in_slices(steps()) if count >= FEWEST_WRITTEN_IN_SLICES else done(steps())
+    return build_in_slices(steps()) if count >= FEWEST_WRITTEN_IN_SLICES else run_to_end(steps())
 
 
 def _end_offset(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:

@@ -18,7 +18,7 @@ from fencepost.broker.hosting.scram_credentials import (
     Mechanism,
     credential_of,
 )
-from fencepost.broker.log.sliced_work import SlicedWork, done
+from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, RequestContext, SlicedResponse, api, build_in_slices
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
@@ -68,7 +68,7 @@ def handle_describe_user_scram_credentials(
             yield
         return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message=None, results=results)
 
-    return build_in_slices(steps()) if len(counts) >= FEWEST_WRITTEN_IN_SLICES else done(steps())
+    return build_in_slices(steps()) if len(counts) >= FEWEST_WRITTEN_IN_SLICES else run_to_end(steps())
 
 
 def _describe(credentials: Credentials, user: str, count: int) -> DescribeUserScramCredentialsResult:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
-from fencepost.broker.log.sliced_work import SlicedWork, done
+from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, build_in_slices
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.broker.transaction.service import TransactionService
@@ -58,7 +58,7 @@ def handle_describe_transactions(
             yield
         return DescribeTransactionsResponse(transaction_states=states)
 
-    return build_in_slices(steps()) if len(request.transactional_ids) >= FEWEST_IN_SLICES else done(steps())
+    return build_in_slices(steps()) if len(request.transactional_ids) >= FEWEST_IN_SLICES else run_to_end(steps())
 
 
 def _describe(transactions: TransactionService, transactional_id: str) -> DescribeTransactionsTransactionState:
@@ -134,7 +134,7 @@ def handle_list_transactions(
             yield
         return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=shown)
 
-    return build_in_slices(steps()) if len(known) >= FEWEST_IN_SLICES else done(steps())
+    return build_in_slices(steps()) if len(known) >= FEWEST_IN_SLICES else run_to_end(steps())
 
 
 def _matcher(pattern: str) -> Callable[[str], object] | None:

@@ -114,7 +114,7 @@ class HostedLogs:
         partition_log = self._logs.get(topic_partition)
         if partition_log is None:
             leader_epoch = self._placement.leader_epoch(topic_partition)
-            partition_log = await self._logs.admit(topic_partition, config, leader_epoch=leader_epoch)
+            partition_log = await self._logs.serve(topic_partition, config, leader_epoch=leader_epoch)
             if self.leader_epoch(topic_partition) != leader_epoch:
                 # It went on while its files were read; if it came back, they may be others now.
                 self._logs.release(topic_partition)
@@ -143,7 +143,7 @@ class HostedLogs:
     def _serve_found(self, partition_log: PartitionLog, topic: TopicMetadata) -> PartitionLog | None:
         topic_partition = partition_log.topic_partition
         if partition_log.topic_id == ZERO_TOPIC_ID:
-            self._logs.adopt(partition_log, topic.topic_id)
+            self._logs.open_arrived(partition_log, topic.topic_id)
         if partition_log.topic_id != topic.topic_id:
             log.error(
                 "partition_of_other_topic_found",
@@ -219,10 +219,10 @@ class HostedLogs:
     def _has_directory(self, topic_partition: TopicPartition) -> bool:
         return topic_partition in self._logs.unopened or self._logs.get(topic_partition) is not None
 
-    async def make_way(self, topic: TopicMetadata, first_partition: int = 0) -> None:
+    async def remove_leftovers(self, topic: TopicMetadata, first_partition: int = 0) -> None:
         """Before new partitions are made, from `first_partition` on: nothing of earlier ones may be left in the
         checkpoints. Raises StorageError."""
-        await self._logs.make_way(topic.partitions()[first_partition:])
+        await self._logs.remove_leftovers(topic.partitions()[first_partition:])
 
     def report_missing(self, topic: TopicMetadata) -> None:
         """Say which partitions this start makes; after a crash in the middle of a creation that is as it should be."""

@@ -282,7 +282,7 @@ class Topics:
             message = f"The data directory has a directory {stray} that belongs to no known topic; move it away first"
             log.error("topic_creation_refused", topic=name, reason=message)
             return ErrorCode.KAFKA_STORAGE_ERROR, message
-        await self._hosted.make_way(topic)
+        await self._hosted.remove_leftovers(topic)
         if not await self._store.create_topic(topic):
             await self._refresh()  # another node has been faster
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
@@ -363,7 +363,7 @@ class Topics:
             if outcome[0] is not ErrorCode.NONE or topic is None:
                 return outcome
             grown = dataclasses.replace(topic, partition_count=new_count)
-            await self._hosted.make_way(grown, topic.partition_count)
+            await self._hosted.remove_leftovers(grown, topic.partition_count)
             await self._store.set_partition_count(name, new_count)
             try:
                 await self._hosted.host(grown)

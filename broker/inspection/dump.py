@@ -18,8 +18,8 @@ from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_epoc
 from fencepost.broker.log.offset_index import ENTRY_BYTES
 from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE
 from fencepost.broker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
-from fencepost.broker.log.time_index import ENTRY as TIME_ENTRY
-from fencepost.broker.log.transaction_index import ENTRY as TRANSACTION_ENTRY
+from fencepost.broker.log.time_index import TIME_INDEX_ENTRY
+from fencepost.broker.log.transaction_index import TRANSACTION_INDEX_ENTRY
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import RecordBatch, read_end_transaction_marker, read_records
 from fencepost.protocol.stored.consumer_offsets import (
@@ -189,16 +189,18 @@ def _dump_offset_index(path: str) -> Iterator[DumpRow]:
 
 def _dump_time_index(path: str) -> Iterator[DumpRow]:
     content, base_offset = _content(path), _base_offset(path)
-    for start in range(0, len(content) - TIME_ENTRY.size + 1, TIME_ENTRY.size):
-        timestamp_ms, relative = TIME_ENTRY.unpack_from(content, start)
+    for start in range(0, len(content) - TIME_INDEX_ENTRY.size + 1, TIME_INDEX_ENTRY.size):
+        timestamp_ms, relative = TIME_INDEX_ENTRY.unpack_from(content, start)
         yield {"kind": "time entry", "timestamp_ms": timestamp_ms, "last_offset": base_offset + relative}
-    yield from _rest(content, TIME_ENTRY.size)
+    yield from _rest(content, TIME_INDEX_ENTRY.size)
 
 
 def _dump_transaction_index(path: str) -> Iterator[DumpRow]:
     content = _content(path)
-    for start in range(0, len(content) - TRANSACTION_ENTRY.size + 1, TRANSACTION_ENTRY.size):
-        version, producer_id, first_offset, last_offset, stable_offset = TRANSACTION_ENTRY.unpack_from(content, start)
+    for start in range(0, len(content) - TRANSACTION_INDEX_ENTRY.size + 1, TRANSACTION_INDEX_ENTRY.size):
+        version, producer_id, first_offset, last_offset, stable_offset = TRANSACTION_INDEX_ENTRY.unpack_from(
+            content, start
+        )
         yield {
             "kind": "aborted transaction",
             "version": version,
@@ -207,7 +209,7 @@ def _dump_transaction_index(path: str) -> Iterator[DumpRow]:
             "last_offset": last_offset,
             "last_stable_offset": stable_offset,
         }
-    yield from _rest(content, TRANSACTION_ENTRY.size)
+    yield from _rest(content, TRANSACTION_INDEX_ENTRY.size)
 
 
 def _rest(content: bytes, entry_bytes: int) -> Iterator[DumpRow]:

@@ -18,7 +18,7 @@ from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.recovery import LoadedLog, LogRecovery
 from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE, DIRECTORY_NAME, START_SUFFIX
 from fencepost.broker.log.segment_files import INDEX_SUFFIXES, file_name, lost_path
-from fencepost.broker.log.sliced_work import done
+from fencepost.broker.log.sliced_work import run_to_end
 from fencepost.broker.log.swap import finish_swaps
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 
@@ -46,7 +46,7 @@ async def apply_plan(
     files = PartitionFiles(disk, directory)
     for leftover in [one for one in disk.list(directory) if one.endswith(UNFINISHED_SUFFIX)]:
         disk.delete(files.path(leftover))
-    done(finish_swaps(files, files.numbered()))
+    run_to_end(finish_swaps(files, files.numbered()))
     kept = [await _set_aside_whole(disk, directory, path) for path in plan.set_aside]
     for path, edits in sorted(plan.edits.items()):
         kept += await _rewrite(disk, directory, path, edits)
@@ -63,7 +63,7 @@ async def apply_plan(
         file.close()
     if plan.reread_from is None and plan.restarts_at is None:
         return kept
-    loaded = done(
+    loaded = run_to_end(
         LogRecovery(
             files,
             config,

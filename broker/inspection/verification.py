@@ -35,7 +35,7 @@ from fencepost.broker.log.log_directory import (
 from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.log.partition_files import METADATA_FILE, PartitionFiles
 from fencepost.broker.log.recovery import LogRecovery, RecoveryRefusal
-from fencepost.broker.log.sliced_work import done
+from fencepost.broker.log.sliced_work import run_to_end
 from fencepost.broker.log.swap import finish_swaps
 from fencepost.broker.metadata.sqlite import FILE_NAME
 from fencepost.broker.storage.disk import StorageError
@@ -210,7 +210,7 @@ class Verification:
         disk = OverlayDisk()
         try:
             files = PartitionFiles(disk, f"{self._path}/{name}")
-            done(finish_swaps(files, files.numbered()))
+            run_to_end(finish_swaps(files, files.numbered()))
             outcome = tried.partitions.get(name)
             topic_id = None if outcome is None else outcome.topic_id
             points = self._recovery_points
@@ -251,7 +251,7 @@ class Verification:
                 log_start_offset=expectations.log_start_offset,
                 now_ms=self._clock.now_ms(),
             )
-            return done(loading.load()).refusal
+            return run_to_end(loading.load()).refusal
         except StorageError:
             return None
         finally:

@@ -14,7 +14,7 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.sliced_work import SlicedWork, done
+from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 
 CHECKPOINT_VERSION = 0
 OFFSETS_PER_STEP = 1_000
@@ -36,7 +36,7 @@ class EpochStart(NamedTuple):
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """`recovery-point-offset-checkpoint` and `log-start-offset-checkpoint`: `topic partition offset` per line."""
-    return done(encode_offsets_in_steps(offsets))
+    return run_to_end(encode_offsets_in_steps(offsets))
 
 
 def encode_offsets_in_steps(offsets: Mapping[TopicPartition, int]) -> SlicedWork[bytes]:

@@ -24,7 +24,7 @@ from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_replay import usable_transaction_index
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_files import file_name, forget_segments
-from fencepost.broker.log.sliced_work import SlicedWork, done, run_in_slices
+from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices, run_to_end
 from fencepost.broker.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX, TRANSACTIONS_CLEANED_SUFFIX, finish_swap
 from fencepost.broker.log.tail_scan import checked_batches
 from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
@@ -193,7 +193,7 @@ class LogCleaning:
     async def _done(batch: RecordBatch, steps: SlicedWork[T]) -> T:
         """Work on the records of a batch: at once where they are few, else while others have their turns."""
         if batch.header.records_count <= RECORDS_PER_SLICE:
-            return done(steps)
+            return run_to_end(steps)
         return await run_in_slices(steps, SLICE_S)
 
     def _require_segments(self, segments: Sequence[Segment]) -> None:

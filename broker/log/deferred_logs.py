@@ -47,7 +47,7 @@ class DeferredLogs:
     def add(self, names: Iterable[TopicPartition]) -> None:
         self._waiting.update(dict.fromkeys(names))
 
-    def want(self, name: TopicPartition) -> None:
+    def prioritize(self, name: TopicPartition) -> None:
         """Have a log opened before those that nobody has asked for."""
         if name in self._failed:
             self._failed.remove(name)
@@ -55,7 +55,7 @@ class DeferredLogs:
         if name in self._waiting:
             self._wanted[name] = None
 
-    def take(self, name: TopicPartition | None = None) -> TopicPartition:
+    def begin_opening(self, name: TopicPartition | None = None) -> TopicPartition:
         """Begin to open one: the next, if none is named."""
         if name is None:
             name = next(iter(self._wanted or self._waiting))

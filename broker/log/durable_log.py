@@ -20,11 +20,11 @@ from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_SLICE, encoding_steps
 from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.remedies import remedy_partition_went_offline
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_files import forget_segments
 from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
 from fencepost.broker.log.waiters import ALREADY_DURABLE, DurabilityWaiters, Watchers
-from fencepost.broker.log.ways_out import remedy_partition_went_offline
 from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError, UnexpectedFailureError, remedy
 
 log = get_logger(__name__)

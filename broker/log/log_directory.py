@@ -30,11 +30,11 @@ from fencepost.broker.log.offset_checkpoint import LOG_START_FILE, OffsetCheckpo
 from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.remedies import remedy_offline_partition
 from fencepost.broker.log.room_reserve import RoomReserve
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
 from fencepost.broker.log.unreadable_log import is_unreadable
-from fencepost.broker.log.ways_out import ways_out
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, Volume
 from fencepost.protocol.errors import ErrorCode
 
@@ -228,7 +228,7 @@ class LogDirectory:
 
     # Create and delete
 
-    async def make_way(self, topic_partitions: Sequence[TopicPartition]) -> None:
+    async def remove_leftovers(self, topic_partitions: Sequence[TopicPartition]) -> None:
         """Before names are used that deleted partitions may have had: have the checkpoints say nothing of them.
 
         After a crash it would be taken for something about the new ones. Raises StorageError.
@@ -268,7 +268,7 @@ class LogDirectory:
                 partition=topic_partition.partition,
                 path=directory,
                 recovery_point=recovery_point,
-                reason=f"its directory is not there. {ways_out(directory)}",
+                reason=f"its directory is not there. {remedy_offline_partition(directory)}",
             )
         try:
             files, first_segment, metadata_file = self._make_directory(directory, topic_id, config)
@@ -305,7 +305,7 @@ class LogDirectory:
         files.checksums.add({}).close()  # says whose directory it is
         return files, files.new_segment(0, config.index_interval_bytes), metadata_file
 
-    def adopt(self, partition_log: PartitionLog, topic_id: bytes) -> None:
+    def open_arrived(self, partition_log: PartitionLog, topic_id: bytes) -> None:
         """Note whose log it is where its own note of that could not be read. Raises StorageError."""
         partition_log.topic_id = topic_id
         if partition_log.is_offline:
@@ -352,7 +352,7 @@ class LogDirectory:
 
     # Partitions that move between nodes
 
-    async def admit(
+    async def serve(
         self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int
     ) -> PartitionLog | None:
         """Open the log of a partition that this node leads from now on; None when it has no directory.

@@ -25,9 +25,9 @@ from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_state import ProducerState
 from fencepost.broker.log.recovery import LoadedLog, LogRecovery
-from fencepost.broker.log.sliced_work import SlicedWork, done, run_in_slices
+from fencepost.broker.log.remedies import remedy_partition_went_offline
+from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices, run_to_end
 from fencepost.broker.log.unreadable_log import unreadable_segment
-from fencepost.broker.log.ways_out import remedy_partition_went_offline
 from fencepost.broker.storage.disk import Disk, StorageError, UnexpectedFailureError, remedy
 
 log = get_logger(__name__)
@@ -115,7 +115,7 @@ class LogOpening:
                 break
             if count % LOADS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            self.unopened.take(name)
+            self.unopened.begin_opening(name)
             try:
                 await run_in_slices(self._open(name), SLICE_S)
             except StorageError:
@@ -136,7 +136,7 @@ class LogOpening:
         started_s = loop.time()
         opened: list[TopicPartition] = []
         while self.unopened.has_next and len(opened) < LOGS_PER_SYNC:
-            name = self.unopened.take()
+            name = self.unopened.begin_opening()
             try:
                 await run_in_slices(self._open(name), SLICE_S)
                 opened.append(name)
@@ -160,11 +160,11 @@ class LogOpening:
             or not self.unopened.is_waiting(topic_partition)
             or self._has_many_producers(topic_partition)
         ):
-            self.unopened.want(topic_partition)
+            self.unopened.prioritize(topic_partition)
             return False
         unsynced_count = len(self._unsynced)
         try:
-            done(self._open(self.unopened.take(topic_partition)))
+            run_to_end(self._open(self.unopened.begin_opening(topic_partition)))
         except StorageError:
             self.unopened.fail(topic_partition)
             raise

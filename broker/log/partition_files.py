@@ -23,7 +23,7 @@ from fencepost.broker.log.producer_snapshot import CorruptSnapshot, ProducerSnap
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_checksums import SegmentChecksums, content_record
 from fencepost.broker.log.segment_files import NOTED_SUFFIXES, file_name
-from fencepost.broker.log.sliced_work import SlicedWork, done
+from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.storage.disk import Disk, LogFile
 
 log = get_logger(__name__)
@@ -100,7 +100,7 @@ class PartitionFiles:
 
     def latest_snapshot(self, at_most: int) -> SnapshotAt | None:
         """The newest readable snapshot of `at_most` or less. One that cannot be read is deleted, with a warning."""
-        return done(self.latest_snapshot_in_steps(at_most))
+        return run_to_end(self.latest_snapshot_in_steps(at_most))
 
     def latest_snapshot_in_steps(self, at_most: int) -> SlicedWork[SnapshotAt | None]:
         """As `latest_snapshot`."""

@@ -38,15 +38,15 @@ from fencepost.broker.log.log_types import (
 from fencepost.broker.log.producer_replay import usable_transaction_index
 from fencepost.broker.log.producer_snapshot import ProducerSnapshot
 from fencepost.broker.log.producer_state import Duplicate
+from fencepost.broker.log.remedies import remedy_unreadable_records
 from fencepost.broker.log.run_validation import form_for, prepare_run
 from fencepost.broker.log.segment import NO_RECORDS, Segment
 from fencepost.broker.log.segment_files import CorruptTransactionIndexError
-from fencepost.broker.log.sliced_work import SlicedWork, done
+from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.log.swept_log import SweptLog
 from fencepost.broker.log.time_search import Search, find_first, find_latest
 from fencepost.broker.log.transaction_index import TransactionIndexEntry
 from fencepost.broker.log.verification import ANSWERED_AT_ONCE, VerificationGuard
-from fencepost.broker.log.ways_out import remedy_unreadable_records
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.protocol.batch_run import BatchRun, BatchShape
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
@@ -605,7 +605,7 @@ class PartitionLog(SweptLog):
 
     def active_producers(self, now_ms: int) -> list[ActiveProducer]:
         """All producers that the partition remembers, as DescribeProducers shows them."""
-        return done(self.active_producers_in_steps(now_ms))
+        return run_to_end(self.active_producers_in_steps(now_ms))
 
     def active_producers_in_steps(self, now_ms: int) -> SlicedWork[list[ActiveProducer]]:
         """As `active_producers`. A step is `PRODUCERS_PER_SLICE`; each is shown as it is when its step comes."""

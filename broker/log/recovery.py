@@ -33,6 +33,7 @@ from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, PartitionFil
 from fencepost.broker.log.producer_replay import replay, replay_batch, usable_transaction_index
 from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_SLICE, encoding_steps
 from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.remedies import remedy_offline_partition
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE
 from fencepost.broker.log.segment_files import INDEX_SUFFIXES, file_name, forget_segments, lost_path
@@ -40,7 +41,6 @@ from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.log.swap import finish_swaps
 from fencepost.broker.log.tail_scan import BatchesAfterDamage, batches_after_damage, checked_batches, valid_batch_at
 from fencepost.broker.log.transaction_index import TransactionIndex
-from fencepost.broker.log.ways_out import ways_out
 from fencepost.broker.storage.disk import LogFile, StorageError
 from fencepost.protocol.record_batch import RecordBatch
 
@@ -574,7 +574,7 @@ class LogRecovery:
             found_offset=refusal.found_offset,
             recovery_point=self._recovery_point,
             reason=f"{refusal.what}. Acknowledged records cannot be read; giving them up costs {refusal.cost}. "
-            f"{ways_out(self._files.directory)}",
+            f"{remedy_offline_partition(self._files.directory)}",
         )
 
     def _cut(

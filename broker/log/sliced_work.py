@@ -12,7 +12,7 @@ SlicedWork = Generator[None, None, T]
 """Each `next` does a step; what comes of all of them is what the generator returns."""
 
 
-def done(steps: SlicedWork[T]) -> T:
+def run_to_end(steps: SlicedWork[T]) -> T:
     """Do all steps at once."""
     while True:
         try:

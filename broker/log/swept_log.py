@@ -9,7 +9,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log import retention
 from fencepost.broker.log.durable_log import FEW_PRODUCERS_COUNT, SLICE_S, DurableLog
 from fencepost.broker.log.log_config import MAX_INT64
-from fencepost.broker.log.sliced_work import done, run_in_slices
+from fencepost.broker.log.sliced_work import run_in_slices, run_to_end
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.protocol.errors import ErrorCode
 
@@ -94,7 +94,7 @@ class SweptLog(DurableLog):
     def _expire_producers(self, now_ms: int) -> None:
         steps = self._producers.expiring_steps(now_ms, self.config.producer_id_expiration_ms)
         if len(self._producers) <= FEW_PRODUCERS_COUNT:
-            done(steps)
+            run_to_end(steps)
         else:
             self._start_producer_work(run_in_slices(steps, SLICE_S))
 

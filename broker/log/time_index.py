@@ -14,7 +14,7 @@ from bisect import bisect_left
 
 from fencepost.broker.log.offset_index import CorruptIndexError
 
-ENTRY = struct.Struct(">qi")
+TIME_INDEX_ENTRY = struct.Struct(">qi")
 
 
 class TimeIndex:
@@ -37,15 +37,15 @@ class TimeIndex:
 
         offsets_count: that the segment may hold.
         """
-        if len(content) % ENTRY.size:
-            raise CorruptIndexError(f"{len(content)} bytes are not whole entries of {ENTRY.size}")
+        if len(content) % TIME_INDEX_ENTRY.size:
+            raise CorruptIndexError(f"{len(content)} bytes are not whole entries of {TIME_INDEX_ENTRY.size}")
         index = cls()
         if content:
             # In columns, without Python for every entry: a segment has a quarter of a million.
             words = array("I", bytes(content))
             if sys.byteorder == "little":
                 words.byteswap()
-            timestamps = array("I", bytes(2 * len(content) // ENTRY.size * words.itemsize))
+            timestamps = array("I", bytes(2 * len(content) // TIME_INDEX_ENTRY.size * words.itemsize))
             first, second = (1, 0) if sys.byteorder == "little" else (0, 1)  # half of a timestamp
             timestamps[0::2], timestamps[1::2] = words[first::3], words[second::3]
             index.timestamps_ms.frombytes(timestamps.tobytes())
@@ -81,9 +81,9 @@ class TimeIndex:
 
     def to_bytes(self) -> bytes:
         """The whole file."""
-        return b"".join(map(ENTRY.pack, self.timestamps_ms, self.last_offsets))
+        return b"".join(map(TIME_INDEX_ENTRY.pack, self.timestamps_ms, self.last_offsets))
 
     def unwritten_bytes(self) -> bytes:
         """The entries that the file does not hold yet, as they go into it."""
         start = self.written_count
-        return b"".join(map(ENTRY.pack, self.timestamps_ms[start:], self.last_offsets[start:]))
+        return b"".join(map(TIME_INDEX_ENTRY.pack, self.timestamps_ms[start:], self.last_offsets[start:]))

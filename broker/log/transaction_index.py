@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from fencepost.broker.log.log_types import AbortedRange
 from fencepost.broker.log.offset_index import CorruptIndexError
 
-ENTRY: Final = struct.Struct(">hqqqq")
+TRANSACTION_INDEX_ENTRY: Final = struct.Struct(">hqqqq")
 ENTRY_VERSION: Final = 0
 
 
@@ -35,7 +35,7 @@ class TransactionIndexEntry(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """The 34 bytes of the file."""
-        return ENTRY.pack(ENTRY_VERSION, *self)
+        return TRANSACTION_INDEX_ENTRY.pack(ENTRY_VERSION, *self)
 
 
 class TransactionIndex:
@@ -55,11 +55,11 @@ class TransactionIndex:
 
         Raises CorruptIndexError if it cannot be right.
         """
-        if len(content) % ENTRY.size:
-            raise CorruptIndexError(f"{len(content)} bytes are not whole entries of {ENTRY.size}")
+        if len(content) % TRANSACTION_INDEX_ENTRY.size:
+            raise CorruptIndexError(f"{len(content)} bytes are not whole entries of {TRANSACTION_INDEX_ENTRY.size}")
         index = cls()
         previous = base_offset - 1
-        for version, *fields in ENTRY.iter_unpack(content):
+        for version, *fields in TRANSACTION_INDEX_ENTRY.iter_unpack(content):
             entry = TransactionIndexEntry._make(fields)
             if version != ENTRY_VERSION:
                 raise CorruptIndexError(f"entry {len(index)} has version {version}")
@@ -111,7 +111,7 @@ class TransactionIndex:
         count = bisect_left(self._last_offsets, log_end_offset)
         for column in (self._producer_ids, self._first_offsets, self._last_offsets, self._last_stable_offsets):
             del column[count:]
-        return count * ENTRY.size
+        return count * TRANSACTION_INDEX_ENTRY.size
 
     def to_bytes(self) -> bytes:
         """The whole file."""

@@ -145,7 +145,7 @@ class Dispatcher:
         if isinstance(started, eager.Finished):
             return started.result
         if context.meter is not None:
-            context.meter.suspend()
+            context.meter.pause_timing()
         if carries_records and context.needs_frame:
             connection.keep_frame_until(started)
         if context.holds_connection:
@@ -197,7 +197,7 @@ class Dispatcher:
         pending = PendingReply(self.long_polls, waiting, poll)
         pending.begin()
         if context.meter is not None:
-            context.meter.suspend()
+            context.meter.pause_timing()
         return pending
 
     def _route(self, api_key: int, api_version: int) -> _Route:
@@ -237,7 +237,7 @@ class Dispatcher:
         steps = response_frame_in_slices(context.correlation_id, response, context.api_version)
         reply = await run_in_slices(steps, SLICE_S)
         if meter is not None:
-            meter.settle()
+            meter.finish_timing()
         return reply
 
     def _encode(self, response: Any, context: RequestContext) -> Reply:
@@ -246,7 +246,7 @@ class Dispatcher:
             meter.finish(response)
         reply = None if response is None else response_frame(context.correlation_id, response, context.api_version)
         if meter is not None:
-            meter.settle()
+            meter.finish_timing()
         return reply
 
     def _failed(self, api: Api, context: RequestContext, request: Any, error: Exception) -> Reply:

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from fencepost.broker.storage.file_slice import FileSlice, sendable
+from fencepost.broker.storage.file_slice import FileSlice, portions_to_send
 from fencepost.protocol.primitives import Buffer
 
 _MORE_FOLLOWS = socket.MSG_MORE if sys.platform == "linux" else 0
@@ -50,9 +50,11 @@ class PartialSend:
             if sent_bytes == len(chunk):
                 chunks.popleft()
             else:
-                chunks[0] = chunk.behind(sent_bytes) if isinstance(chunk, FileSlice) else memoryview(chunk)[sent_bytes:]
+                chunks[0] = (
+                    chunk.from_position(sent_bytes) if isinstance(chunk, FileSlice) else memoryview(chunk)[sent_bytes:]
+                )
         return True
 
     def portions(self) -> Iterator[list[Buffer]]:
         """What is left when the first is asked for, read portion by portion. Raises StorageError."""
-        return sendable(self._chunks)
+        return portions_to_send(self._chunks)

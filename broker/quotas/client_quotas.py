@@ -177,7 +177,7 @@ class ClientQuotas:
 
 
 class RequestMeter:
-    """What one request uses, while there are quotas: its time counts from when this is made until `settle`.
+    """What one request uses, while there are quotas: its time counts from when this is made until `finish_timing`.
 
     mute: called with the seconds for which its connection takes no further request.
     """
@@ -211,7 +211,7 @@ class RequestMeter:
             self._throttle_ms = self._quotas.charge(QuotaKey.PRODUCER_BYTE_RATE, self._client_id, produced_bytes)
             self._mute_for(self._throttle_ms)
 
-    def suspend(self) -> None:
+    def pause_timing(self) -> None:
         """Its handler waits; the time until it is finished is nobody's."""
         if self._resumed_ns is not None:
             self._busy_ns += time.perf_counter_ns() - self._resumed_ns
@@ -244,7 +244,7 @@ class RequestMeter:
 
     def finish(self, response: Any) -> None:
         """Charge the time it took; tell the client in its reply, if there is one, for how long it has to pause."""
-        self.suspend()
+        self.pause_timing()
         quotas = self._quotas
         request_throttle_ms = self._charge_time()
         self._resumed_ns = time.perf_counter_ns()
@@ -254,9 +254,9 @@ class RequestMeter:
                 response.throttle_time_ms = throttle_ms
             self._mute_for(throttle_ms)
 
-    def settle(self) -> None:
+    def finish_timing(self) -> None:
         """The reply is written; the time since `finish` counts towards the client's next request."""
-        self.suspend()
+        self.pause_timing()
         self._charge_time()
 
     def _charge_time(self) -> int:

@@ -36,7 +36,7 @@ class FileSlice:
     def __len__(self) -> int:
         return self._length_bytes
 
-    def behind(self, skipped_bytes: int) -> FileSlice:
+    def from_position(self, skipped_bytes: int) -> FileSlice:
         """The rest of it."""
         rest = FileSlice(self._file, self._position + skipped_bytes, self._length_bytes - skipped_bytes)
         rest.failed = self.failed
@@ -77,7 +77,7 @@ class FileSlice:
         return StorageError(f"{self._file.path} ends at byte {position}, before byte {end}")
 
 
-def sendable(reply: Sequence[Buffer | FileSlice]) -> Iterator[list[Buffer]]:
+def portions_to_send(reply: Sequence[Buffer | FileSlice]) -> Iterator[list[Buffer]]:
     """The chunks of a reply in portions to send one after another, slices read when their portion is asked for. Raises
     StorageError."""
     portion: list[Buffer] = []

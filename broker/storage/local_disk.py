@@ -477,7 +477,7 @@ class LocalDisk:
             except StorageError as error:
                 errors.append(error)
                 continue
-            job = SyncJob(file.path, descriptor, partial(self._is_gone, file))
+            job = SyncJob(file.path, descriptor, partial(self._is_deleted, file))
             if descriptor >= 0:
                 kept_open.append(file)
                 self._syncing_count += 1
@@ -525,7 +525,7 @@ class LocalDisk:
         if self._syncs_count:
             self._removed.add(path)
 
-    def _is_gone(self, file: LocalFile) -> bool:
+    def _is_deleted(self, file: LocalFile) -> bool:
         """Whether a file need not be there any more; called on sync threads. Who deletes a file may not be who has it
         open, as with the indexes of a segment that is removed while they are being synced."""
         return file.is_closed() or file.path in self._removed

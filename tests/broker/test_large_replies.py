@@ -19,7 +19,7 @@ from fencepost.broker.handlers import (
     producers,
     scram_credentials,
 )
-from fencepost.broker.log.sliced_work import done
+from fencepost.broker.log.sliced_work import run_to_end
 from fencepost.broker.requests import api
 from fencepost.broker.requests.api import SlicedResponse
 from fencepost.protocol.api_keys import ApiKey
@@ -61,7 +61,7 @@ def many(count: int) -> MetadataResponse:
 @pytest.mark.parametrize("version", range(14))
 def test_what_is_written_in_steps_is_the_same(version: int) -> None:
     response = many(30)
-    assert done(response_frame_in_slices(7, response, version)) == response_frame(7, response, version)
+    assert run_to_end(response_frame_in_slices(7, response, version)) == response_frame(7, response, version)
 
 
 def test_each_step_writes_one_struct() -> None:
@@ -72,7 +72,7 @@ def test_a_value_that_cannot_be_written_is_named() -> None:
     response = many(3)
     response.topics[0].partitions[2].leader_id = 2**40
     with pytest.raises(EncodeError, match="leader_id"):
-        done(response_frame_in_slices(7, response, 9))
+        run_to_end(response_frame_in_slices(7, response, 9))
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log import checkpoints
 from fencepost.broker.log.log_directory import CHECKPOINT_INTERVAL_MS, LogDirectory
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.sliced_work import done
+from fencepost.broker.log.sliced_work import run_to_end
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
@@ -226,7 +226,7 @@ async def test_a_checkpoint_of_many_partitions_is_put_together_in_steps() -> Non
     offsets = {TopicPartition("one", partition): partition for partition in range(3_500)}
     steps = checkpoints.encode_offsets_in_steps(offsets)
     assert sum(1 for _ in steps) == 4
-    assert done(checkpoints.encode_offsets_in_steps(offsets)) == checkpoints.encode_offsets(offsets)
+    assert run_to_end(checkpoints.encode_offsets_in_steps(offsets)) == checkpoints.encode_offsets(offsets)
 
 
 async def test_a_log_that_is_opened_while_a_checkpoint_is_written_stays_in_it(hosted: Hosted) -> None:
@@ -242,8 +242,8 @@ async def test_a_log_that_is_opened_while_a_checkpoint_is_written_stays_in_it(ho
     hosted.logs._logs.pop(TopicPartition("other", 0))
     hosted.logs.unopened.discard(name)
     hosted.logs._logs[name] = started
-    assert done(hosted.logs._collect_log_starts()) == {}
-    assert done(collecting) == {name: 7}
+    assert run_to_end(hosted.logs._collect_log_starts()) == {}
+    assert run_to_end(collecting) == {name: 7}
 
 
 # Syncs

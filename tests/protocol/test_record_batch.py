@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.broker.log.sliced_work import done
+from fencepost.broker.log.sliced_work import run_to_end
 from fencepost.protocol.compression import Codec, decompress
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import (
@@ -67,7 +67,9 @@ def recompress(batch: RecordBatch, codec: Codec) -> bytearray:
 
 def retain_records(batch: RecordBatch, records: list[Record], *, delete_horizon_ms: int | None = None) -> bytearray:
     """The same batch with only some of its records, perhaps none, as the cleaner leaves it."""
-    return compressed_and_sealed(*done(retention_steps(batch, list(records), delete_horizon_ms=delete_horizon_ms)))
+    return compressed_and_sealed(
+        *run_to_end(retention_steps(batch, list(records), delete_horizon_ms=delete_horizon_ms))
+    )
 
 
 def one(buffer: bytes | bytearray | memoryview) -> RecordBatch:

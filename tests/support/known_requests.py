@@ -10,7 +10,7 @@ from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.request_cache.request_cache import RequestCache
 from fencepost.broker.requests.api import CloseConnection, Services
 from fencepost.broker.requests.long_polls import PendingReply, Reply
-from fencepost.broker.storage.file_slice import sendable
+from fencepost.broker.storage.file_slice import portions_to_send
 from fencepost.protocol.framing import LENGTH_BYTES
 
 
@@ -88,7 +88,7 @@ class FrameClient:
         except CloseConnection as reason:
             return str(reason)
         assert remembered.items() <= self.connection.templates.items(), "what was remembered is forgotten"
-        return None if chunks is None else b"".join(chunk for portion in sendable(chunks) for chunk in portion)
+        return None if chunks is None else b"".join(chunk for portion in portions_to_send(chunks) for chunk in portion)
 
     @staticmethod
     def _told(pending: PendingReply) -> asyncio.Future[Reply]:

@@ -15,7 +15,7 @@ OFFLINE_EVENTS = {
     "partition_not_opened",
     "partition_went_offline",
 }
-WAYS = {"ways_out", "remedy_unreadable_records", "remedy_partition_went_offline"}
+WAYS = {"remedy_offline_partition", "remedy_unreadable_records", "remedy_partition_went_offline"}
 
 
 def offline_lines() -> Iterator[tuple[str, str, set[str]]]:
@@ -44,10 +44,14 @@ def test_every_offline_line_names_verify_and_repair() -> None:
 def test_the_commands_that_they_name_are_those_there_are() -> None:
     from fencepost.broker.cli.commands import fencepost
     from fencepost.broker.cli.log import log
-    from fencepost.broker.log.ways_out import remedy_partition_went_offline, remedy_unreadable_records, ways_out
+    from fencepost.broker.log.remedies import (
+        remedy_offline_partition,
+        remedy_partition_went_offline,
+        remedy_unreadable_records,
+    )
 
     for text in (
-        ways_out("/data/a-0"),
+        remedy_offline_partition("/data/a-0"),
         remedy_partition_went_offline("/data/a-0"),
         remedy_unreadable_records("/data/a-0"),
     ):

@@ -16,14 +16,14 @@ def unopened() -> DeferredLogs:
 
 def test_they_are_opened_in_order_but_those_asked_for_first() -> None:
     logs = unopened()
-    logs.want(C)
-    assert [logs.take(), logs.take(), logs.take()] == [C, A, B]
+    logs.prioritize(C)
+    assert [logs.begin_opening(), logs.begin_opening(), logs.begin_opening()] == [C, A, B]
     assert not logs.has_next
 
 
 def test_one_is_unopened_until_it_is_served() -> None:
     logs = unopened()
-    assert logs.take(B) == B
+    assert logs.begin_opening(B) == B
     assert B in logs
     assert not logs.is_waiting(B)
     logs.discard(B)
@@ -34,19 +34,19 @@ def test_one_is_unopened_until_it_is_served() -> None:
 def test_one_that_could_not_be_opened_is_tried_again_when_it_is_asked_for() -> None:
     logs = DeferredLogs()
     logs.add([A])
-    logs.fail(logs.take())
+    logs.fail(logs.begin_opening())
     assert A in logs
     assert not logs.has_next
     assert len(logs) == 1
-    logs.want(A)
-    assert logs.take() == A
+    logs.prioritize(A)
+    assert logs.begin_opening() == A
 
 
 def test_asking_for_one_that_is_served_or_being_opened_changes_nothing() -> None:
     logs = unopened()
-    logs.take(A)
-    logs.want(A)
+    logs.begin_opening(A)
+    logs.prioritize(A)
     logs.discard(B)
-    logs.want(B)
-    assert logs.take() == C
+    logs.prioritize(B)
+    assert logs.begin_opening() == C
     assert not logs.has_next

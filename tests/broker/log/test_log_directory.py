@@ -277,7 +277,7 @@ async def test_the_next_partition_of_a_deleted_ones_name_is_not_judged_by_its_ch
     await world.logs.delete_records({ORDERS: 15})
     await world.restart()
     world.logs.delete(ORDERS)
-    await world.logs.make_way([ORDERS])
+    await world.logs.remove_leftovers([ORDERS])
     world.create()
     world.append(b"after")
     await world.orders.flushed()
@@ -366,7 +366,7 @@ async def test_a_topic_id_that_cannot_be_read_is_written_again_only_where_the_di
     other = world.logs.get(TopicPartition("other", 0))
     assert other is not None
     for each in (log, other):
-        world.logs.adopt(each, TOPIC_ID)
+        world.logs.open_arrived(each, TOPIC_ID)
     assert not log.is_offline
     assert log.files.read_topic_id() == TOPIC_ID
     assert "is the directory of another partition" in str(other.offline_reason)

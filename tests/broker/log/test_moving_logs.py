@@ -62,18 +62,18 @@ async def test_a_log_comes_back_with_its_records_and_open_transactions(world: Lo
     world.append(b"c", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     await log.flushed()
     world.logs.release(ORDERS)
-    back = await world.logs.admit(ORDERS, world.config, leader_epoch=3)
+    back = await world.logs.serve(ORDERS, world.config, leader_epoch=3)
     assert back is not None
     assert back is not log
     assert (back.log_end_offset, back.high_watermark, back.last_stable_offset) == (3, 3, 2)
     assert back.leader_epoch == 3
     assert world.append(b"c", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True).is_duplicate
     assert world.append(b"d", producer_id=7, producer_epoch=0, base_sequence=1, is_transactional=True).base_offset == 3
-    assert await world.logs.admit(ORDERS, world.config, leader_epoch=3) is back
+    assert await world.logs.serve(ORDERS, world.config, leader_epoch=3) is back
 
 
 async def test_there_is_no_log_to_come_without_a_directory(world: LogWorld) -> None:
-    assert await world.logs.admit(ORDERS, world.config, leader_epoch=3) is None
+    assert await world.logs.serve(ORDERS, world.config, leader_epoch=3) is None
 
 
 async def test_a_directory_lost_while_its_partition_was_elsewhere_does_not_come_back_as_an_offline_log(
@@ -86,7 +86,7 @@ async def test_a_directory_lost_while_its_partition_was_elsewhere_does_not_come_
     await world.checkpointed()
     world.logs.release(ORDERS)
     shutil.rmtree(log.files.directory)
-    assert await world.logs.admit(ORDERS, world.config, leader_epoch=1) is None
+    assert await world.logs.serve(ORDERS, world.config, leader_epoch=1) is None
     made = world.logs.create(ORDERS, TOPIC_ID, world.config, leader_epoch=1)
     assert (made.is_offline, made.leader_epoch) == (False, 1)
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fencepost.broker.log.sliced_work import SlicedWork, done, run_in_slices
+from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices, run_to_end
 
 
 def count_to(last: int, seen: list[int]) -> SlicedWork[str]:
@@ -18,7 +18,7 @@ def count_to(last: int, seen: list[int]) -> SlicedWork[str]:
 
 def test_all_steps_are_done_at_once() -> None:
     seen: list[int] = []
-    assert done(count_to(3, seen)) == "counted"
+    assert run_to_end(count_to(3, seen)) == "counted"
     assert seen == [0, 1, 2]
 
 
@@ -41,6 +41,6 @@ async def test_what_goes_wrong_in_a_step_is_told() -> None:
         raise ValueError("damaged")
 
     with pytest.raises(ValueError, match="damaged"):
-        done(failing())
+        run_to_end(failing())
     with pytest.raises(ValueError, match="damaged"):
         await run_in_slices(failing(), 0.0)

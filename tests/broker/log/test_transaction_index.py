@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fencepost.broker.log.log_types import AbortedRange
 from fencepost.broker.log.offset_index import CorruptIndexError
-from fencepost.broker.log.transaction_index import ENTRY, TransactionIndex, TransactionIndexEntry
+from fencepost.broker.log.transaction_index import TRANSACTION_INDEX_ENTRY, TransactionIndex, TransactionIndexEntry
 
 ENTRY_BYTES = bytes.fromhex("0000 0000000000000007 000000000000000f 0000000000000014 0000000000000015")
 
@@ -76,9 +76,9 @@ def test_what_was_collected_before_stays() -> None:
 @pytest.mark.parametrize(("log_end_offset", "count"), [(0, 0), (10, 0), (11, 1), (20, 1), (21, 2), (30, 2), (31, 3)])
 def test_truncation_drops_the_transactions_whose_marker_is_cut(log_end_offset: int, count: int) -> None:
     index = TransactionIndex.from_bytes(OVERLAPPING.to_bytes(), base_offset=0, end_offset=1 << 40)
-    assert index.truncate(log_end_offset) == count * ENTRY.size
+    assert index.truncate(log_end_offset) == count * TRANSACTION_INDEX_ENTRY.size
     assert len(index) == count
-    assert index.to_bytes() == OVERLAPPING.to_bytes()[: count * ENTRY.size]
+    assert index.to_bytes() == OVERLAPPING.to_bytes()[: count * TRANSACTION_INDEX_ENTRY.size]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_transaction_may_begin_before_the_segment_of_its_marker() -> None:
     assert len(TransactionIndex.from_bytes(content, base_offset=10, end_offset=1 << 40)) == 1
 
 
-@given(st.binary(max_size=3 * ENTRY.size))
+@given(st.binary(max_size=3 * TRANSACTION_INDEX_ENTRY.size))
 def test_garbage_is_noticed_or_can_be_right(garbage: bytes) -> None:
     try:
         index = TransactionIndex.from_bytes(garbage, base_offset=0, end_offset=1 << 40)

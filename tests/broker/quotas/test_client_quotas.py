@@ -190,7 +190,7 @@ async def test_time_on_the_processor_is_paid_back_in_small_pauses(
     assert muted == []
     meter, muted = world.request()
     now_ns += 2_000_000_000
-    meter.suspend()
+    meter.pause_timing()
     now_ns += 60_000_000_000  # waiting for others costs nothing
     meter.finish(None)
     assert muted == [1.0]
@@ -205,7 +205,7 @@ async def test_the_time_that_a_reply_takes_counts_towards_the_next_request(
     meter, muted = world.request()
     meter.finish(None)
     now_ns += 2_000_000_000
-    meter.settle()
+    meter.finish_timing()
     assert muted == []
     meter, muted = world.request()
     meter.finish(None)

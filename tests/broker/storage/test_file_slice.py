@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.broker.storage.disk import StorageError
-from fencepost.broker.storage.file_slice import FileSlice, sendable
+from fencepost.broker.storage.file_slice import FileSlice, portions_to_send
 from tests.support.counted_file import CountedFile
 
 CONTENT = bytes(range(250))
@@ -36,7 +36,7 @@ def test_a_piece_is_read_when_it_is_asked_for() -> None:
 
 def test_a_reply_is_sendable_in_portions_that_end_with_each_piece() -> None:
     first, second = FileSlice(CountedFile(CONTENT), 0, 150), FileSlice(CountedFile(b"x"), 0, 1)
-    portions = sendable([b"length", b"header", first, b"between", second, b"end"])
+    portions = portions_to_send([b"length", b"header", first, b"between", second, b"end"])
     assert [[bytes(chunk) for chunk in portion] for portion in portions] == [
         [b"length", b"header", CONTENT[:100]],
         [CONTENT[100:150]],

@@ -297,7 +297,7 @@ async def test_topics_are_changed_after_a_change_that_failed(
     tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
-    monkeypatch.setattr(broker.logs, "make_way", raising(error, times=1, then=broker.logs.make_way))
+    monkeypatch.setattr(broker.logs, "remove_leftovers", raising(error, times=1, then=broker.logs.remove_leftovers))
     with logged(topics.CHANGE), pytest.raises(type(error)):
         await broker.topics.create("one", 1, {})
     assert await broker.topics.create("one", 1, {}) == (ErrorCode.NONE, None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from fencepost.broker.log.transaction_index import ENTRY, TransactionIndexEntry
+from fencepost.broker.log.transaction_index import TRANSACTION_INDEX_ENTRY, TransactionIndexEntry
 from fencepost.broker.transaction.state_machine import TransactionState
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -208,5 +208,5 @@ def transaction_index(disk: SimulatedDisk, topic_partition: TopicPartition) -> l
     return [
         TransactionIndexEntry._make(fields)
         for _, content in files(disk, topic_partition, ".txnindex")
-        for _, *fields in ENTRY.iter_unpack(content)
+        for _, *fields in TRANSACTION_INDEX_ENTRY.iter_unpack(content)
     ]

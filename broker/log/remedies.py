@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def ways_out(directory: str) -> str:
+def remedy_offline_partition(directory: str) -> str:
     """Where the partition is offline."""
     return f"The partition is offline, and its files are as they were. {_commands(directory)}"
 
