@@ -1,4 +1,4 @@
-"""The broker's settings: the table (Kafka's names, defaults, documentation), and the ways to fill and show it."""
+"""The broker's settings: the table (Kafka's names, defaults, documentation), loading, altering and describing."""
 
 from fencepost.broker.config.alteration import (
     Alteration,

@@ -1,4 +1,4 @@
-"""What becomes of the configs of a resource when a request changes some of them. Pure.
+"""Changes to the configs of a resource: checks, replacement, incremental alteration. Pure.
 
 Source: KIP-339; Kafka's ConfigAdminManager and ConfigurationControlManager.incrementalAlterConfigResource.
 """
@@ -14,7 +14,7 @@ from fencepost.protocol.errors import ErrorCode
 
 
 class AlterOperation(IntEnum):
-    """What is done to one config, with Kafka's numbers."""
+    """Operation on one config, with Kafka's numbers."""
 
     SET = 0
     DELETE = 1
@@ -31,14 +31,14 @@ class Alteration(NamedTuple):
 
 
 class AlterationRefusal(NamedTuple):
-    """Why nothing of it is done."""
+    """The reason why none of the changes are made."""
 
     error: ErrorCode
     message: str | None
 
 
 def check_alterations(alterations: Sequence[Alteration]) -> AlterationRefusal | None:
-    """What can be said without knowing the resource. INVALID_REQUEST: a missing value, a name that comes twice."""
+    """Check what does not depend on the resource. INVALID_REQUEST: a missing value, a name that appears twice."""
     without_value = [
         alteration.name
         for alteration in alterations
@@ -54,7 +54,7 @@ def check_alterations(alterations: Sequence[Alteration]) -> AlterationRefusal | 
 
 
 def replace_configs(alterations: Sequence[Alteration]) -> dict[str, str]:
-    """What AlterConfigs makes of a resource: what is not named goes back to its default."""
+    """All configs of a resource after AlterConfigs: those that it does not name return to their defaults."""
     return {alteration.name: alteration.value for alteration in alterations if alteration.value is not None}
 
 
@@ -67,7 +67,7 @@ def alter_configs(
 ) -> dict[str, str] | AlterationRefusal:
     """All configs of a resource after an incremental change.
 
-    setting_of: the row of a config, None for an unknown one. default_of: the value of a list that is not set.
+    setting_of: the row of a config, None if unknown. default_of: the value of a list that is not set.
     Refuses: INVALID_CONFIG (a list operation on something else), UNKNOWN_SERVER_ERROR (no such operation, as in Kafka).
     """
     altered = dict(current)
@@ -96,7 +96,7 @@ def alter_configs(
 
 
 def _split(text: str) -> list[str]:
-    """As Java splits: without empty parts at the end, but an empty text is one part. Appended, that makes no list."""
+    """Split as Java does: without empty parts at the end, but an empty text is one part, never a valid entry."""
     parts = text.split(",")
     while len(parts) > 1 and not parts[-1]:
         parts.pop()

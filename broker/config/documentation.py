@@ -1,4 +1,4 @@
-"""docs/configuration.md, made from the settings table; `python -m fencepost.broker.config.documentation` writes it."""
+"""Generator of docs/configuration.md from the settings table: `python -m fencepost.broker.config.documentation`."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ _INTRODUCTION = """\
 # Configuration
 
 Settings have Kafka's names, units and, unless the text says otherwise, Kafka's defaults. Names that start with
-`fencepost.` are this broker's own. They are read, the later the stronger, from
+`fencepost.` are this broker's own. The broker reads them in this order; a later source takes precedence:
 
 1. a properties file: `fencepost serve --config server.properties`;
 2. the environment: `FENCEPOST_NUM_PARTITIONS=3` sets `num.partitions`, `FENCEPOST_LOG_FORMAT=json` sets
    `fencepost.log.format`;
 3. the command line: `--set num.partitions=3`, and the options that `fencepost serve --help` lists.
 
-A name that is unknown stops the start, with the nearest known one in the message. Settings of Kafka for parts that
+The broker does not start with an unknown name; the message has the nearest known one. Kafka's settings for parts that
 do not exist here (ZooKeeper, KRaft, replication, threads) are ignored with a warning, so that an existing
-`server.properties` works; those that promise protection (`ssl.*`, `sasl.*`, `authorizer.*`) are refused.
+`server.properties` works; security settings (`ssl.*`, `sasl.*`, `authorizer.*`) are refused.
 
 Settings marked with (*) can be changed while the broker runs, for this broker or for all (`kafka-configs --alter
---entity-type brokers`, or any admin client); that is kept, and stronger than what is set above.
+--entity-type brokers`, or any admin client). Such a change survives restarts and takes precedence over the sources
+above.
 """
 
 _TOPIC_INTRODUCTION = """\
-Set for one topic when it is created, `fencepost topics create orders --config retention.ms=3600000`, or at any time
-later, `fencepost topics configs orders --set retention.ms=3600000`; they count from the next request on. The default
-of each is the value of the broker setting beside it; where there are several, the first that is set.
+Set one for a topic at its creation, `fencepost topics create orders --config retention.ms=3600000`, or at any time
+later, `fencepost topics configs orders --set retention.ms=3600000`; it applies from the next request on. The default
+of each is the value of the broker setting beside it; of several broker settings, the first that is set.
 """
 
 

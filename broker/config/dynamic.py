@@ -1,4 +1,4 @@
-"""Which broker settings change while the broker runs, how, and how broker settings are shown (KIP-226).
+"""Dynamic broker settings (KIP-226): which can change while the broker runs, their checks, and how they are shown.
 
 Source: Kafka's DynamicBrokerConfig.
 """
@@ -32,9 +32,9 @@ DYNAMIC_NAMES = frozenset(
     transaction.partition.verification.enable
     """.split()  # noqa: SIM905  # reads and is kept in order more easily than quoted names
 )
-"""Those of our settings that Kafka, too, changes while it runs; all are read anew whenever they count."""
+"""The settings that are dynamic in Kafka, too. The code reads them anew at each use."""
 
-# Dynamic in Kafka, of parts that do not exist here: values are checked and kept, so that tools which set them work.
+# Dynamic in Kafka, for parts that do not exist here: values are checked and stored, so that tools can set them.
 _WITHOUT_EFFECT = {
     row.name: row
     for row in (
@@ -67,10 +67,9 @@ _SYNONYMS = {name: names for names in _OTHER_UNITS for name in names}
 
 
 def check_dynamic_configs(configs: Mapping[str, str]) -> str | None:
-    """Why broker settings cannot be set at run time (INVALID_REQUEST), in words, or None.
+    """The reason why broker settings cannot be set at run time (INVALID_REQUEST), or None.
 
-    Names that are unknown pass, as in Kafka, where they may be a plugin's; so do Kafka's dynamic ones that mean nothing
-    here.
+    Unknown names pass, as in Kafka, where they may be a plugin's; so do Kafka's dynamic names without effect here.
     """
     for name in configs:
         if name.startswith(REFUSED_PREFIXES):
@@ -93,7 +92,7 @@ def _is_fixed(name: str) -> bool:
 
 
 def describe_broker_configs(settings: Settings) -> list[ConfigValue]:
-    """Every broker setting with its value, sorted by name; what else was set at run time, without showing it."""
+    """Every broker setting with its value, sorted by name; then unknown names set at run time, without their values."""
     described = []
     for name, setting in sorted(SETTINGS.items()):
         synonyms = settings.synonyms(_own_unit_first(name))
@@ -112,13 +111,13 @@ def describe_broker_configs(settings: Settings) -> list[ConfigValue]:
 
 
 def _own_unit_first(name: str) -> tuple[str, ...]:
-    """A setting and those of the same meaning, strongest first, as far as they are not stronger than itself."""
+    """A setting and its equivalents in other units that have lower precedence, highest first."""
     names = _SYNONYMS.get(name, (name,))
     return names[names.index(name) :]
 
 
 def describe_broker_defaults(settings: Settings) -> list[ConfigValue]:
-    """What was set for all brokers while they ran, sorted by name."""
+    """The settings that were set at run time for all brokers, sorted by name."""
     described = []
     for name, text in sorted(settings.layers.of_all_brokers.items()):
         setting = SETTINGS.get(name)
@@ -133,7 +132,7 @@ def describe_broker_defaults(settings: Settings) -> list[ConfigValue]:
 
 
 def _describe_unknown(name: str, source: ConfigSource) -> ConfigValue:
-    """Nobody knows whether its value is a secret, so Kafka treats it as one."""
+    """Describe a name that is no setting. Its value may be a secret, so Kafka treats it as one."""
     setting = Setting(name, SettingType.STRING, None, "")
     synonyms = (ConfigSynonym(name, None, source),)
     return ConfigValue(setting, None, source, is_read_only=False, synonyms=synonyms, is_sensitive=True)

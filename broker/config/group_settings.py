@@ -1,5 +1,5 @@
-"""The group-level settings: those of consumer, share and streams groups, the broker settings behind their defaults, and
-the checks on what clients send.
+"""Group settings: of consumer, share and streams groups, with the broker settings that give their defaults, and the
+checks on clients' values.
 
 Source: KIP-848, KIP-932, KIP-1071, KIP-1222; Kafka's GroupConfig and ShareGroupConfig.
 """
@@ -25,8 +25,8 @@ LATEST = "latest"
 
 
 def duration_ms(reset: str) -> int | None:
-    """How far back `by_duration:P1DT2H30M` reaches, as Java's Duration.parse reads it; None for anything that is not
-    such a duration, and for one into the future."""
+    """How far back `by_duration:P1DT2H30M` reaches, as Java's Duration.parse reads it; None if it is no such duration,
+    or reaches into the future."""
     match = re.fullmatch(_DURATION, reset)
     if match is None:
         return None
@@ -47,9 +47,9 @@ _POSITIVE = at_least(1)
 
 @dataclass(frozen=True, slots=True)
 class GroupSetting:
-    """One row: a group config and, where there is one, the broker setting that gives its default.
+    """One row: a group config and the broker setting that gives its default, if any.
 
-    limits: the broker settings below and above which it is refused, where there are.
+    limits: the broker settings that bound its value from below and above, if any.
     """
 
     setting: Setting
@@ -77,7 +77,7 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
     for row in (
         _row(
             "consumer.assignment.interval.ms",
-            "How long the group keeps an assignment at least.",
+            "The least time between two assignments of the group.",
             "group.consumer.assignment.interval.ms",
             "group.consumer.min.assignment.interval.ms",
             "group.consumer.max.assignment.interval.ms",
@@ -85,21 +85,21 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         ),
         _row(
             "consumer.heartbeat.interval.ms",
-            "How often members are told to send heartbeats.",
+            "How often members send heartbeats.",
             "group.consumer.heartbeat.interval.ms",
             "group.consumer.min.heartbeat.interval.ms",
             "group.consumer.max.heartbeat.interval.ms",
         ),
         _row(
             "consumer.session.timeout.ms",
-            "How long a member may be silent.",
+            "How long a member may go without a heartbeat.",
             "group.consumer.session.timeout.ms",
             "group.consumer.min.session.timeout.ms",
             "group.consumer.max.session.timeout.ms",
         ),
         _row(
             "share.assignment.interval.ms",
-            "How long the group keeps an assignment at least.",
+            "The least time between two assignments of the group.",
             "group.share.assignment.interval.ms",
             "group.share.min.assignment.interval.ms",
             "group.share.max.assignment.interval.ms",
@@ -116,14 +116,14 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         ),
         _row(
             "share.delivery.count.limit",
-            "How often a record is delivered before the group gives it up.",
+            "The most deliveries of a record, after which it is archived.",
             "group.share.delivery.count.limit",
             "group.share.min.delivery.count.limit",
             "group.share.max.delivery.count.limit",
         ),
         _row(
             "share.heartbeat.interval.ms",
-            "How often members are told to send heartbeats.",
+            "How often members send heartbeats.",
             "group.share.heartbeat.interval.ms",
             "group.share.min.heartbeat.interval.ms",
             "group.share.max.heartbeat.interval.ms",
@@ -139,14 +139,14 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         ),
         _row(
             "share.partition.max.record.locks",
-            "How many records of a partition are in flight at once.",
+            "The most records of a partition in flight.",
             "group.share.partition.max.record.locks",
             "group.share.min.partition.max.record.locks",
             "group.share.max.partition.max.record.locks",
         ),
         _row(
             "share.record.lock.duration.ms",
-            "For how long a record is lent to a member.",
+            "How long a member holds the acquisition lock of a record.",
             "group.share.record.lock.duration.ms",
             "group.share.min.record.lock.duration.ms",
             "group.share.max.record.lock.duration.ms",
@@ -156,19 +156,19 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
                 "share.renew.acknowledge.enable",
                 SettingType.BOOLEAN,
                 True,
-                "Whether members may have the locks of records renewed (KIP-1222).",
+                "Whether members may renew acquisition locks (KIP-1222).",
             )
         ),
         _row(
             "share.session.timeout.ms",
-            "How long a member may be silent.",
+            "How long a member may go without a heartbeat.",
             "group.share.session.timeout.ms",
             "group.share.min.session.timeout.ms",
             "group.share.max.session.timeout.ms",
         ),
         _row(
             "streams.assignment.interval.ms",
-            "How long the group keeps an assignment at least.",
+            "The least time between two assignments of the group.",
             "group.streams.assignment.interval.ms",
             "group.streams.min.assignment.interval.ms",
             "group.streams.max.assignment.interval.ms",
@@ -176,27 +176,27 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         ),
         _row(
             "streams.heartbeat.interval.ms",
-            "How often members are told to send heartbeats.",
+            "How often members send heartbeats.",
             "group.streams.heartbeat.interval.ms",
             "group.streams.min.heartbeat.interval.ms",
             "group.streams.max.heartbeat.interval.ms",
         ),
         _row(
             "streams.initial.rebalance.delay.ms",
-            "How long the group, when it was empty, waits for more members before it gives out tasks.",
+            "How long a group that was empty waits for more members before it assigns tasks.",
             "group.streams.initial.rebalance.delay.ms",
             bounds=at_least(0),
         ),
         _row(
             "streams.num.standby.replicas",
-            "How many copies of the state of each task the group keeps.",
+            "Standby copies of each task's state.",
             "group.streams.num.standby.replicas",
             most="group.streams.max.standby.replicas",
             bounds=at_least(0),
         ),
         _row(
             "streams.session.timeout.ms",
-            "How long a member may be silent.",
+            "How long a member may go without a heartbeat.",
             "group.streams.session.timeout.ms",
             "group.streams.min.session.timeout.ms",
             "group.streams.max.session.timeout.ms",
@@ -206,7 +206,7 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
 
 
 def check_group_configs(configs: Mapping[str, str], settings: Settings) -> str | None:
-    """Why these configs are refused (INVALID_CONFIG), in words, or None. Source: Kafka's GroupConfig.validate."""
+    """The reason to refuse these configs (INVALID_CONFIG), or None. Source: Kafka's GroupConfig.validate."""
     for name, text in configs.items():
         row = GROUP_SETTINGS.get(name)
         if row is None:
@@ -227,7 +227,7 @@ def check_group_configs(configs: Mapping[str, str], settings: Settings) -> str |
 
 
 def group_value(name: str, configs: Mapping[str, str], settings: Settings) -> Any:
-    """The typed value of a config for a group: its own, or the broker's default; never beyond the broker's limits."""
+    """The typed value of a config for a group: its own or the broker's default, within the broker's limits."""
     row = GROUP_SETTINGS[name]
     if name not in configs:
         return row.default(settings)
@@ -239,7 +239,7 @@ def group_value(name: str, configs: Mapping[str, str], settings: Settings) -> An
 
 
 def describe_group_configs(configs: Mapping[str, str], settings: Settings) -> list[ConfigValue]:
-    """Every config of a group with its value and where that comes from, sorted by name."""
+    """Every config of a group with its value and the value's sources, sorted by name."""
     described = []
     for name, row in sorted(GROUP_SETTINGS.items()):
         synonyms = []

@@ -1,4 +1,4 @@
-"""Listeners: where the broker accepts connections, and what it tells clients to connect to."""
+"""Listeners: the addresses at which the broker accepts connections, and those that it advertises to clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Endpoint(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """One listener. `advertised` is None when clients are told the address it listens on."""
+    """One listener. `advertised` is None if it advertises the address that it listens on."""
 
     name: str
     host: str
@@ -48,7 +48,7 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def parse_listeners(settings: Settings) -> list[Listener]:
-    """The listeners that the settings ask for. Raises ValueError with the setting at fault and what to do."""
+    """The listeners of the settings. Raises ValueError, which names the wrong setting and the remedy."""
     protocols = _protocols(settings.listener_security_protocol_map)
     endpoints = _parse_all("listeners", settings.listeners)
     advertised = {
@@ -89,7 +89,7 @@ def _parse_all(setting_name: str, texts: Sequence[str]) -> list[Endpoint]:
 
 
 def _protocols(entries: Sequence[str]) -> dict[str, str]:
-    # Further listeners of one broker must have names of their own; these need no entry in the map.
+    # Each listener of a broker needs its own name; these names need no entry in the map.
     protocols = {f"PLAINTEXT{number}": "PLAINTEXT" for number in range(2, 100)}
     protocols |= {"PLAINTEXT": "PLAINTEXT", "SSL": "SSL", "SASL_PLAINTEXT": "SASL_PLAINTEXT", "SASL_SSL": "SASL_SSL"}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Settings from what a user wrote: a properties file, the environment, `--set`; the later is the stronger."""
+"""Loading of settings from a properties file, the environment, `--set` and options; later sources take precedence."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ IGNORED_PREFIXES = (
     "replica.",
     "zookeeper.",
 )
-# Settings that promise protection: a broker that left them out in silence would be open without its owner knowing.
+# Security settings: a broker that ignored them would be open without its owner's knowledge.
 REFUSED_PREFIXES = (
     "authorizer.",
     "sasl.",
@@ -77,7 +77,7 @@ REFUSED_PREFIXES = (
 
 
 class ConfigurationError(Exception):
-    """Settings that the broker cannot start with: one line for each problem, with where it stands and what to do."""
+    """Settings that the broker cannot start with: one line for each problem, with its source and the remedy."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -85,7 +85,7 @@ class ConfigurationError(Exception):
 
 
 class Entry(NamedTuple):
-    """A setting as written. origin: where, as a user would look it up."""
+    """A setting as written. origin: its source, as the user knows it."""
 
     name: str
     text: str
@@ -93,7 +93,7 @@ class Entry(NamedTuple):
 
 
 class LoadedSettings(NamedTuple):
-    """The settings, and what a user should be told about what they wrote."""
+    """The settings, and warnings for the user."""
 
     settings: Settings
     warnings: tuple[str, ...]
@@ -106,10 +106,9 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     options: Sequence[Entry] = (),
 ) -> LoadedSettings:
-    """Read all sources, weakest first: the file, variables `FENCEPOST_…`, `name=value` assignments, command-line
-    options.
+    """Read all sources, lowest precedence first: the file, variables `FENCEPOST_…`, assignments `name=value`, options.
 
-    options: what command-line options set, by Kafka name, each with the option as its origin.
+    options: the settings of command-line options by Kafka name, each with the option as its origin.
     Raises ConfigurationError with every problem found.
     """
     problems: list[str] = []
@@ -136,7 +135,7 @@ def load_settings(
             of_listeners[entry.name.lower()] = entry.text
             continue
         if setting is None:
-            _judge_unknown(entry, problems, warnings)
+            _classify_unknown(entry, problems, warnings)
             continue
         try:
             values[setting.attribute] = setting.parse(entry.text)
@@ -144,7 +143,7 @@ def load_settings(
             problems.append(f"{entry.origin}: {entry.name}: {error}")
             continue
         origins[name] = entry.origin
-    _leave_out_controller_listeners(entries, values)
+    _remove_controller_listeners(entries, values)
     settings = Settings(**values, origins=origins, of_listeners=of_listeners)
     if not problems:
         problems += _check_together(settings)
@@ -153,9 +152,9 @@ def load_settings(
     return LoadedSettings(settings, tuple(warnings))
 
 
-def _leave_out_controller_listeners(entries: Iterable[Entry], values: dict[str, Any]) -> None:
-    """A KRaft node that is broker and controller lists a listener for the controller's peers: clients must not reach a
-    broker there, and there are no peers here."""
+def _remove_controller_listeners(entries: Iterable[Entry], values: dict[str, Any]) -> None:
+    """Remove the listeners of a KRaft controller, which a node that is broker and controller lists: they are for the
+    controller's peers, of which there are none here, and not for clients."""
     controllers = {
         f"{name.strip().upper()}://"
         for entry in entries
@@ -170,7 +169,7 @@ def _leave_out_controller_listeners(entries: Iterable[Entry], values: dict[str, 
 
 
 def _check_together(settings: Settings) -> list[str]:
-    """What single values cannot show."""
+    """Check settings that depend on each other."""
     problems = []
     try:
         parse_listeners(settings)
@@ -187,7 +186,7 @@ def _check_together(settings: Settings) -> list[str]:
     return problems
 
 
-def _judge_unknown(entry: Entry, problems: list[str], warnings: list[str]) -> None:
+def _classify_unknown(entry: Entry, problems: list[str], warnings: list[str]) -> None:
     name = entry.name
     if name.startswith(REFUSED_PREFIXES):
         problems.append(

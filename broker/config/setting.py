@@ -1,4 +1,4 @@
-"""What one setting is: its name, type, default, bounds and documentation, and how its text is read and written."""
+"""One setting: its name, type, default, bounds and documentation; parsing and formatting of its values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
 SMALLEST_SEGMENT_BYTES = 2**20
-"""Since KIP-1030; smaller ones open so many files that they were mistakes."""
+"""Since KIP-1030: smaller segments open too many files, and were set by mistake."""
 
 
 class SettingType(IntEnum):
-    """The types of Kafka's ConfigDef, with the numbers that DescribeConfigs answers."""
+    """The types of Kafka's ConfigDef, with the numbers of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -52,10 +52,10 @@ _INTEGER_BOUNDS = {
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Which values of its type a setting takes, and that in words."""
+    """The values of its type that a setting accepts; `described` is for users."""
 
     described: str
-    holds: Callable[[Any], bool]
+    contains: Callable[[Any], bool]
 
 
 def between(lowest: float, highest: float) -> Bounds:
@@ -71,7 +71,7 @@ def one_of(*choices: str) -> Bounds:
 
 
 def any_of(*choices: str) -> Bounds:
-    """For lists: every entry one of the choices; none at all will do."""
+    """For lists: every entry one of the choices; the list may be empty."""
     return Bounds(f"any of {', '.join(choices)}", lambda value: set(value) <= set(choices))
 
 
@@ -85,8 +85,7 @@ def gzip_levels() -> Bounds:
 
 
 def replicas() -> Bounds:
-    """For lists: partition and broker of each replica, or all there are. Source: Kafka's
-    ThrottledReplicaListValidator."""
+    """For lists: partition and broker of each replica, or `*`. Source: Kafka's ThrottledReplicaListValidator."""
     return Bounds(
         "partition:broker,… or *",
         lambda value: "".join(value) == "*" or all(part == "" or _REPLICA.fullmatch(part) for part in value),
@@ -98,7 +97,7 @@ def not_zero() -> Bounds:
 
 
 def connection_counts() -> Bounds:
-    """For a text: how many connections each of some addresses may have."""
+    """For a text: the most connections of each of some addresses."""
     return Bounds(
         "address:count,…",
         lambda value: all(_COUNT.fullmatch(part.strip()) for part in value.split(",") if part.strip()),
@@ -114,9 +113,9 @@ def only_false() -> Bounds:
 class Setting:
     """One row of the settings table.
 
-    default:    a value of the setting's type, or None when it is unset.
-    aliases:    other names Kafka has for the same setting (`broker.id` for `node.id`).
-    has_effect: False for a setting that is accepted and shown because clients and tools set it, but changes nothing.
+    default:    a value of the setting's type, or None if it is unset.
+    aliases:    Kafka's other names for the same setting (`broker.id` for `node.id`).
+    has_effect: False for a setting without effect, which is accepted and shown because clients and tools set it.
     """
 
     name: str
@@ -129,16 +128,16 @@ class Setting:
 
     @property
     def attribute(self) -> str:
-        """Its attribute on `Settings`: Kafka's name in snake case."""
+        """The name of the attribute on `Settings`: Kafka's name in snake case."""
         return self.name.replace(".", "_")
 
     @property
     def expected(self) -> str:
-        """What a value must be, in words."""
+        """The description of valid values, for users."""
         return self.type.described if self.bounds is None else f"{self.type.described}, {self.bounds.described}"
 
     def parse(self, text: str) -> Any:
-        """Read a value as it stands in a file, a variable or a request. Raises ValueError with what is expected."""
+        """Parse a value from a file, a variable or a request. Raises ValueError, which describes valid values."""
         try:
             value = _PARSERS[self.type](text.strip())
         except ValueError:
@@ -146,7 +145,7 @@ class Setting:
         lowest, highest = _INTEGER_BOUNDS.get(self.type, (-math.inf, math.inf))
         if isinstance(value, int | float) and not lowest <= value <= highest:
             raise ValueError(f"expected {self.expected}, within {lowest} to {highest}; got {text!r}")
-        if self.bounds is not None and not self.bounds.holds(value):
+        if self.bounds is not None and not self.bounds.contains(value):
             raise ValueError(f"expected {self.expected}; got {text!r}")
         return value
 
@@ -169,7 +168,7 @@ def _parse_boolean(text: str) -> bool:
 
 
 def _digits(text: str) -> str:
-    """Python also takes "1_000" and non-ASCII digits, which other readers of the same file would refuse."""
+    """Refuse "1_000" and non-ASCII digits, which Python accepts and other readers of the same file refuse."""
     if not text.isascii() or "_" in text:
         raise ValueError(text)
     return text
@@ -210,7 +209,7 @@ def declare(
     aliases: tuple[str, ...] = (),
     has_effect: bool = True,
 ) -> Any:
-    """A dataclass field that is a setting; the attribute's name gives the setting's."""
+    """Declare a dataclass field that is a setting; the attribute's name gives the setting's."""
     row = Setting("", type, default, documentation, bounds, aliases, has_effect)
     return dataclasses.field(default=default, metadata={"setting": row})
 

@@ -1,4 +1,7 @@
-"""`Settings`: the values the broker runs with, as typed attributes, and where each of them came from."""
+"""`Settings`: the values that the broker runs with, as typed attributes, and the source of each.
+
+Only `override` changes them while the broker runs.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,17 @@ from fencepost.broker.config.table import (
 
 LISTENER_PREFIX = "listener.name."
 NAMES_OF_LISTENERS = ("max.connections", "max.connection.creation.rate")
-"""The settings that single listeners can have of their own."""
+"""The settings that can be set for one listener."""
 
 
 def setting_of_listener(name: str) -> str | None:
-    """The setting that `listener.name.<listener>.<setting>` sets for one listener; None where that has no effect."""
+    """The setting that `listener.name.<listener>.<setting>` sets for one listener; None if it has no effect."""
     _, _, setting = name.removeprefix(LISTENER_PREFIX).partition(".")
     return setting if name.startswith(LISTENER_PREFIX) and setting in NAMES_OF_LISTENERS else None
 
 
 class ConfigSource(IntEnum):
-    """Where the value of a config comes from, with the numbers of DescribeConfigs."""
+    """Source of a config's value, with the numbers of DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -45,7 +48,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """A config that could have given, or gives, the value of another."""
+    """A config that gives, or could give, the value of another."""
 
     name: str
     value: str | None
@@ -53,9 +56,9 @@ class ConfigSynonym(NamedTuple):
 
 
 class DynamicLayers:
-    """What was set while the broker ran (KIP-226): texts by Kafka name, for this broker and for all brokers.
+    """Settings that were set while the broker ran (KIP-226): texts by Kafka name, for this broker and for all brokers.
 
-    static: the values, by attribute, that those have replaced.
+    static: the values that they replaced, by attribute.
     """
 
     __slots__ = ("of_all_brokers", "of_this_broker", "static")
@@ -79,10 +82,10 @@ class Settings(
 ):
     """All settings: `settings.transaction_max_timeout_ms` is Kafka's `transaction.max.timeout.ms`, in milliseconds.
 
-    Made by `load_settings` from what a user wrote, or directly, by tests: `Settings(log_dirs="…", num_partitions=3)`.
-    An attribute always holds the value in force: `override` is the one way in which it changes while the broker runs.
-    origins:      for each name that was set, where: `broker.properties:12`, `--set`, `FENCEPOST_NUM_PARTITIONS`.
-    of_listeners: what was set for single listeners, texts by whole name: `listener.name.internal.max.connections`.
+    Made by `load_settings` from the user's sources, or directly in tests: `Settings(log_dirs="…", num_partitions=3)`.
+    An attribute always holds the value in force; only `override` changes it while the broker runs.
+    origins:      the source of each name that was set: `broker.properties:12`, `--set`, `FENCEPOST_NUM_PARTITIONS`.
+    of_listeners: settings of single listeners, texts by whole name: `listener.name.internal.max.connections`.
     """
 
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -94,11 +97,11 @@ class Settings(
         return getattr(self, SETTINGS[name].attribute)
 
     def of_listener(self, name: str, listener: str) -> Any:
-        """The typed value of a setting for one listener; None where it has none of its own."""
+        """The typed value of a setting for one listener; None if the listener has no value of its own."""
         own_name = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
         for texts in (self.layers.of_this_broker, self.layers.of_all_brokers, self.of_listeners):
             if own_name in texts:
-                # Texts are checked before they are kept, but not by versions that did not know the name.
+                # Texts are checked before they are stored, but not by versions that did not know the name.
                 with contextlib.suppress(ValueError):
                     return SETTINGS[name].parse(texts[own_name])
         return None
@@ -110,7 +113,7 @@ class Settings(
         return static[attribute] if attribute in static else getattr(self, attribute)
 
     def is_default(self, name: str) -> bool:
-        """Whether the broker was started without a value of its own for a setting."""
+        """Whether the broker was started with the default of a setting."""
         return name not in self.origins and bool(self.static_value(name) == SETTINGS[name].default)
 
     def text(self, name: str) -> str | None:
@@ -119,10 +122,10 @@ class Settings(
         return setting.format(getattr(self, setting.attribute))
 
     def override(self, *, of_this_broker: Mapping[str, str], of_all_brokers: Mapping[str, str]) -> list[str]:
-        """Put what was set at run time in force, in place of what was before; for this broker is the stronger.
+        """Replace the dynamic values; one for this broker takes precedence over one for all brokers.
 
-        Takes texts by Kafka name. Names that are no settings of ours change nothing; those whose text cannot be read
-        are left at their static value, and returned.
+        Takes texts by Kafka name. Unknown names change nothing. Settings whose text cannot be read keep their static
+        value; their names are returned.
         """
         layers = self.layers
         for attribute, value in layers.static.items():
@@ -144,10 +147,10 @@ class Settings(
         return unreadable
 
     def synonyms(self, names: tuple[str, ...]) -> list[ConfigSynonym]:
-        """All places that give, or could give, the value of the first of some settings, strongest first.
+        """All sources that give, or could give, the value of the first of some settings, highest precedence first.
 
-        names: the setting and those behind it in other units, strongest first.
-        Source: Kafka's ConfigHelper.configSynonyms, which shows nothing when the first is not set anywhere.
+        names: the setting and its equivalents in other units, highest precedence first.
+        Source: Kafka's ConfigHelper.configSynonyms, which returns nothing if the first is not set anywhere.
         """
         found = []
         layers = self.layers

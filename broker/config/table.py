@@ -1,8 +1,8 @@
-"""The settings table: every setting of the broker, grouped as the documentation shows them.
+"""Table of all settings of the broker, in the groups that the documentation shows.
 
-An attribute is a row: its name is Kafka's with dots for underscores, its value the typed default. The command line,
+An attribute is a row: its name is Kafka's with underscores for dots, its value the typed default. The command line,
 properties files, the environment, DescribeConfigs and docs/configuration.md all read this table. Names that start with
-`fencepost.` are our own. Only `Settings`, which inherits all groups, is ever made: the groups need no methods.
+`fencepost.` are our own. Only `Settings`, which inherits all groups, has instances: the groups need no methods.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ class ServerSettings:
     log_dirs: str = declare(
         STRING,
         "data",
-        "The directory that holds everything the broker keeps: the logs of all partitions and the metadata. "
+        "The directory of all data of the broker: the logs of all partitions and the metadata. "
         "One directory; a list is refused. One broker at a time may use it.",
         aliases=("log.dir",),
     )
     fencepost_log_format: str = declare(
         STRING,
         "human",
-        "How the broker's own log is written: for people, or one JSON object per line.",
+        "Format of the broker's own log: text for people, or one JSON object per line.",
         one_of("human", "json"),
     )
     fencepost_log_level: str = declare(
-        STRING, "info", "The least important kind of event that is logged.", one_of("debug", "info", "warning", "error")
+        STRING, "info", "The lowest level of event that is logged.", one_of("debug", "info", "warning", "error")
     )
     fencepost_shutdown_drain_ms: int = declare(
         INT, 5_000, "How long a stopping broker waits for requests in flight to be answered.", at_least(0)
@@ -66,9 +66,8 @@ class ServerSettings:
     fencepost_start_opening_logs_ms: int = declare(
         INT,
         1_000,
-        "How long a start goes on opening logs before clients are served. The rest is opened while they are, first the "
-        "logs that they ask for; until its log is open, a partition answers NOT_LEADER_OR_FOLLOWER, which clients "
-        "repeat by themselves.",
+        "How long startup opens logs before clients are served. The others are opened in the background, first those that "
+        "clients request; until its log is open, a partition answers NOT_LEADER_OR_FOLLOWER, and clients retry.",
         at_least(0),
     )
 
@@ -82,18 +81,18 @@ class ConnectionSettings:
         ("PLAINTEXT://127.0.0.1:9092",),
         "Where the broker listens: `NAME://host:port`, more than one separated by commas. "
         "An empty host or 0.0.0.0 means all interfaces; port 0 takes a free one. Kafka's default is all interfaces; "
-        "ours is this machine only, because no listener asks who is there.",
+        "ours is this machine only, because no listener authenticates clients.",
     )
     advertised_listeners: tuple[str, ...] = declare(
         LIST,
         (),
-        "What clients are told to connect to, for each listener name. Unset: the same as `listeners`, "
-        "with this machine's host name where the host is left open.",
+        "The addresses that clients connect to, one for each listener name. Unset: the same as `listeners`, "
+        "with this machine's host name where `listeners` has none.",
     )
     listener_security_protocol_map: tuple[str, ...] = declare(
         LIST,
         ("PLAINTEXT:PLAINTEXT",),
-        "Which security protocol each listener name stands for: `INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT`. "
+        "The security protocol of each listener name: `INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT`. "
         "PLAINTEXT is the only protocol served.",
     )
     socket_request_max_bytes: int = declare(
@@ -105,17 +104,18 @@ class ConnectionSettings:
     queued_max_request_bytes: int = declare(
         LONG,
         268_435_456,
-        "How much memory the requests of all connections have together, beyond 128 KiB of each connection. A request "
-        "that finds none waits, and its connection is not read; while others wait, what does not arrive within two "
-        "minutes is closed. -1: no bound, the default in Apache Kafka. Never less than one request of "
-        "`socket.request.max.bytes` needs, with a quarter kept for requests up to 2 MiB and for reading ahead.",
+        "The most memory for the requests of all connections together, beyond 128 KiB for each connection. A request "
+        "that finds none free waits, and its connection is not read; while others wait, a connection whose request "
+        "does not arrive within two minutes is closed. -1: no bound, the default in Apache Kafka. Always enough for "
+        "one request of `socket.request.max.bytes`, with a quarter reserved for requests up to 2 MiB and for reading "
+        "ahead.",
         at_least(-1),
     )
     socket_send_buffer_bytes: int = declare(
         INT,
         -1,
-        "The size of each connection's send buffer (SO_SNDBUF); -1 leaves it to the operating system, but for large "
-        "replies to clients on the same machine, which are fastest with 192 KiB.",
+        "The size of each connection's send buffer (SO_SNDBUF); -1 leaves it to the operating system, except "
+        "for large replies to clients on the same machine: they get 192 KiB, which is fastest.",
         at_least(-1),
     )
     socket_receive_buffer_bytes: int = declare(
@@ -127,8 +127,8 @@ class ConnectionSettings:
     socket_listen_backlog_size: int = declare(
         INT,
         1024,
-        "How many connections may wait to be accepted. 50 in Apache Kafka; connections beyond it are retried by the "
-        "client's system only after a second.",
+        "The most connections that wait to be accepted. 50 in Apache Kafka; the client's system retries connections "
+        "beyond it only after a second.",
         at_least(1),
     )
     connections_max_idle_ms: int = declare(
@@ -138,10 +138,10 @@ class ConnectionSettings:
         at_least(1),
     )
     max_connections: int = declare(
-        INT, 20_000, "How many connections are open at most; further ones are closed at once.", at_least(1)
+        INT, 20_000, "The most open connections; further ones are closed at once.", at_least(1)
     )
     max_connections_per_ip: int = declare(
-        INT, MAX_INT32, "How many connections one address may have open; further ones are closed at once.", at_least(1)
+        INT, MAX_INT32, "The most open connections of one address; further ones are closed at once.", at_least(1)
     )
     max_connections_per_ip_overrides: str = declare(
         STRING, "", "The same for single addresses or hosts: `10.0.0.7:100,backup.example:5`.", connection_counts()
@@ -149,37 +149,36 @@ class ConnectionSettings:
     max_connection_creation_rate: int = declare(
         INT,
         MAX_INT32,
-        "How many new connections per second are served; what comes faster has to wait before its first request is "
-        "read.",
+        "The most new connections per second; a connection beyond it waits before its first request is read.",
         at_least(1),
     )
     fencepost_connection_max_in_flight: int = declare(
         INT,
         128,
-        "How many requests of one connection may be unanswered; Produce requests that are appended together count as "
-        "one. At the bound the broker stops reading from it until replies have left.",
+        "The most unanswered requests of one connection; Produce requests that are appended together count as one. "
+        "At this bound the broker stops reading from the connection until replies are sent.",
         at_least(1),
     )
     fencepost_connection_write_buffer_bytes: int = declare(
         INT,
         4_194_304,
-        "How many bytes of replies may wait to be sent on one connection before the broker stops reading from it.",
+        "The most bytes of replies that wait to be sent on one connection; beyond it the broker stops reading from it.",
         at_least(1024),
     )
     fencepost_queued_max_response_bytes: int = declare(
         LONG,
         268_435_456,
-        "How much memory the replies of all connections have together while they wait for clients to read them. Each "
-        "connection has up to `fencepost.connection.write.buffer.bytes` of it, or half divided by their number, but 64 "
-        "KiB at least, and one reply more. Beyond it the connection that has waited for longest is closed. -1: no "
-        "bound.",
+        "The most memory for the replies of all connections together while clients do not read them. Each connection "
+        "gets up to `fencepost.connection.write.buffer.bytes` of it, or half of it divided by the number of "
+        "connections, but at least 64 KiB, and one reply more. Beyond it the connection that has waited longest is "
+        "closed. -1: no bound.",
         at_least(-1),
     )
     fencepost_connection_write_stall_ms: int = declare(
         INT,
         60_000,
-        "A connection that has stayed above the write buffer limit for this long, because the client does not read, "
-        "is closed.",
+        "A connection that stays above the write buffer limit for this long, because the client does not read, is "
+        "closed.",
         at_least(1),
     )
 
@@ -191,26 +190,24 @@ class TopicSettings:
     auto_create_topics_enable: bool = declare(
         BOOLEAN,
         True,
-        "Whether a topic that a client asks Metadata for is created when it is missing and the client allows it.",
+        "Whether a Metadata request creates a missing topic that it names, if the client allows it.",
     )
     delete_topic_enable: bool = declare(BOOLEAN, True, "Whether topics may be deleted.")
-    num_partitions: int = declare(
-        INT, 1, "How many partitions a topic gets that is created without a number.", at_least(1)
-    )
+    num_partitions: int = declare(INT, 1, "Partitions of a topic that is created without a number.", at_least(1))
     default_replication_factor: int = declare(
         INT, 1, "Accepted when 1: a partition has one copy here.", between(1, 1), has_effect=False
     )
     min_insync_replicas: int = declare(
         INT,
         1,
-        "How many copies must have a record before acks=all is answered; never more than the partition has replicas, "
-        "as in Kafka. There is one here, and its disk makes a record durable.",
+        "Replicas that must have a record before acks=all is answered; capped at the replicas of the partition, as in "
+        "Kafka. There is one here, and its disk makes a record durable.",
         at_least(1),
     )
     fencepost_max_partitions: int = declare(
         INT,
         100_000,
-        "How many partitions the broker hosts at most, internal topics included; creating more is refused.",
+        "The most partitions on this broker, internal topics included; creating more is refused.",
         at_least(1),
     )
     message_max_bytes: int = declare(
@@ -222,25 +219,25 @@ class TopicSettings:
     fetch_max_bytes: int = declare(
         INT,
         57_671_680,
-        "The most bytes of records that one Fetch is answered with; a first batch that is larger still goes out.",
+        "The most bytes of records in the reply to one Fetch; a first batch that is larger is still returned.",
         at_least(1024),
     )
     max_incremental_fetch_session_cache_slots: int = declare(
-        INT, 1_000, "How many incremental fetch sessions are kept (KIP-227).", at_least(0)
+        INT, 1_000, "The most incremental fetch sessions (KIP-227).", at_least(0)
     )
     fencepost_fetch_sessions_max_bytes: int = declare(
         LONG,
         134_217_728,
-        "How much memory the partitions of all fetch sessions have together: about 550 bytes each. Consumers beyond "
-        "it go on without a session, with requests that list all their partitions. -1: no bound.",
+        "The most memory for the partitions of all fetch sessions together, about 550 bytes each. Consumers beyond it "
+        "get no session, and their requests list all their partitions. -1: no bound.",
         at_least(-1),
     )
     quota_window_num: int = declare(
-        INT, 11, "How many windows of time the use of a client is measured over, for its quotas.", at_least(1)
+        INT, 11, "The number of time windows over which a client's use is measured, for its quotas.", at_least(1)
     )
-    quota_window_size_seconds: int = declare(INT, 1, "How long one such window is.", at_least(1))
+    quota_window_size_seconds: int = declare(INT, 1, "The length of one such window in seconds.", at_least(1))
     request_timeout_ms: int = declare(
-        INT, 30_000, "How long the broker waits for the answer to a request of its own.", at_least(0)
+        INT, 30_000, "How long the broker waits for the reply to a request that it sends itself.", at_least(0)
     )
 
 
@@ -255,86 +252,80 @@ class LogSettings:
         LONG,
         1,
         "1: a write is acknowledged when it is on disk (concurrent writes share one flush). Larger: when it is in the "
-        "operating system's page cache, as Apache Kafka does by default; that survives kill -9 but not power loss. "
-        "After that many records it is flushed.",
+        "operating system's page cache, the default in Apache Kafka; that survives kill -9 but not power loss. "
+        "The log is then flushed after this number of records.",
         at_least(1),
     )
     log_flush_interval_ms: int | None = declare(
         LONG,
         None,
-        "Where that is larger than 1: records are flushed within this time, give or take 5 s. Unset: whenever the "
-        "operating system sees fit.",
+        "If `log.flush.interval.messages` is larger than 1, records are flushed within this time, give or take 5 s. "
+        "Unset: the operating system decides when.",
     )
-    log_retention_hours: int = declare(INT, 168, "How long a segment is kept; -1 for ever.", not_zero())
-    log_retention_minutes: int | None = declare(INT, None, "The same in minutes; stronger than hours.", not_zero())
-    log_retention_ms: int | None = declare(LONG, None, "The same in milliseconds; stronger than minutes.", not_zero())
-    log_retention_bytes: int = declare(LONG, -1, "How many bytes of a partition are kept; below 0: all of them.")
+    log_retention_hours: int = declare(INT, 168, "How long a segment is kept; -1: for ever.", not_zero())
+    log_retention_minutes: int | None = declare(INT, None, "Takes precedence over `log.retention.hours`.", not_zero())
+    log_retention_ms: int | None = declare(LONG, None, "Takes precedence over `log.retention.minutes`.", not_zero())
+    log_retention_bytes: int = declare(LONG, -1, "The most bytes of a partition that are kept; below 0: all.")
     log_retention_check_interval_ms: int = declare(
         LONG,
         300_000,
-        "How often retention and rolling by time look at a log, the first time so long after it was made or opened; "
-        "give or take a minute where there are thousands.",
+        "How often a log is checked for retention and for rolling by time, first this long after it is created or "
+        "opened; give or take a minute with thousands of partitions.",
         at_least(1),
     )
     log_segment_bytes: int = declare(
         INT,
         1_073_741_824,
-        "The size at which a segment is closed and a new one begun.",
+        "The size at which a new segment begins.",
         at_least(SMALLEST_SEGMENT_BYTES),
     )
-    log_roll_hours: int = declare(INT, 168, "The age at which a segment is closed and a new one begun.", at_least(1))
-    log_roll_ms: int | None = declare(LONG, None, "The same in milliseconds; stronger than hours.", at_least(1))
+    log_roll_hours: int = declare(INT, 168, "The age at which a new segment begins.", at_least(1))
+    log_roll_ms: int | None = declare(LONG, None, "Takes precedence over `log.roll.hours`.", at_least(1))
     log_roll_jitter_hours: int = declare(
         INT,
         0,
-        "The most that is taken off a segment's age limit, at random, so that segments do not all roll together.",
+        "The most that is subtracted at random from a segment's age limit, so that not all segments roll together.",
         at_least(0),
     )
-    log_roll_jitter_ms: int | None = declare(LONG, None, "The same in milliseconds; stronger than hours.", at_least(0))
+    log_roll_jitter_ms: int | None = declare(LONG, None, "Takes precedence over `log.roll.jitter.hours`.", at_least(0))
     log_segment_delete_delay_ms: int = declare(
         LONG, 60_000, "How long the files of a removed segment stay on disk.", at_least(0)
     )
-    log_index_interval_bytes: int = declare(
-        INT, 4_096, "How many bytes of log lie between two index entries.", at_least(0)
-    )
-    log_index_size_max_bytes: int = declare(
-        INT, 10_485_760, "The largest an index grows before the segment rolls.", at_least(4)
-    )
+    log_index_interval_bytes: int = declare(INT, 4_096, "Bytes of log between two index entries.", at_least(0))
+    log_index_size_max_bytes: int = declare(INT, 10_485_760, "The index size at which the segment rolls.", at_least(4))
     log_cleanup_policy: tuple[str, ...] = declare(
         LIST,
         ("delete",),
-        "What becomes of old records: deleted by age and size, or compacted by key.",
+        "How old records are removed: deleted by age and size, or compacted by key.",
         any_of("delete", "compact"),
     )
     log_cleaner_enable: bool = declare(
-        BOOLEAN, True, "Whether compacted topics are compacted; without it they keep every record."
+        BOOLEAN, True, "Whether the cleaner runs; without it, topics with the policy `compact` keep every record."
     )
-    log_cleaner_backoff_ms: int = declare(
-        LONG, 15_000, "How long the cleaner rests between looks for compacted topics that are due.", at_least(0)
-    )
+    log_cleaner_backoff_ms: int = declare(LONG, 15_000, "How often the cleaner looks for logs to compact.", at_least(0))
     log_cleaner_delete_retention_ms: int = declare(
-        LONG, 86_400_000, "How long tombstones and transaction markers outlive compaction.", at_least(0)
+        LONG, 86_400_000, "How long tombstones and transaction markers are kept after compaction.", at_least(0)
     )
     log_cleaner_min_cleanable_ratio: float = declare(
         DOUBLE, 0.5, "The share of a log that must be uncompacted before it is compacted.", between(0, 1)
     )
     log_cleaner_min_compaction_lag_ms: int = declare(
-        LONG, 0, "How long a record stays uncompacted at least.", at_least(0)
+        LONG, 0, "The least time that a record stays uncompacted.", at_least(0)
     )
     log_cleaner_max_compaction_lag_ms: int = declare(
-        LONG, MAX_INT64, "How long a record stays uncompacted at most.", at_least(1)
+        LONG, MAX_INT64, "The most time that a record stays uncompacted.", at_least(1)
     )
     log_message_timestamp_type: str = declare(
         STRING,
         "CreateTime",
-        "Whose time a record carries: the producer's or the broker's.",
+        "The timestamp of a record: the producer's time, or the broker's at the append.",
         one_of("CreateTime", "LogAppendTime"),
     )
     log_message_timestamp_before_max_ms: int = declare(
-        LONG, MAX_INT64, "How far a record's time may lie before the broker's.", at_least(0)
+        LONG, MAX_INT64, "How far a record's timestamp may lie before the broker's time.", at_least(0)
     )
     log_message_timestamp_after_max_ms: int = declare(
-        LONG, 3_600_000, "How far a record's time may lie after the broker's.", at_least(0)
+        LONG, 3_600_000, "How far a record's timestamp may lie after the broker's time.", at_least(0)
     )
     compression_type: str = declare(
         STRING,
@@ -342,17 +333,14 @@ class LogSettings:
         "How batches are compressed; `producer` keeps them as they were sent.",
         one_of(*_COMPRESSION_TYPES),
     )
-    compression_gzip_level: int = declare(
-        INT, -1, "How thoroughly, where `compression.type` is gzip; -1 is its own default.", gzip_levels()
-    )
-    compression_lz4_level: int = declare(
-        INT, 9, "How thoroughly, where `compression.type` is lz4; 9 is the fast way.", between(1, 17)
-    )
-    compression_zstd_level: int = declare(
-        INT, 3, "How thoroughly, where `compression.type` is zstd.", between(-131_072, 22)
-    )
+    compression_gzip_level: int = declare(INT, -1, "Compression level for gzip; -1: gzip's default.", gzip_levels())
+    compression_lz4_level: int = declare(INT, 9, "Compression level for lz4; 9 is the fast one.", between(1, 17))
+    compression_zstd_level: int = declare(INT, 3, "Compression level for zstd.", between(-131_072, 22))
     producer_id_expiration_ms: int = declare(
-        INT, 86_400_000, "How long a partition remembers an idle producer, to recognise its retries.", at_least(1)
+        INT,
+        86_400_000,
+        "How long a partition keeps the state of an idle producer, to recognise its retries.",
+        at_least(1),
     )
 
 
@@ -364,20 +352,20 @@ class TransactionSettings:
         SHORT,
         2,
         "The level of the feature `transaction.version` shown to clients. 2 gives every transaction its own epoch "
-        "(KIP-890); 1 and 0 keep clients on the older protocol. UpdateFeatures is the stronger, once it has set one.",
+        "(KIP-890); 1 and 0 keep clients on the older protocol. A level set by UpdateFeatures takes precedence.",
         between(0, 2),
     )
     transaction_max_timeout_ms: int = declare(
-        INT, 900_000, "The longest transaction time-out that a producer may ask for.", at_least(1)
+        INT, 900_000, "The longest transaction time-out that a producer may set.", at_least(1)
     )
     transactional_id_expiration_ms: int = declare(
-        INT, 604_800_000, "How long a transactional id without a transaction is remembered.", at_least(1)
+        INT, 604_800_000, "How long a transactional id without a transaction is kept.", at_least(1)
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = declare(
-        INT, 10_000, "How often transactions that ran out of time are aborted.", at_least(1)
+        INT, 10_000, "How often transactions that have timed out are aborted.", at_least(1)
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = declare(
-        INT, 3_600_000, "How often transactional ids that expired are forgotten.", at_least(1)
+        INT, 3_600_000, "How often expired transactional ids are removed.", at_least(1)
     )
     transaction_partition_verification_enable: bool = declare(
         BOOLEAN,
@@ -388,7 +376,7 @@ class TransactionSettings:
         BOOLEAN,
         False,
         "Whether request versions that Kafka may still change are served and shown to clients: InitProducerId 6, which "
-        "asks for a two-phase commit (KIP-939).",
+        "requests a two-phase commit (KIP-939).",
     )
     transaction_two_phase_commit_enable: bool = declare(
         BOOLEAN,
@@ -398,14 +386,14 @@ class TransactionSettings:
     add_partitions_to_txn_retry_backoff_ms: int = declare(
         INT,
         20,
-        "How long the broker waits before it asks the coordinator again while an earlier transaction is ending.",
+        "How long the broker waits before it asks the coordinator again while an earlier transaction completes.",
         at_least(0),
     )
     add_partitions_to_txn_retry_backoff_max_ms: int = declare(
-        INT, 100, "How long the broker goes on asking.", at_least(0)
+        INT, 100, "The most time for which the broker asks again.", at_least(0)
     )
     transaction_state_log_num_partitions: int = declare(
-        INT, 50, "How many partitions `__transaction_state` is created with; fixed from then on.", at_least(1)
+        INT, 50, "Partitions of `__transaction_state` at its creation; fixed from then on.", at_least(1)
     )
     transaction_state_log_segment_bytes: int = declare(
         INT, 104_857_600, "The segment size of `__transaction_state`.", at_least(14)
@@ -422,7 +410,7 @@ class TransactionSettings:
     producer_id_expiration_check_interval_ms: int = declare(
         INT,
         600_000,
-        "Accepted; idle producers are looked for every 600000 ms.",
+        "Accepted; idle producers are expired every 600000 ms.",
         at_least(1),
         has_effect=False,
     )
@@ -440,14 +428,14 @@ class GroupSettings:
         at_least(0),
     )
     group_min_session_timeout_ms: int = declare(
-        INT, 6_000, "The shortest session time-out a member may ask for.", at_least(0)
+        INT, 6_000, "The shortest session time-out that a member may set.", at_least(0)
     )
     group_max_session_timeout_ms: int = declare(
-        INT, 1_800_000, "The longest session time-out a member may ask for.", at_least(0)
+        INT, 1_800_000, "The longest session time-out that a member may set.", at_least(0)
     )
-    group_max_size: int = declare(INT, 1_000, "How many members a group has at most.", at_least(1))
+    group_max_size: int = declare(INT, 1_000, "The most members of a group.", at_least(1))
     group_consumer_session_timeout_ms: int = declare(
-        INT, 45_000, "How long a member of the consumer group protocol may be silent.", at_least(1)
+        INT, 45_000, "How long a member of a consumer group may go without a heartbeat.", at_least(1)
     )
     group_consumer_min_session_timeout_ms: int = declare(
         INT, 45_000, "The least that a group may set as `consumer.session.timeout.ms`.", at_least(1)
@@ -456,7 +444,7 @@ class GroupSettings:
         INT, 60_000, "The most that a group may set as `consumer.session.timeout.ms`.", at_least(1)
     )
     group_consumer_heartbeat_interval_ms: int = declare(
-        INT, 5_000, "How often members of the consumer group protocol are told to send heartbeats.", at_least(1)
+        INT, 5_000, "How often members of a consumer group send heartbeats.", at_least(1)
     )
     group_consumer_min_heartbeat_interval_ms: int = declare(
         INT, 5_000, "The least that a group may set as `consumer.heartbeat.interval.ms`.", at_least(1)
@@ -465,12 +453,12 @@ class GroupSettings:
         INT, 15_000, "The most that a group may set as `consumer.heartbeat.interval.ms`.", at_least(1)
     )
     group_consumer_max_size: int = declare(
-        INT, 2_147_483_647, "How many members a group of the consumer group protocol has at most.", at_least(1)
+        INT, 2_147_483_647, "The most members of a group of the consumer protocol.", at_least(1)
     )
     group_consumer_assignors: tuple[str, ...] = declare(
         LIST,
         ("uniform", "range"),
-        "The assignors that members may ask for; the first is the one of groups whose members do not.",
+        "The assignors that members may choose; the first is the default.",
         each_of("uniform", "range"),
     )
     group_consumer_migration_policy: str = declare(
@@ -481,7 +469,7 @@ class GroupSettings:
         one_of("bidirectional", "upgrade", "downgrade", "disabled"),
     )
     group_consumer_assignment_interval_ms: int = declare(
-        INT, 1_000, "How long a group of the consumer protocol keeps an assignment at least.", between(0, 15_000)
+        INT, 1_000, "The least time between two assignments of a group of the consumer protocol.", between(0, 15_000)
     )
     group_consumer_min_assignment_interval_ms: int = declare(
         INT, 0, "The least that a group may set as `consumer.assignment.interval.ms`.", at_least(0)
@@ -492,7 +480,7 @@ class GroupSettings:
     group_consumer_regex_refresh_interval_ms: int = declare(
         INT,
         600_000,
-        "Accepted; topics are matched against subscribed patterns whenever there are other topics.",
+        "Accepted; subscribed patterns are matched again whenever topics are created or deleted.",
         at_least(10_000),
         has_effect=False,
     )
@@ -500,7 +488,7 @@ class GroupSettings:
         INT, 4_096, "The longest metadata text that may be committed with an offset.", at_least(0)
     )
     offsets_commit_timeout_ms: int = declare(
-        INT, 5_000, "Accepted; a commit is answered when it is on disk, and only then.", at_least(1), has_effect=False
+        INT, 5_000, "Accepted; a commit is answered once it is on disk.", at_least(1), has_effect=False
     )
     offsets_load_buffer_size: int = declare(
         INT, 5_242_880, "Accepted; loading reads 4 MiB at a time.", at_least(1), has_effect=False
@@ -509,10 +497,10 @@ class GroupSettings:
         INT, 10_080, "How long the offsets of an empty group are kept.", at_least(1)
     )
     offsets_retention_check_interval_ms: int = declare(
-        LONG, 600_000, "How often expired offsets are looked for.", at_least(1)
+        LONG, 600_000, "How often expired offsets are removed.", at_least(1)
     )
     offsets_topic_num_partitions: int = declare(
-        INT, 50, "How many partitions `__consumer_offsets` is created with; fixed from then on.", at_least(1)
+        INT, 50, "Partitions of `__consumer_offsets` at its creation; fixed from then on.", at_least(1)
     )
     offsets_topic_segment_bytes: int = declare(
         INT, 104_857_600, "The segment size of `__consumer_offsets`.", at_least(14)
@@ -532,7 +520,7 @@ class StreamsGroupSettings:
     group_streams_session_timeout_ms: int = declare(
         INT,
         45_000,
-        "How long a member of a streams group may be silent. Group config: `streams.session.timeout.ms`.",
+        "How long a member of a streams group may go without a heartbeat. Group config: `streams.session.timeout.ms`.",
         at_least(1),
     )
     group_streams_min_session_timeout_ms: int = declare(
@@ -544,8 +532,7 @@ class StreamsGroupSettings:
     group_streams_heartbeat_interval_ms: int = declare(
         INT,
         5_000,
-        "How often members of a streams group are told to send heartbeats. Group config: "
-        "`streams.heartbeat.interval.ms`.",
+        "How often members of a streams group send heartbeats. Group config: `streams.heartbeat.interval.ms`.",
         at_least(1),
     )
     group_streams_min_heartbeat_interval_ms: int = declare(
@@ -554,14 +541,11 @@ class StreamsGroupSettings:
     group_streams_max_heartbeat_interval_ms: int = declare(
         INT, 15_000, "The most that a group may set as `streams.heartbeat.interval.ms`.", at_least(1)
     )
-    group_streams_max_size: int = declare(
-        INT, 2_147_483_647, "How many members a streams group has at most.", at_least(1)
-    )
+    group_streams_max_size: int = declare(INT, 2_147_483_647, "The most members of a streams group.", at_least(1))
     group_streams_num_standby_replicas: int = declare(
         INT,
         0,
-        "How many copies of the state of each task a streams group keeps. Group config: "
-        "`streams.num.standby.replicas`.",
+        "Standby copies of each task's state in a streams group. Group config: `streams.num.standby.replicas`.",
         at_least(0),
     )
     group_streams_max_standby_replicas: int = declare(
@@ -570,14 +554,14 @@ class StreamsGroupSettings:
     group_streams_initial_rebalance_delay_ms: int = declare(
         INT,
         3_000,
-        "How long a streams group that was empty waits for more members before it gives out tasks. Group config: "
+        "How long a streams group that was empty waits for more members before it assigns tasks. Group config: "
         "`streams.initial.rebalance.delay.ms`.",
         at_least(0),
     )
     group_streams_assignment_interval_ms: int = declare(
         INT,
         1_000,
-        "How long a streams group keeps an assignment at least. Group config: `streams.assignment.interval.ms`.",
+        "The least time between two assignments of a streams group. Group config: `streams.assignment.interval.ms`.",
         between(0, 15_000),
     )
     group_streams_min_assignment_interval_ms: int = declare(
@@ -595,7 +579,7 @@ class ShareGroupSettings:
     group_share_session_timeout_ms: int = declare(
         INT,
         45_000,
-        "How long a member of a share group may be silent. Group config: `share.session.timeout.ms`.",
+        "How long a member of a share group may go without a heartbeat. Group config: `share.session.timeout.ms`.",
         at_least(1),
     )
     group_share_min_session_timeout_ms: int = declare(
@@ -607,7 +591,7 @@ class ShareGroupSettings:
     group_share_heartbeat_interval_ms: int = declare(
         INT,
         5_000,
-        "How often members of a share group are told to send heartbeats. Group config: `share.heartbeat.interval.ms`.",
+        "How often members of a share group send heartbeats. Group config: `share.heartbeat.interval.ms`.",
         at_least(1),
     )
     group_share_min_heartbeat_interval_ms: int = declare(
@@ -616,18 +600,18 @@ class ShareGroupSettings:
     group_share_max_heartbeat_interval_ms: int = declare(
         INT, 15_000, "The most that a group may set as `share.heartbeat.interval.ms`.", at_least(1)
     )
-    group_share_max_size: int = declare(INT, 200, "How many members a share group has at most.", between(1, 1_000))
+    group_share_max_size: int = declare(INT, 200, "The most members of a share group.", between(1, 1_000))
     group_share_assignors: tuple[str, ...] = declare(
         LIST,
         ("simple",),
-        "Accepted when `simple`, the one assignor that there is.",
+        "Accepted when `simple`, the only assignor.",
         each_of("simple"),
         has_effect=False,
     )
     group_share_assignment_interval_ms: int = declare(
         INT,
         1_000,
-        "How long a share group keeps an assignment at least. Group config: `share.assignment.interval.ms`.",
+        "The least time between two assignments of a share group. Group config: `share.assignment.interval.ms`.",
         between(0, 15_000),
     )
     group_share_min_assignment_interval_ms: int = declare(
@@ -637,12 +621,12 @@ class ShareGroupSettings:
         INT, 15_000, "The most that a group may set as `share.assignment.interval.ms`.", at_least(0)
     )
     group_share_initialize_retry_interval_ms: int = declare(
-        INT, 30_000, "After what time the state of share partitions that was not made is made again.", at_least(1)
+        INT, 30_000, "How long until the creation of a share partition's state is retried.", at_least(1)
     )
     group_share_record_lock_duration_ms: int = declare(
         INT,
         30_000,
-        "For how long a record is lent to a member. Group config: `share.record.lock.duration.ms`.",
+        "How long a member holds the acquisition lock of a record. Group config: `share.record.lock.duration.ms`.",
         between(1_000, 3_600_000),
     )
     group_share_min_record_lock_duration_ms: int = declare(
@@ -654,7 +638,7 @@ class ShareGroupSettings:
     group_share_delivery_count_limit: int = declare(
         INT,
         5,
-        "How often a record is delivered before the group gives it up. Group config: `share.delivery.count.limit`.",
+        "The most deliveries of a record, after which it is archived. Group config: `share.delivery.count.limit`.",
         between(2, 10),
     )
     group_share_min_delivery_count_limit: int = declare(
@@ -666,7 +650,7 @@ class ShareGroupSettings:
     group_share_partition_max_record_locks: int = declare(
         INT,
         2_000,
-        "How many records of a partition are in flight at once, after which no new ones are lent. Group config: "
+        "The most records of a partition in flight; at this bound no more are acquired. Group config: "
         "`share.partition.max.record.locks`.",
         between(100, 10_000),
     )
@@ -676,9 +660,9 @@ class ShareGroupSettings:
     group_share_max_partition_max_record_locks: int = declare(
         INT, 4_000, "The most that a group may set as `share.partition.max.record.locks`.", between(2_000, 10_000)
     )
-    group_share_max_share_sessions: int = declare(INT, 2_000, "How many share sessions are open at most.", at_least(1))
+    group_share_max_share_sessions: int = declare(INT, 2_000, "The most open share sessions.", at_least(1))
     share_coordinator_state_topic_num_partitions: int = declare(
-        INT, 50, "How many partitions `__share_group_state` is created with; fixed from then on.", at_least(1)
+        INT, 50, "Partitions of `__share_group_state` at its creation; fixed from then on.", at_least(1)
     )
     share_coordinator_state_topic_segment_bytes: int = declare(
         INT, 104_857_600, "The segment size of `__share_group_state`.", at_least(14)
@@ -690,12 +674,12 @@ class ShareGroupSettings:
         SHORT, 1, "`min.insync.replicas` of `__share_group_state`. A partition has one copy here, so 1.", between(1, 1)
     )
     share_coordinator_snapshot_update_records_per_snapshot: int = declare(
-        INT, 500, "How many changes of a share partition are written down before all of it is.", between(0, 500)
+        INT, 500, "Update records of a share partition between two snapshots.", between(0, 500)
     )
     share_coordinator_write_timeout_ms: int = declare(
         INT,
         5_000,
-        "Accepted; an acknowledgement is answered when it is on disk, and only then.",
+        "Accepted; an acknowledgement is answered once it is on disk.",
         at_least(1),
         has_effect=False,
     )

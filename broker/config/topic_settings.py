@@ -1,5 +1,4 @@
-"""The topic-level settings: Kafka's names, the broker settings behind their defaults, and the checks on what clients
-send."""
+"""Topic settings: Kafka's names, the broker settings that give their defaults, and the checks on clients' values."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 class ConfigValue:
     """One config with its effective value, as DescribeConfigs shows it.
 
-    synonyms: all that give or could give the value, strongest first.
+    synonyms: all sources of a value for this config, highest precedence first.
     """
 
     setting: Setting
@@ -52,7 +51,7 @@ class ConfigValue:
     source: ConfigSource
     is_read_only: bool
     synonyms: tuple[ConfigSynonym, ...]
-    is_sensitive: bool = False  # then its value is not shown
+    is_sensitive: bool = False  # if so, its value is not shown
 
     @property
     def name(self) -> str:
@@ -61,7 +60,7 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class TopicSetting:
-    """One row: a topic config and the broker settings, strongest first, that give its default."""
+    """One row: a topic config and the broker settings that give its default, highest precedence first."""
 
     name: str
     type: SettingType
@@ -69,8 +68,8 @@ class TopicSetting:
     documentation: str
     fallback: Any = None  # the default where no broker setting gives one
     has_effect: bool = True
-    is_internal: bool = False  # for tests: shown only where it is set, and not documented
-    kafka_broker_name: str = ""  # what Kafka shows as the source of the default, where it is no setting here
+    is_internal: bool = False  # for tests: shown only if it is set, and not documented
+    kafka_broker_name: str = ""  # the source of the default in Kafka, if it is no setting here
     setting: Setting = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +82,7 @@ class TopicSetting:
         return self.name.replace(".", "_")
 
     def default(self, settings: Settings) -> Any:
-        """What a topic gets that does not set it: the first broker setting with a value, in this config's own unit."""
+        """The value of a topic that does not set it: the first broker setting with a value, in this config's unit."""
         for broker_name in self.broker_names:
             value = settings.value(broker_name)
             if value is not None:
@@ -92,7 +91,7 @@ class TopicSetting:
 
 
 def _unit_ms(broker_name: str) -> int:
-    """What turns a broker setting's unit into that of the topic config."""
+    """The factor from a broker setting's unit to that of the topic config."""
     if broker_name.endswith(".hours"):
         return 3_600_000
     if broker_name.endswith(".minutes"):
@@ -138,19 +137,19 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "cleanup.policy",
             LIST,
             ("log.cleanup.policy",),
-            "Old records: deleted by age and size, or compacted by key.",
+            "How old records are removed: deleted by age and size, or compacted by key.",
         ),
         TopicSetting(
             "compression.gzip.level",
             INT,
             ("compression.gzip.level",),
-            "How thoroughly, where `compression.type` is gzip.",
+            "Compression level for gzip.",
         ),
         TopicSetting(
             "compression.lz4.level",
             INT,
             ("compression.lz4.level",),
-            "How thoroughly, where `compression.type` is lz4.",
+            "Compression level for lz4.",
         ),
         TopicSetting(
             "compression.type", STRING, ("compression.type",), "How batches are compressed; `producer`: as sent."
@@ -159,13 +158,13 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "compression.zstd.level",
             INT,
             ("compression.zstd.level",),
-            "How thoroughly, where `compression.type` is zstd.",
+            "Compression level for zstd.",
         ),
         TopicSetting(
             "delete.retention.ms",
             LONG,
             ("log.cleaner.delete.retention.ms",),
-            "How long tombstones and markers outlive compaction.",
+            "How long tombstones and markers are kept after compaction.",
         ),
         TopicSetting(
             "file.delete.delay.ms",
@@ -177,13 +176,13 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "flush.messages",
             LONG,
             ("log.flush.interval.messages",),
-            "1: acknowledged means on disk. Larger: in the page cache, flushed after that many records.",
+            "1: acknowledged means on disk. Larger: in the page cache; flushed after this number of records.",
         ),
         TopicSetting(
             "flush.ms",
             LONG,
             ("log.flush.interval.ms",),
-            "Where `flush.messages` is larger than 1: records are flushed within this time, give or take 5 s.",
+            "If `flush.messages` is larger than 1, records are flushed within this time, give or take 5 s.",
             MAX_INT64,
         ),
         TopicSetting(
@@ -201,7 +200,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             INTERNAL_SEGMENT_BYTES,
             INT,
             (),
-            "Stronger than `segment.bytes`, and without its lower limit. For tests only.",
+            "Takes precedence over `segment.bytes`, and has no lower limit. For tests only.",
             is_internal=True,
         ),
         TopicSetting(
@@ -234,26 +233,26 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "max.compaction.lag.ms",
             LONG,
             ("log.cleaner.max.compaction.lag.ms",),
-            "How long a record stays uncompacted at most.",
+            "The most time that a record stays uncompacted.",
         ),
         TopicSetting("max.message.bytes", INT, ("message.max.bytes",), "The largest record batch, after compression."),
         TopicSetting(
             "message.timestamp.after.max.ms",
             LONG,
             ("log.message.timestamp.after.max.ms",),
-            "How far a record's time may lie after the broker's.",
+            "How far a record's timestamp may lie after the broker's time.",
         ),
         TopicSetting(
             "message.timestamp.before.max.ms",
             LONG,
             ("log.message.timestamp.before.max.ms",),
-            "How far a record's time may lie before the broker's.",
+            "How far a record's timestamp may lie before the broker's time.",
         ),
         TopicSetting(
             "message.timestamp.type",
             STRING,
             ("log.message.timestamp.type",),
-            "Whose time a record carries: producer's or broker's.",
+            "The timestamp of a record: the producer's time, or the broker's at the append.",
         ),
         TopicSetting(
             "min.cleanable.dirty.ratio",
@@ -265,13 +264,13 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "min.compaction.lag.ms",
             LONG,
             ("log.cleaner.min.compaction.lag.ms",),
-            "How long a record stays uncompacted at least.",
+            "The least time that a record stays uncompacted.",
         ),
         TopicSetting(
             "min.insync.replicas",
             INT,
             ("min.insync.replicas",),
-            "Copies that must have a record before acks=all is answered, of those there are: one.",
+            "Replicas that must have a record before acks=all is answered; capped at the one replica here.",
             has_effect=False,
         ),
         TopicSetting(
@@ -311,28 +310,28 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "retention.bytes",
             LONG,
             ("log.retention.bytes",),
-            "Bytes of a partition that are kept; below 0: all.",
+            "The most bytes of a partition that are kept; below 0: all.",
         ),
         TopicSetting(
             "retention.ms",
             LONG,
             ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-            "How long a segment is kept; -1 for ever.",
+            "How long a segment is kept; -1: for ever.",
         ),
-        TopicSetting("segment.bytes", INT, ("log.segment.bytes",), "The size at which a segment is closed."),
+        TopicSetting("segment.bytes", INT, ("log.segment.bytes",), "The size at which a new segment begins."),
         TopicSetting(
             "segment.index.bytes",
             INT,
             ("log.index.size.max.bytes",),
-            "The largest an index grows before the segment rolls.",
+            "The index size at which the segment rolls.",
         ),
         TopicSetting(
             "segment.jitter.ms",
             LONG,
             ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-            "The most taken off `segment.ms`, at random.",
+            "The most that is subtracted from `segment.ms` at random.",
         ),
-        TopicSetting("segment.ms", LONG, ("log.roll.ms", "log.roll.hours"), "The age at which a segment is closed."),
+        TopicSetting("segment.ms", LONG, ("log.roll.ms", "log.roll.hours"), "The age at which a new segment begins."),
         TopicSetting(
             "unclean.leader.election.enable",
             BOOLEAN,
@@ -347,8 +346,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
 
 
 def effective_values(configs: Mapping[str, str], settings: Settings) -> dict[str, Any]:
-    """The typed value of every topic setting for a topic with these configs. Raises ValueError for an unreadable
-    one."""
+    """The typed value of every topic setting for a topic with these configs. Raises ValueError if one is unreadable."""
     return {
         name: row.setting.parse(configs[name]) if name in configs else row.default(settings)
         for name, row in TOPIC_SETTINGS.items()
@@ -356,7 +354,7 @@ def effective_values(configs: Mapping[str, str], settings: Settings) -> dict[str
 
 
 def readable_configs(configs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The configs of a topic without those that cannot be read, and why each of these cannot."""
+    """The readable configs of a topic, and the reason for each that is not readable."""
     readable, reasons = {}, []
     for name, text in configs.items():
         reason = invalid_value(TOPIC_SETTINGS[name].setting, text) if name in TOPIC_SETTINGS else None
@@ -368,7 +366,7 @@ def readable_configs(configs: Mapping[str, str]) -> tuple[dict[str, str], list[s
 
 
 def check_topic_configs(configs: Mapping[str, str | None], settings: Settings) -> str | None:
-    """Why these configs are refused (INVALID_CONFIG), in words, or None. Source: Kafka's LogConfig.validate."""
+    """The reason to refuse these configs (INVALID_CONFIG), or None. Source: Kafka's LogConfig.validate."""
     for name, text in configs.items():
         row = TOPIC_SETTINGS.get(name)
         if row is None:
@@ -390,7 +388,7 @@ def check_topic_configs(configs: Mapping[str, str | None], settings: Settings) -
 
 
 def invalid_value(setting: Setting, text: str) -> str | None:
-    """Why a setting does not take a value, in words that begin as Kafka's do; None when it does."""
+    """The reason why a setting refuses a value, beginning with Kafka's words; None if it accepts it."""
     try:
         setting.parse(text)
     except ValueError as error:
@@ -399,7 +397,7 @@ def invalid_value(setting: Setting, text: str) -> str | None:
 
 
 def shown_value(setting: Setting, text: str) -> str | None:
-    """A value that was set, as it is shown; as it stands when it cannot be read."""
+    """A set value as it is shown to clients; unchanged if it cannot be read."""
     try:
         return setting.format(setting.parse(text))
     except ValueError:
