@@ -66,8 +66,8 @@ class ServerSettings:
     fencepost_start_opening_logs_ms: int = declare(
         INT,
         1_000,
-        "How long startup opens logs before clients are served. The others are opened in the background, first those that "
-        "clients request; until its log is open, a partition answers NOT_LEADER_OR_FOLLOWER, and clients retry.",
+        "How long startup opens logs before clients are served. The rest is opened in the background, first logs "
+        "that clients request; until its log is open, a partition answers NOT_LEADER_OR_FOLLOWER, and clients retry.",
         at_least(0),
     )
 
