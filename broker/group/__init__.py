@@ -1,0 +1,1 @@
+"""Group coordinator: all kinds of groups, their members, and their committed offsets."""

@@ -1,5 +1,6 @@
-"""What one decision of the group coordinator collects on its way: the settings it goes by, records to write, parked
-requests to answer, and what changes in memory once the records are in the log.
+"""Builder of the group coordinator's decisions: it collects records, replies to parked requests and changes in memory.
+
+The settings of groups and the kinds of deadlines are defined here, too.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ ReplyT = TypeVar("ReplyT")
 
 
 class ConsumerTimes(NamedTuple):
-    """What one group of the consumer protocol goes by; a group may have settings of its own.
+    """Times of one group of the consumer protocol, which may differ from the broker's.
 
-    assignment_interval_ms: how long a target assignment is kept at least.
+    assignment_interval_ms: minimum time between two target assignments.
     """
 
     session_timeout_ms: int = 45_000
@@ -28,9 +29,9 @@ class ConsumerTimes(NamedTuple):
 
 
 class ShareTimes(NamedTuple):
-    """What one share group goes by; a group may have settings of its own.
+    """Times of one share group, which may differ from the broker's.
 
-    assignment_interval_ms: how long a target assignment is kept at least.
+    assignment_interval_ms: minimum time between two target assignments.
     """
 
     session_timeout_ms: int = 45_000
@@ -39,11 +40,11 @@ class ShareTimes(NamedTuple):
 
 
 class StreamsTimes(NamedTuple):
-    """What the members of one streams group go by; a group may have settings of its own.
+    """Times and standby count of one streams group, which may differ from the broker's.
 
-    assignment_interval_ms:     how long a target assignment is kept at least.
-    initial_rebalance_delay_ms: how long a group that was empty waits for more members.
-    num_standby_replicas:       how many copies of the state of each task are kept.
+    assignment_interval_ms:     minimum time between two target assignments.
+    initial_rebalance_delay_ms: time for which a group that was empty waits for more members.
+    num_standby_replicas:       number of copies of each task's state.
     """
 
     session_timeout_ms: int = 45_000
@@ -60,9 +61,9 @@ DEFAULT_STREAMS_TIMES = StreamsTimes()
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The settings that the pure coordinator goes by, named as Kafka names them. The times are by group id.
+    """Settings of the pure coordinator, under Kafka's names. The times are looked up by group id.
 
-    max_record_bytes: the largest record that `__consumer_offsets` takes by default.
+    max_record_bytes: the largest record that `__consumer_offsets` accepts by default.
     """
 
     initial_rebalance_delay_ms: int = 3_000
@@ -86,15 +87,15 @@ class GroupConfig:
 
 class DeadlineKind(IntEnum):
     SESSION = 0  # of a member
-    PENDING_MEMBER = 1  # a member id was given out and has not joined
+    PENDING_MEMBER = 1  # of a member id that was assigned and has not joined
     JOIN = 2  # of a group that prepares a rebalance
-    SYNC = 3  # of a group whose members have to ask for their assignment
+    SYNC = 3  # of a group whose members have to send SyncGroup
     SWEEP = 4  # of the shard: look for expired offsets
-    REVOCATION = 5  # of a member of the consumer protocol that has to give partitions up
+    REVOCATION = 5  # of a member of the consumer protocol that has to revoke partitions
     CLASSIC_JOIN = 6  # of a classic member of such a group that has to join again
-    CLASSIC_SYNC = 7  # of one that has joined
-    DOWNGRADE = 8  # of a group whose last member of the consumer protocol is gone: it becomes classic at once
-    CLASSIC_REBALANCE = 9  # of a group that has just become classic: its members share anew
+    CLASSIC_SYNC = 7  # of a classic member of such a group that has joined
+    DOWNGRADE = 8  # of a group whose last member of the consumer protocol has left: it becomes classic immediately
+    CLASSIC_REBALANCE = 9  # of a group that has just become classic: its members rebalance
     FIRST_ASSIGNMENT = 10  # of a streams group that was empty: it waits for more members
 
 
@@ -109,13 +110,13 @@ GroupDeadlines = Deadlines[DeadlineKey]
 
 @dataclass(slots=True)
 class DecisionBuilder:
-    """Filled while a decision is made, which reads groups and deadlines and changes none of them.
+    """Collected parts of one decision. Deciding reads groups and deadlines and changes none of them.
 
-    deadlines: as they are before the decision.
-    emptied_group_ids:   groups for which `records` already holds the generation without members.
-    moved:     deadlines that the decision sets, or clears (None).
-    changes:   what changes groups in memory, called when the records are in the log and not yet applied.
-    notes:     log lines about what has happened by then.
+    deadlines:         as they are before the decision.
+    emptied_group_ids: groups for which `records` already holds the generation without members.
+    moved:             deadlines that the decision sets, or clears (None).
+    changes:           functions that change groups in memory, called between the append and the apply of the records.
+    notes:             functions that write log lines, called last.
     """
 
     now_ms: int
@@ -133,7 +134,7 @@ class DecisionBuilder:
     # Deadlines
 
     def deadline_ms(self, key: DeadlineKey) -> int | None:
-        """As it is after what was decided so far."""
+        """Return the deadline after the changes of this decision so far."""
         return self.moved[key] if key in self.moved else self.deadlines.get(key)
 
     def set_deadline(self, key: DeadlineKey, deadline_ms: int) -> None:
@@ -142,19 +143,19 @@ class DecisionBuilder:
     def clear_deadline(self, key: DeadlineKey) -> None:
         self.moved[key] = None
 
-    # Others
+    # Log lines, size, merging, settling
 
     def note(self, write: Callable[..., object], event: str, **details: object) -> None:
-        """Have a line logged, by a method of a logger, when the decision's records are in the log."""
+        """Log a line, with this method of a logger, once the decision's records are in the log."""
         self.notes.append(partial(write, event, **details))
 
     @property
     def size_bytes(self) -> int:
-        """Of keys and values of the records."""
+        """Size of the records' keys and values."""
         return sum(len(record.key) + len(record.value or b"") for record in self.records)
 
     def add(self, other: DecisionBuilder) -> None:
-        """Take over the effects of another decision, about other groups."""
+        """Merge another decision, about other groups, into this one."""
         self.records += other.records
         self.answers += other.answers
         self.emptied_group_ids |= other.emptied_group_ids
@@ -163,7 +164,7 @@ class DecisionBuilder:
         self.notes += other.notes
 
     def settle(self) -> None:
-        """The records are in the log."""
+        """Carry out the changes in memory, the deadlines and the log lines: the records are in the log."""
         for change in self.changes:
             change()
         deadlines = self.deadlines

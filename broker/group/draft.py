@@ -1,7 +1,7 @@
-"""A group as it will be once the records of a decision are applied. Pure.
+"""Drafts of groups: a group as it will be once the records of a decision are applied. Pure.
 
-A decision about a group takes several steps, each of which goes by what the one before led to. Every record is taken in
-by the draft through the very function that applies it later, so the draft is what the group will be.
+A decision about a group takes several steps; each step starts from the result of the one before. The draft applies
+every record through the same function that applies it later from the log, so the draft equals the later group.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fencepost.broker.group.decision_builder import DecisionBuilder
 
 
 class Copyable(Protocol):
-    """A group that can be copied, so that the copy can change on its own."""
+    """A group with a copy that can change without changing the original."""
 
     def copy(self) -> Self: ...
 
@@ -24,7 +24,7 @@ KeyT = TypeVar("KeyT")
 
 
 class GroupDraft(ABC, Generic[GroupT, KeyT]):
-    """`original` is the group as it is; `group` the same until the first record is written, then a copy."""
+    """original: the group as it is now. group: the same object until the first record is written, then a copy."""
 
     __slots__ = ("effects", "group", "original")
 
@@ -41,4 +41,4 @@ class GroupDraft(ABC, Generic[GroupT, KeyT]):
 
     @abstractmethod
     def _apply_record(self, key: KeyT, value: Any | None) -> CoordinatorRecord:
-        """Apply a record to `group`, which is a copy by now; returns it is stored."""
+        """Apply a record to `group`, which is a copy by now, and return the record as it is stored."""

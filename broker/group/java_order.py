@@ -1,7 +1,7 @@
-"""The order in which the collections of Java, and one of Kafka's own, give what they hold. Pure.
+"""Iteration orders of Java's HashMap and PriorityQueue, and of Kafka's TimelineHashMap. Pure.
 
-Kafka keeps members, processes and protocols in these. Where several are equal, that order decides which of them leads,
-wins or gets something: so it is part of what a group of clients sees.
+Kafka keeps members, processes and protocols in these. Among equals the order decides which member leads, which protocol
+wins and which member gets a partition, so clients can observe it.
 Source: java.util.HashMap, java.util.PriorityQueue and java.lang.String.hashCode; Kafka's BaseHashTable and
 SnapshottableHashTable.
 """
@@ -13,14 +13,14 @@ from struct import unpack
 from typing import Final, Generic, TypeVar
 
 DEFAULT_CAPACITY: Final = 16
-"""Of a HashMap that is not told how much it will hold."""
+"""Capacity of a HashMap made without one."""
 _GOLDEN_RATIO: Final = 0x9E3779B97F4A7C15
 
 T = TypeVar("T")
 
 
 def string_hash(text: str) -> int:
-    """String.hashCode, without sign."""
+    """Return Java's String.hashCode as an unsigned number."""
     hashed = 0
     encoded = text.encode("utf-16-be", "surrogatepass")
     for unit in unpack(f">{len(encoded) // 2}H", encoded):
@@ -29,9 +29,9 @@ def string_hash(text: str) -> int:
 
 
 def hash_map_order(keys: Collection[str], capacity: int = DEFAULT_CAPACITY) -> list[str]:
-    """Keys in the order in which a HashMap iterates over them that got them in the order given.
+    """Return keys in the iteration order of a HashMap into which they were put in the order given.
 
-    capacity: for how many the map was made; it grows when they are more.
+    capacity: the initial capacity of the map, which grows with the number of keys.
     """
     bucket_count = 1
     while bucket_count < capacity:
@@ -47,9 +47,9 @@ def hash_map_order(keys: Collection[str], capacity: int = DEFAULT_CAPACITY) -> l
 
 
 def timeline_hash_map_order(keys: Collection[str], greatest_size: int) -> list[str]:
-    """Keys in the order in which Kafka's TimelineHashMap iterates over them that got them in the order given.
+    """Return keys in the iteration order of a TimelineHashMap into which they were put in the order given.
 
-    greatest_size: how many it has held at once; it never shrinks.
+    greatest_size: the greatest number of keys that the map has held; its table never shrinks.
     """
     slot_bits = 1
     while (greatest_size + 1) * 3 > 4 << slot_bits:
@@ -61,13 +61,13 @@ def timeline_hash_map_order(keys: Collection[str], greatest_size: int) -> list[s
         return (signed * _GOLDEN_RATIO & 0xFFFFFFFFFFFFFFFF) >> 64 - slot_bits
 
     order = list(keys)
-    order.reverse()  # what shares a slot is given from the last to the first
+    order.reverse()  # keys that share a slot come out last in, first out
     order.sort(key=slot)
     return order
 
 
 class PriorityQueue(Generic[T]):
-    """Java's PriorityQueue: gives the least first. Which of equal ones comes first is a matter of its heap."""
+    """Java's PriorityQueue: the least element comes first. Its heap decides the order of equal elements."""
 
     def __init__(self, key: Callable[[T], float], elements: Collection[T] = ()) -> None:
         self._key = key
@@ -91,7 +91,7 @@ class PriorityQueue(Generic[T]):
         heap[index] = element
 
     def poll(self) -> T:
-        """Take the least one out. Raises IndexError when there is none."""
+        """Remove and return the least element. Raises IndexError when the queue is empty."""
         heap = self._heap
         last = heap.pop()
         if not heap:
@@ -101,7 +101,7 @@ class PriorityQueue(Generic[T]):
         return least
 
     def _sift_down(self, element: T) -> None:
-        """Put an element into the place of the first, or where it belongs below that."""
+        """Put an element at the root of the heap and move it down to its place."""
         key, heap = self._key, self._heap
         index = 0
         while index < len(heap) // 2:

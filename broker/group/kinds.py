@@ -1,4 +1,4 @@
-"""The kinds of groups that a group id may stand for. Pure."""
+"""Union type of all kinds of groups. Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The group coordinator of this broker: routes each request to the shard of its group, and keeps the shards loaded and
-tidy.
+"""Group coordinator of this broker: the service around the shards of `__consumer_offsets`.
+
+It routes each request to the shard of its group, loads the shards, and removes the offsets of deleted topics.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ CLEANUP = Place("removal of the offsets of deleted topics", Policy.RETRY)
 ABANDONED_REQUEST = Place("note of a group request that was given up", Policy.REPORT)
 
 SLICE_S = 0.005
-"""How long many groups are listed at a stretch, while others are served."""
+"""Length of a time slice while groups are listed."""
 GROUPS_PER_STEP = 100
 
 NO_MEMBER = Fetcher()
@@ -74,10 +75,10 @@ VerifyTransaction = Callable[[TopicPartition], Awaitable[ErrorCode]]
 
 
 class GroupService:
-    """The asynchronous shell around the group coordinator's shards.
+    """Asynchronous shell around the group coordinator's shards.
 
-    Every call answers with an error code as a value, among them NOT_COORDINATOR before `__consumer_offsets` exists and
-    after its log could not be written, and COORDINATOR_LOAD_IN_PROGRESS while a shard is loaded.
+    Every method returns errors as values. Among them are NOT_COORDINATOR, before `__consumer_offsets` exists and after
+    a failed write to its log, and COORDINATOR_LOAD_IN_PROGRESS while a shard is loaded.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class GroupService:
 
     @cached_property
     def streams(self) -> StreamsGroupService:
-        """What only streams groups ask for; imported then."""
+        """Service for streams groups, imported at their first request."""
         from fencepost.broker.group.streams.service import StreamsGroupService
 
         streams = StreamsGroupService(
@@ -147,24 +148,20 @@ class GroupService:
     # Life
 
     async def start(self) -> None:
-        """Begin to load every partition of `__consumer_offsets`; if the topic does not exist yet, as soon as it
-        does.
-        """
+        """Begin to load every partition of `__consumer_offsets`, or wait for the topic to be created."""
         self._topics.on_deleted.append(self._topic_deleted)
         self._offsets_topic.start()
 
     async def ensure_loaded(self) -> None:
-        """Wait until every partition answers requests, or could not be loaded."""
+        """Wait until every partition is loaded, or could not be loaded."""
         await self._offsets_topic.ensure_loaded()
 
     def refuse_parked(self) -> None:
-        """Answer the members that wait for the others of a rebalance: they find the group again once it has a
-        coordinator.
-        """
+        """Refuse all parked requests of members in a rebalance. The members look for the group's next coordinator."""
         self._runtime.refuse_parked()
 
     async def close(self) -> None:
-        """Refuse what waits, and stop. What was acknowledged is durable already."""
+        """Refuse parked requests and stop. Acknowledged changes are durable already."""
         self._topics.on_deleted.remove(self._topic_deleted)
         for task in self._tasks:
             task.cancel()
@@ -179,7 +176,10 @@ class GroupService:
             self._keep(CLEANUP.start_retrying(drop, concerns=partition.log.topic_partition))
 
     async def _drop_offsets_of_gone_topics(self, index: int) -> None:
-        """Counts as a part of loading, so it does not wait for a log that refuses it: then it is repeated later."""
+        """Remove offsets of deleted topics as the last part of loading.
+
+        This does not wait for a log that refuses the records; a background task then repeats it.
+        """
         try:
             await self._drop_gone(index, is_patient=False)
         except CoordinatorRefusal:
@@ -190,7 +190,7 @@ class GroupService:
         try:
             await self._drop_gone(index, is_patient=True)
         except CoordinatorRefusal as refusal:
-            # Offline: nobody is served these offsets. What was given up is searched when it is loaded again.
+            # Offline: these offsets are served to no client. The next load of the partition searches again.
             log.debug("offsets_of_deleted_topics_kept", partition=index, error=refusal.error.name)
 
     async def _drop_gone(self, index: int, *, is_patient: bool) -> None:
@@ -230,8 +230,8 @@ class GroupService:
         requires_known_member_id: bool,
         can_skip_assignment: bool,
     ) -> JoinGroupResponse:
-        """Answers when the group's next generation begins. Cancelled when the connection is gone: the member then no
-        longer waits.
+        """Return the reply when the group's next generation begins. A closed connection cancels this call and the
+        member's parked request.
         """
         joiner = JoinContext(
             client_id=client_id,
@@ -251,7 +251,7 @@ class GroupService:
             raise
 
     async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
-        """Answers when the leader's assignment is known and durable."""
+        """Return the reply when the leader's assignment is durable."""
         token = next(self._tokens)
         now_ms = self._clock.now_ms()
         try:
@@ -268,8 +268,7 @@ class GroupService:
         try:
             return await self._decide(request.group_id, lambda shard: shard.heartbeat(request, now_ms))
         except CoordinatorRefusal as refusal:
-            # Members of a group that is being loaded are fine; an error would make old clients look for another
-            # coordinator.
+            # An error would make old clients look for another coordinator while the group is only being loaded.
             if refusal.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ErrorCode.NONE
             return refusal.error
@@ -301,7 +300,7 @@ class GroupService:
     async def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, version: int, *, client_id: str, client_host: str
     ) -> ConsumerGroupHeartbeatResponse:
-        """A member of a group of the consumer protocol joins, stays or leaves."""
+        """Handle the heartbeat with which a member of the consumer protocol joins, stays or leaves."""
         sender = HeartbeatContext(client_id, client_host, self._new_member_id_suffix())
         now_ms = self._clock.now_ms()
         try:
@@ -316,7 +315,7 @@ class GroupService:
     async def decide_on_share_groups(
         self, group_id: str, decide: Callable[[ShareGroups, int], Decision[ReplyT]]
     ) -> ReplyT:
-        """Decide, now, on the share groups of the shard that has this one. Raises CoordinatorRefusal."""
+        """Call `decide` with the share groups of the group's shard and the time. Raises CoordinatorRefusal."""
         now_ms = self._clock.now_ms()
         return await self._decide(group_id, lambda shard: decide(shard.shares, now_ms))
 
@@ -325,7 +324,7 @@ class GroupService:
     async def _decide_on_streams_groups(
         self, group_id: str, decide: Callable[[StreamsGroups, int], Decision[ReplyT]]
     ) -> ReplyT:
-        """Decide, now, on the streams groups of the shard that has this one. Raises CoordinatorRefusal."""
+        """Call `decide` with the streams groups of the group's shard and the time. Raises CoordinatorRefusal."""
         now_ms = self._clock.now_ms()
         return await self._decide(group_id, lambda shard: decide(shard.streams, now_ms))
 
@@ -339,7 +338,7 @@ class GroupService:
         *,
         retention_time_ms: int,
     ) -> ErrorCode | list[ErrorCode]:
-        """One error for all, or one for each offset. All that are not refused go into one batch."""
+        """Commit offsets in one batch. Returns one error for all offsets, or one for each."""
         now_ms = self._clock.now_ms()
         try:
             return await self._decide(
@@ -366,11 +365,11 @@ class GroupService:
         is_transaction_version_2: bool,
         verify: VerifyTransaction,
     ) -> ErrorCode | list[ErrorCode]:
-        """Write offsets as a part of the producer's transaction; they count once it has committed.
+        """Write offsets as a part of the producer's transaction; they are committed when it commits.
 
         verify: asks the transaction coordinator whether the given partition of `__consumer_offsets` belongs to the
                 transaction.
-        Also refuses INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE and what `verify` answers.
+        Also refuses INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE and the errors that `verify` returns.
         Source: KIP-890; Kafka's GroupCoordinatorService.commitTransactionalOffsets.
         """
         if not group_id:
@@ -404,7 +403,7 @@ class GroupService:
         fetcher: Fetcher = NO_MEMBER,
         require_stable: bool,
     ) -> ErrorCode | list[FetchedOffset]:
-        """Committed offsets of these partitions, or of all that have one (None)."""
+        """Return the committed offsets of these partitions, or (None) of all partitions that have one."""
 
         def decide(shard: GroupShard) -> Decision[ErrorCode | list[FetchedOffset]]:
             error = shard.offsets.check_fetch(group_id, fetcher)
@@ -420,8 +419,8 @@ class GroupService:
     async def delete_offsets(
         self, group_id: str, topic_partitions: Sequence[TopicPartition]
     ) -> ErrorCode | list[ErrorCode]:
-        """One error for all, or one for each partition. Many are deleted in several batches: if one is refused, its
-        error stands for the partitions that are left."""
+        """Delete offsets in bounded batches. Returns one error for all partitions, or one for each: the error of a
+        refused batch stands for all partitions that remain."""
         errors: list[ErrorCode] = []
         while True:
             remaining = topic_partitions[len(errors) :]
@@ -432,7 +431,7 @@ class GroupService:
             if isinstance(reply, ErrorCode):
                 if not errors:
                     return reply
-                # A group that has lost its last offset may be gone by now, which leaves none to delete.
+                # A group that has lost its last offset may be removed by now, which leaves none to delete.
                 error = ErrorCode.NONE if reply is ErrorCode.GROUP_ID_NOT_FOUND else reply
                 return errors + [error] * len(remaining)
             errors += reply
@@ -442,10 +441,10 @@ class GroupService:
     # Administration
 
     async def list_groups(self) -> ErrorCode | list[ListedGroup]:
-        """All groups in order of their ids, each as it is when it is looked at.
+        """Return all groups in order of their ids; each is read at a different moment.
 
-        COORDINATOR_LOAD_IN_PROGRESS while any partition is loaded, or where one has come or gone meanwhile: half a list
-        would look whole.
+        Refuses: COORDINATOR_LOAD_IN_PROGRESS while any partition is loaded, or when one was added or removed meanwhile,
+        because an incomplete list would look complete.
         """
         return await run_in_slices(self._list_groups(), SLICE_S)
 
@@ -476,7 +475,7 @@ class GroupService:
         return groups
 
     async def describe_group(self, group_id: str) -> DescribedGroup | HeartbeatRefusal:
-        """A classic group. Refuses: GROUP_ID_NOT_FOUND, and the coordinator's errors."""
+        """Describe a classic group. Refuses: GROUP_ID_NOT_FOUND, and the coordinator's errors."""
         try:
             return await self._decide(group_id, lambda shard: Decision(shard.describe_group(group_id)))
         except CoordinatorRefusal as refusal:
@@ -506,7 +505,7 @@ class GroupService:
         return partition_for_key(group_id, partition_count)
 
     def _decide(self, group_id: str, decide: Callable[[GroupShard], Decision[ReplyT]]) -> Coroutine[Any, Any, ReplyT]:
-        """Decide on the shard that has the group. Raises CoordinatorRefusal, at once or when it is awaited."""
+        """Decide on the group's shard. Raises CoordinatorRefusal, immediately or when awaited."""
         return self._runtime.execute(self._partition_index(group_id), decide)
 
 

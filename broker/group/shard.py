@@ -1,7 +1,7 @@
-"""The pure state of one partition of `__consumer_offsets`: its groups and their offsets, and every decision about them.
+"""Shard of the group coordinator: the groups and offsets of one partition of `__consumer_offsets`. Pure.
 
-A request that concerns members is passed on to the membership of the group's kind; offsets are the matter of
-`offset_decisions`.
+The shard passes requests about members on to the membership class of the group's kind, and requests about offsets to
+`OffsetDecisions`. Only records and markers of the log change its state.
 Source: Kafka's GroupCoordinatorShard, GroupMetadataManager and OffsetMetadataManager.
 """
 
@@ -84,18 +84,18 @@ log = get_logger(__name__)
 MAX_GROUPS_PER_SWEEP_STEP = 1_000
 MAX_DEADLINES_PER_DECISION = 500
 MAX_MEMBERS_PER_DEADLINE_DECISION = 2_000
-"""Of the groups that one decision about time looks at, about: each may begin a generation."""
+"""Approximate bound on the members of the groups in one deadline decision: each group may begin a generation."""
 _SWEEP = DeadlineKey(DeadlineKind.SWEEP)
 
 
 class GroupShard:
     """One shard. Implements `broker.coordination.runtime.Shard`.
 
-    topics:  what there is to subscribe to, as it is at any moment.
+    topics:  the current topics.
     offsets: the decisions about committed offsets.
     shares:  the decisions about share groups.
     streams: the decisions about streams groups.
-    The last two are imported when somebody asks for such a group, or a record tells of one: few brokers have any.
+    The last two are imported at the first request or record of such a group: few brokers have any.
     """
 
     def __init__(self, config: GroupConfig, topics: TopicCatalogue) -> None:
@@ -113,7 +113,7 @@ class GroupShard:
         self.offsets = OffsetDecisions(config, self._offsets, self._group, self._classic)
         self._is_loaded = False
         self._pace = DeadlinePace(MAX_DEADLINES_PER_DECISION)
-        self._sweep_queue: list[str] = []  # groups that are still to be looked at, the next one last
+        self._sweep_queue: list[str] = []  # ids of groups that remain to be swept, the next one last
 
     @cached_property
     def shares(self) -> ShareGroups:
@@ -130,7 +130,7 @@ class GroupShard:
     # Groups
 
     def _group(self, group_id: str) -> Group | None:
-        """A group that has members or a record, or, when it only has offsets, an empty one made for the occasion."""
+        """Find a group with members or a record. For a group that only has offsets, return a new, empty one."""
         group = self._groups.get(group_id)
         if group is None and self._offsets.contains_group(group_id):
             return ClassicGroup(group_id)
@@ -143,7 +143,7 @@ class GroupShard:
         return DecisionBuilder(now_ms, self._deadlines)
 
     def _draft(self, group: ClassicGroup, effects: DecisionBuilder) -> ClassicGroup:
-        """A copy for a decision to change: what the group is once the decision's records are in the log."""
+        """Copy a group for a decision to change. The group becomes the copy when the records are in the log."""
         draft = group.copy()
         effects.changes.append(partial(self._settle, group, draft))
         return draft
@@ -158,12 +158,11 @@ class GroupShard:
     # Membership
 
     def join_group(self, request: JoinGroupRequest, joiner: JoinContext, now_ms: int) -> Decision[JoinGroupResponse]:
-        """Answers with the new generation once it begins; until then the request is parked under `joiner.token`.
+        """Park the request under `joiner.token` until the next generation begins, then reply with that generation.
 
         Refuses: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED (with the id to join
-                 with),
-        INCONSISTENT_GROUP_PROTOCOL, FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED, REBALANCE_IN_PROGRESS (another request
-        took over).
+                 with), INCONSISTENT_GROUP_PROTOCOL, FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED, REBALANCE_IN_PROGRESS
+                 (another request took over).
         """
         member_id = request.member_id
         if not request.group_id:
@@ -186,11 +185,10 @@ class GroupShard:
         return effects.decision(self._classic.join(self._draft(group, effects), request, joiner, effects))
 
     def sync_group(self, request: SyncGroupRequest, token: Hashable, now_ms: int) -> Decision[SyncGroupResponse]:
-        """Answers with the member's assignment; followers are parked under `token` until the leader has sent it.
+        """Reply with the member's assignment. Requests are parked under `token` until the leader has sent it.
 
         Refuses: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
-                 INCONSISTENT_GROUP_PROTOCOL,
-        REBALANCE_IN_PROGRESS.
+                 INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS.
         """
         if not request.group_id:
             return Decision(refuse_sync(ErrorCode.INVALID_GROUP_ID))
@@ -203,7 +201,7 @@ class GroupShard:
         return effects.decision(self._classic.sync(self._draft(group, effects), request, token, effects))
 
     def assignment_failed(self, group_id: str, generation_id: int, error: ErrorCode, now_ms: int) -> Decision[None]:
-        """The record of a leader's assignment was refused by the log."""
+        """Handle the log's refusal of the record of a leader's assignment."""
         effects = self._effects(now_ms)
         group = self._groups.get(group_id)
         if isinstance(group, ClassicGroup):
@@ -222,7 +220,7 @@ class GroupShard:
         return effects.decision(self._classic.heartbeat(group, request, effects))
 
     def leave_group(self, group_id: str, members: list[MemberIdentity], now_ms: int) -> Decision[LeaveGroupResponse]:
-        """Each member has an error of its own; the response as a whole fails only with INVALID_GROUP_ID."""
+        """Remove members. Each gets its own error; the response as a whole fails only with INVALID_GROUP_ID."""
         if not group_id:
             return Decision(LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         group = self._group(group_id)
@@ -242,7 +240,7 @@ class GroupShard:
         return effects.decision(self._classic.leave(self._draft(group, effects), members, effects))
 
     def parked_request_cancelled(self, group_id: str, token: Hashable, now_ms: int) -> Decision[None]:
-        """The connection of a parked JoinGroup or SyncGroup is gone."""
+        """Drop a parked JoinGroup or SyncGroup whose connection was closed."""
         effects = self._effects(now_ms)
         group = self._groups.get(group_id)
         if isinstance(group, ClassicGroup):
@@ -254,10 +252,10 @@ class GroupShard:
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, version: int, sender: HeartbeatContext, now_ms: int
     ) -> Decision[ConsumerGroupHeartbeatResponse]:
-        """A member joins, stays or leaves. The first that joins an empty classic group, or one with members that
-        consume, makes it a group of the consumer protocol.
+        """Handle the heartbeat with which a member joins, stays or leaves. The first member that joins a classic group,
+        empty or of consumers, converts it to the consumer protocol.
 
-        Refuses: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, and what `ConsumerMembership` does.
+        Refuses: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, and the errors of `ConsumerMembership`.
         """
         refusal = self._consumer.check_request(request, version)
         if refusal is not None:
@@ -286,7 +284,7 @@ class GroupShard:
                 group = ConsumerGroup(group_id)
         response = self._consumer.heartbeat(group, request, sender, effects)
         if response.error_code:
-            return Decision(response)  # nothing of what led there is done, a conversion least of all
+            return Decision(response)  # discards all effects, the conversion included
         if isinstance(known, ClassicGroup):
             effects.note(log.info, "group_became_consumer_group", group_id=group_id, members=len(known.members))
             self._rebalance.upgrade_to_consumer_group(known, effects)
@@ -306,9 +304,9 @@ class GroupShard:
                 )
 
     def describe_group(self, group_id: str) -> DescribedGroup | HeartbeatRefusal:
-        """Metadata and assignments are shown for a stable group only.
+        """Describe a classic group; metadata and assignments only if it is stable.
 
-        Refuses: GROUP_ID_NOT_FOUND, also for a group that is not a classic one.
+        Refuses: GROUP_ID_NOT_FOUND, also for a group of another kind.
         """
         group = self._group(group_id)
         if not isinstance(group, ClassicGroup):
@@ -334,7 +332,7 @@ class GroupShard:
         )
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescribedGroup:
-        """GROUP_ID_NOT_FOUND, with a message, for one that does not exist or is of another kind."""
+        """Describe a group of the consumer protocol. Refuses: GROUP_ID_NOT_FOUND, also for a group of another kind."""
         group = self._group(group_id)
         if isinstance(group, ConsumerGroup):
             return described_consumer_group(group, self._topics, self._config.consumer_assignors[0])
@@ -342,7 +340,8 @@ class GroupShard:
         return ConsumerGroupDescribedGroup(group_id=group_id, error_code=error, error_message=message)
 
     def delete_group(self, group_id: str) -> Decision[ErrorCode | None]:
-        """NONE when the group is gone, None when a part of its offsets is and the call has to be repeated.
+        """Delete a group with its offsets, a bounded number at a time. Returns NONE when the group is deleted, and None
+        when offsets remain and the caller has to repeat the call.
 
         Refuses: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
@@ -368,7 +367,7 @@ class GroupShard:
         return effects.decision(ErrorCode.NONE)
 
     def _tombstones(self, group: Group, effects: DecisionBuilder) -> list[CoordinatorRecord]:
-        """The records that remove a group, whatever its kind."""
+        """Return the records that remove a group of any kind."""
         if isinstance(group, ConsumerGroup):
             return group_tombstones(group)
         if isinstance(group, ShareGroup):
@@ -381,8 +380,8 @@ class GroupShard:
     def drop_topics_of_share_groups(
         self, is_gone: Callable[[bytes], bool], group_ids: list[str] | None, now_ms: int
     ) -> Decision[list[str]]:
-        """Have share groups forget topics that do not exist any more, a bounded number at a time; the groups that are
-        still to be looked at. group_ids: what the last call returned; None for the first."""
+        """Remove deleted topics from share groups, a bounded number at a time. Returns the groups that remain.
+        group_ids: the result of the last call; None for the first."""
         if group_ids is None:
             group_ids = [group_id for group_id, group in self._groups.items() if isinstance(group, ShareGroup)]
         return self.shares.drop_topics(is_gone, group_ids, now_ms) if group_ids else Decision([])
@@ -390,7 +389,7 @@ class GroupShard:
     # Time
 
     def decide_deadline(self, now_ms: int) -> Decision[None]:
-        """What is due of one group after another, as long as the records stay small; the rest stays due."""
+        """Handle due deadlines, group by group, up to a bound on the records' size; the rest stays due."""
         due: dict[str, list[DeadlineKey]] = {}
         for key in self._deadlines.due(now_ms, self._pace.most):
             due.setdefault(key.group_id, []).append(key)
@@ -413,9 +412,10 @@ class GroupShard:
         return effects.decision(None)._replace(refused=refused)
 
     def _step(self, group_id: str, keys: list[DeadlineKey], now_ms: int) -> tuple[DecisionBuilder, list[DeadlineKey]]:
-        """What is due of one group leads to, and which of it that is: as much as keeps the records small."""
+        """Decide about due deadlines of one group, up to a bound on the records' size. Returns the decision and the
+        deadlines that it covers."""
         if not isinstance(self._groups.get(group_id), ClassicGroup):
-            # Three records of each member go. More is found out below; this spares most of the attempts.
+            # Each member needs three tombstones. This estimate saves most attempts of the loop below.
             size_bytes = list(accumulate(3 * len(group_id + key.member_id) for key in keys))
             keys = keys[: max(1, bisect_right(size_bytes, DECISION_RECORDS_BYTES))]
         while True:
@@ -432,7 +432,7 @@ class GroupShard:
             self._sweep(effects)
             return
         group = self._groups.get(group_id)
-        # Groups of the newer protocols change by records alone: what is due of one is one step.
+        # Groups of the newer protocols change by records alone: all due deadlines of one group are one step.
         if isinstance(group, ConsumerGroup):
             self._consumer_deadlines(group, keys, effects)
         elif isinstance(group, ShareGroup):
@@ -448,7 +448,7 @@ class GroupShard:
         members = [key for key in due if key.kind is not DeadlineKind.DOWNGRADE]
         if members:
             self._consumer.time_over(group, members, effects)
-            if len(members) < len(due):  # another step, which goes by what this one leads to
+            if len(members) < len(due):  # another step, which needs this one's result
                 effects.set_deadline(DeadlineKey(DeadlineKind.DOWNGRADE, group.group_id), effects.now_ms)
         elif can_become_classic(group, self._config):
             downgrade(group, self._topics, effects)
@@ -458,7 +458,7 @@ class GroupShard:
             self._consumer.stay(group, effects)
 
     def _sweep(self, effects: DecisionBuilder) -> None:
-        """Remove expired offsets and groups of which nothing is left, a bounded number at a time."""
+        """Remove expired offsets and groups without members and offsets, a bounded number at a time."""
         queue = self._sweep_queue or list(self._group_ids())
         done_count = size_bytes = 0
         for group_id in islice(reversed(queue), MAX_GROUPS_PER_SWEEP_STEP):
@@ -468,7 +468,7 @@ class GroupShard:
             if group is not None and not isinstance(group, ShareGroup):
                 size_bytes += self._sweep_group(group, DECISION_RECORDS_BYTES - size_bytes, effects)
                 if size_bytes >= DECISION_RECORDS_BYTES:
-                    break  # looked at once more
+                    break  # swept once more
             # Share groups have no offsets here, and stay until they are deleted.
             done_count += 1
         remaining_count = len(queue) - done_count
@@ -479,8 +479,8 @@ class GroupShard:
     def _sweep_group(
         self, group: ClassicGroup | ConsumerGroup | StreamsGroup, room_bytes: int, effects: DecisionBuilder
     ) -> int:
-        """Remove the expired offsets of a group, and the group if it is over; the bytes of the records. If these are
-        not fewer than `room_bytes`, there may be more."""
+        """Remove the expired offsets of a group, and the group if it is removable. Returns the size of the records; at
+        `room_bytes` or above, offsets may remain."""
         group_id, records = group.group_id, effects.records
         expired_count = size_bytes = 0
         for topic_partition in expired_offsets(
@@ -548,7 +548,7 @@ class GroupShard:
                 group.state = ClassicState.DEAD
                 del self._groups[group_id]
             return
-        # A group that has changed its protocol begins anew with what the records say.
+        # A group that has changed its protocol starts empty; the records fill it.
         if not isinstance(group, ClassicGroup):
             group = ClassicGroup(group_id)
         left = apply_group(group, value)
@@ -569,7 +569,7 @@ class GroupShard:
         decoded = decode_value(key, value)
         if not isinstance(group, ConsumerGroup):
             group = ConsumerGroup(key.group_id)
-        # That Kafka 4.0 wrote its topics down is all that matters about them.
+        # Of the topics that Kafka 4.0 wrote down, only their presence matters.
         apply_consumer_record(group, key, value if decoded is None else decoded)
         self._groups[key.group_id] = group
 
@@ -593,7 +593,7 @@ class GroupShard:
 
 
 def _is_removable(group: ClassicGroup | ConsumerGroup | StreamsGroup) -> bool:
-    """Whether the log still tells of a group to which nobody belongs."""
+    """Return whether the log holds records of a group without members."""
     if not isinstance(group, ClassicGroup):
         return not group.members
     return group.is_stored and group.cell(ClassicEvent.EXPIRED) is ClassicState.DEAD and not group.pending_member_ids

@@ -1,4 +1,4 @@
-"""The classic group: its states as one table, its members, and the choice of protocol and leader. Pure.
+"""Classic group: its states as one table, its members, and the choice of protocol and leader. Pure.
 
 Source: KIP-62, KIP-345 (static members), KIP-394 (member ids), KIP-814 (skip assignment); Kafka's ClassicGroup and
         ClassicGroupMember.
@@ -15,7 +15,7 @@ from fencepost.broker.group.java_order import hash_map_order
 from fencepost.protocol.errors import ErrorCode
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-PROTOCOL_BYTES = 100  # that a protocol of a member takes in memory beside its metadata
+PROTOCOL_BYTES = 100  # memory of one protocol of a member, without its metadata
 
 
 class ClassicState(Enum):
@@ -29,7 +29,7 @@ class ClassicState(Enum):
 
 
 class ClassicEvent(Enum):
-    """What can happen to a classic group once the member behind it, if any, is known to belong to it."""
+    """Events of a classic group; whether the member behind an event belongs to the group is checked before."""
 
     MEMBER_ADDED = "a new member joins"
     MEMBER_CHANGED = "a member joins again with other protocols, or leads a stable group and joins again"
@@ -52,9 +52,9 @@ class ClassicEvent(Enum):
 
 
 class GroupTableAction(Enum):
-    """What an event leads to when it neither moves the group to another state nor is refused."""
+    """Actions for an event that neither moves the group to another state nor is refused."""
 
-    WAIT = "the answer comes when the others have asked too"
+    WAIT = "the request is parked until the other members have sent theirs"
     ANSWER = "the current generation is the answer"
     ACCEPT = "done, the state stays"
     IGNORE = "nothing to do in this state"
@@ -107,14 +107,14 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class ClassicMember(NamedTuple):
-    """One member. It never changes: `ClassicGroup.change` puts another in its place.
+    """Immutable member; `ClassicGroup.change` replaces it with another object.
 
-    protocols:   name and metadata of what the member can speak, the one it prefers first; opaque to the broker.
-    assignment:  what the leader of the last stable generation gave it.
-    join_token:  its JoinGroup waits for the others; None when none waits. `ClassicGroup` counts those that do.
-    sync_token:  its SyncGroup waits for the leader.
-    is_new:      joined, but no generation has begun since; its first session may wait long.
-    is_id_known: the client was told its member id, so it can come back under it after its connection broke.
+    protocols:   name and metadata of each protocol of the member, the preferred one first; opaque to the broker.
+    assignment:  from the leader of the last stable generation.
+    join_token:  token of its parked JoinGroup, or None. `ClassicGroup` counts the members that have one.
+    sync_token:  token of its parked SyncGroup, or None.
+    is_new:      joined, but no generation has begun since; its first session is long.
+    is_id_known: the client knows its member id, so it can return under it after its connection broke.
     """
 
     member_id: str
@@ -141,7 +141,7 @@ class ClassicMember(NamedTuple):
 
 
 def sizes_of(protocols: Protocols) -> tuple[int, int]:
-    """What a member's protocols take in memory, and the least that a record holds of them."""
+    """Return the memory of a member's protocols, and the least of them that a record holds, both in bytes."""
     sizes = [len(metadata) for _, metadata in protocols]
     return sum(sizes) + PROTOCOL_BYTES * len(sizes), min(sizes, default=0)
 
@@ -149,11 +149,11 @@ def sizes_of(protocols: Protocols) -> tuple[int, int]:
 class ClassicGroup:
     """A classic group.
 
-    What the log holds (`generation_id`, `protocol_type`, `protocol_name`, `leader_id`, members with their assignments)
-    changes by records when a generation becomes stable or empty. The rest, and the members between two such moments,
-    lives in memory only: after a crash the group is again what it was in its last stable generation, and members that
-    had begun another one join again.
-    Decisions change a copy. `become` makes it the group when their records are in the log.
+    Records change the stored state (`generation_id`, `protocol_type`, `protocol_name`, `leader_id`, members with their
+    assignments) when a generation becomes stable or empty. All other state, and the members between two such moments,
+    is in memory only: after a crash the group is back in its last stable generation, and members of a later one join
+    again.
+    Decisions change a copy. `become` takes it over when the records are in the log.
     """
 
     group_type = "classic"
@@ -168,18 +168,16 @@ class ClassicGroup:
         self.leader_id: str | None = None
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}  # group instance id -> member id
-        self.pending_member_ids: set[str] = set()  # ids given out that have not joined yet
-        self.pending_sync_ids: dict[str, None] = {}  # no set: a dictionary is copied several times as fast
+        self.pending_member_ids: set[str] = set()  # ids that were assigned and have not joined yet
+        self.pending_sync_ids: dict[str, None] = {}  # a dictionary is copied several times as fast as a set
         self.awaiting_join_count = 0
-        self.is_stored = False  # whether the log holds a record of the group itself
+        self.is_stored = False  # the log holds a record of the group itself
         self.is_initial_join = False  # the group was empty and waits group.initial.rebalance.delay.ms for more members
         self.is_member_added = False  # since that wait began, or was last prolonged
         self.initial_join_remaining_ms = 0
-        self.replacement: ClassicMember | None = (
-            None  # takes over a static member when the record that says so is applied
-        )
-        self.protocols_bytes = 0  # of all that the members can speak
-        self.min_metadata_bytes = 0  # of what the record of a generation holds, whichever protocol it settles on
+        self.replacement: ClassicMember | None = None  # replaces a static member when its record is applied
+        self.protocols_bytes = 0  # memory of all members' protocols
+        self.min_metadata_bytes = 0  # least metadata in the record of a generation, whichever protocol is chosen
         self._protocol_counts: dict[str, int] = {}
         self._subscribed_topics: frozenset[str] | None = None
 
@@ -193,13 +191,13 @@ class ClassicGroup:
         return CLASSIC_TABLE[event, self.state]
 
     def refusal(self, event: ClassicEvent) -> ErrorCode:
-        """NONE when the event is not refused in this state."""
+        """Return the error with which this state refuses the event, or NONE."""
         cell = CLASSIC_TABLE[event, self.state]
         return cell if isinstance(cell, ErrorCode) else ErrorCode.NONE
 
     @property
     def is_abandoned(self) -> bool:
-        """Nobody belongs to the group and no record tells of it: it can be forgotten."""
+        """The group has no members and no record: the shard can drop it."""
         return not self.members and not self.pending_member_ids and not self.is_stored
 
     @property
@@ -215,7 +213,7 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether somebody with these protocols can join: at least one of them is spoken by every member."""
+        """Return whether a member with these protocols can join: every member has to support at least one of them."""
         if not self.members:
             return bool(protocol_type) and bool(protocols)
         return protocol_type == self.protocol_type and any(
@@ -223,7 +221,7 @@ class ClassicGroup:
         )
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """NONE, UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another process has taken the static member over."""
+        """Return NONE, UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another process has replaced the static member."""
         if group_instance_id is not None:
             current_id = self.static_members.get(group_instance_id)
             if current_id is None:
@@ -233,8 +231,8 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def choose_protocol(self, members: Sequence[ClassicMember] | None = None) -> str:
-        """Each member votes for the first of its protocols that all speak; the most votes win. Of several with as many
-        it is the one that Kafka's table of votes names first.
+        """Choose a protocol by votes: each member votes for its first protocol that all support. In a tie the protocol
+        wins that comes first in Kafka's table of votes.
         """
         voters = list(self.members.values()) if members is None else members
         common = {name for name, _ in voters[0].protocols if all(voter.speaks(name) for voter in voters)}
@@ -245,9 +243,7 @@ class ClassicGroup:
         return max(hash_map_order(votes), key=votes.__getitem__)
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Topics that the members of the generation consume, from what they said when they joined; None when that
-        cannot be known.
-        """
+        """Topics of the members' subscriptions in this generation; None when the broker cannot know them."""
         return self._subscribed_topics
 
     def awaiting_sync(self) -> list[ClassicMember]:
@@ -256,7 +252,7 @@ class ClassicGroup:
     # Changes
 
     def copy(self) -> Self:
-        """A group that changes on its own."""
+        """Return a copy that changes without changing this group."""
         other = type(self).__new__(type(self))
         fields = other.__dict__
         fields.update(self.__dict__)
@@ -265,18 +261,18 @@ class ClassicGroup:
         return other
 
     def become(self, draft: ClassicGroup) -> None:
-        """Take over the state of a copy, which is not used afterwards."""
+        """Take over the state of a copy, which the caller must not use afterwards."""
         self.__dict__ = draft.__dict__
 
     def change(self, member: ClassicMember, **fields: Any) -> ClassicMember:
-        """Put a member with other values of these fields in the place of a member. Not for its protocols."""
+        """Replace a member by one with other values of these fields. `set_protocols` changes its protocols."""
         self.awaiting_join_count -= member.join_token is not None
         changed = self.members[member.member_id] = member._replace(**fields)
         self.awaiting_join_count += changed.join_token is not None
         return changed
 
     def move(self, event: ClassicEvent) -> ClassicCell:
-        """Let an event happen: the group is in the state that the table names, or stays where it is."""
+        """Move to the state that the table names for the event, or stay. Returns the cell of the table."""
         cell = CLASSIC_TABLE[event, self.state]
         if isinstance(cell, ClassicState):
             self.state = cell
@@ -312,8 +308,8 @@ class ClassicGroup:
         return changed
 
     def elect_joined_leader(self) -> bool:
-        """Keep the leader if it has joined, else take the first member that has, in the order of Kafka's table; False
-        when nobody has.
+        """Keep the leader if it has joined, else elect the first member that has, in the order of Kafka's table.
+        Returns False when no member has joined.
         """
         leader = self.members.get(self.leader_id) if self.leader_id is not None else None
         if leader is None or leader.join_token is None:
@@ -332,11 +328,11 @@ class ClassicGroup:
         self.note_subscriptions()
 
     def note_subscriptions(self) -> None:
-        """What the members consume counts from the beginning of their generation to that of the next."""
+        """Record the members' subscriptions, which stay valid until the next generation begins."""
         self._subscribed_topics = self._subscriptions()
 
     def replace_members(self, members: Sequence[ClassicMember]) -> None:
-        """Take the members of a record."""
+        """Replace all members by those of a record."""
         self.members = {member.member_id: member for member in members}
         self.static_members = {m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None}
         self.pending_sync_ids = {name: None for name in self.pending_sync_ids if name in self.members}

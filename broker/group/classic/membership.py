@@ -1,4 +1,4 @@
-"""The requests of the classic group protocol: joining, syncing, heartbeats, leaving. Pure.
+"""Requests of the classic group protocol: joining, syncing, heartbeats, leaving. Pure.
 
 Source: Kafka's GroupMetadataManager, the methods whose names begin with classicGroup; KIP-62, KIP-345 (static members),
 KIP-394 (member ids first), KIP-814 (a static leader need not assign again).
@@ -44,18 +44,18 @@ from fencepost.protocol.messages.group_membership import (
 log = get_logger(__name__)
 
 PROTOCOLS_PER_RECORD = 4
-"""How many times the largest record all that the members of one group can speak may take in memory: members have two
-protocols or so, and until a rebalance is over there are those that left and those that came."""
+"""Bound on the memory of all protocols of a group's members, in sizes of the largest record: most members have two
+protocols, and during a rebalance members that left are counted with those that joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinContext:
-    """What a JoinGroup request says beyond its body.
+    """Context of a JoinGroup request beside its body.
 
-    member_id_suffix:         makes a new member id unique; a random UUID.
+    member_id_suffix:         a random UUID that makes a new member id unique.
     token:                    under which the request is parked while it waits for the other members.
-    requires_known_member_id: JoinGroup 4 and later: a new dynamic member is first told its id (KIP-394).
-    can_skip_assignment:      JoinGroup 9 and later: a static leader that comes back need not assign again (KIP-814).
+    requires_known_member_id: JoinGroup 4 and later: a new dynamic member first gets its id (KIP-394).
+    can_skip_assignment:      JoinGroup 9 and later: a static leader that returns need not assign again (KIP-814).
     """
 
     client_id: str
@@ -67,7 +67,7 @@ class JoinContext:
 
 
 class ClassicMembership:
-    """Decisions about the members of classic groups; the groups themselves belong to the shard."""
+    """Decisions about members of classic groups. The shard owns the groups."""
 
     def __init__(self, config: GroupConfig, rebalance: ClassicRebalance) -> None:
         self._config = config
@@ -78,8 +78,8 @@ class ClassicMembership:
     def join(
         self, group: ClassicGroup, request: JoinGroupRequest, joiner: JoinContext, effects: DecisionBuilder
     ) -> JoinGroupResponse | Parked:
-        """A JoinGroup request of a group that exists or has just been made for it. Changes the group, which is a copy,
-        as all methods do that have effects."""
+        """Handle a JoinGroup request of an existing or a new group. Like all methods with `effects`, it changes the
+        group, which is a copy."""
         protocols = protocols_of(request)
         member_id = request.member_id
         if not self._has_room(group, member_id) or not self._has_memory(group, request, protocols):
@@ -128,7 +128,7 @@ class ClassicMembership:
         joiner: JoinContext,
         effects: DecisionBuilder,
     ) -> JoinGroupResponse | Parked:
-        # A leader that joins a stable group again wants a new assignment: it may have seen the topics change.
+        # A leader that rejoins a stable group wants a new assignment: its topics may have changed.
         leads_stable = group.state is ClassicState.STABLE and group.leader_id == member.member_id
         event = (
             ClassicEvent.MEMBER_RETURNED
@@ -150,7 +150,7 @@ class ClassicMembership:
             session_timeout_ms=request.session_timeout_ms,
         )
         self._park_join(group, member, joiner.token, effects)
-        self._rebalance.happen(group, event, effects)
+        self._rebalance.handle_event(group, event, effects)
         return Parked(joiner.token)
 
     def _add(
@@ -180,7 +180,7 @@ class ClassicMembership:
             group.is_member_added = True
         group.add(member, request.protocol_type)
         self._rebalance.start_first_session(group, member, effects)
-        self._rebalance.happen(group, ClassicEvent.MEMBER_ADDED, effects)
+        self._rebalance.handle_event(group, ClassicEvent.MEMBER_ADDED, effects)
         return Parked(joiner.token)
 
     def _replace_static(
@@ -193,9 +193,7 @@ class ClassicMembership:
         joiner: JoinContext,
         effects: DecisionBuilder,
     ) -> JoinGroupResponse | Parked:
-        """Another process, or the same one restarted, joins under an instance id that the group knows; it gets a new
-        member id.
-        """
+        """Replace a static member by a process that joins under its instance id and gets a new member id."""
         cell = group.cell(ClassicEvent.MEMBER_REPLACED)
         if isinstance(cell, ErrorCode):
             return refuse_join(cell, member_id)
@@ -214,7 +212,7 @@ class ClassicMembership:
         members = [member if other is previous else other for other in group.members.values()]
         was_leader = group.leader_id == previous.member_id
         if cell is GroupTableAction.ANSWER and group.choose_protocol(members) == group.protocol_name:
-            # The assignment stays valid: the group only has to remember the new member id, without a rebalance.
+            # The assignment stays valid: the group only has to store the new member id, without a rebalance.
             leader_id = member_id if was_leader else group.leader_id
             group.replacement = member
             effects.records.append(
@@ -231,7 +229,7 @@ class ClassicMembership:
                 generation_id=group.generation_id,
                 protocol_type=group.protocol_type,
                 protocol_name=group.protocol_name,
-                # Before KIP-814 a leader that came back is told that the old one leads, so that it does not assign
+                # Before KIP-814 the reply names the old leader to a leader that returns, so that it does not assign
                 # again.
                 leader=(leader_id if joiner.can_skip_assignment else group.leader_id) or "",
                 skip_assignment=skips_assignment,
@@ -245,9 +243,9 @@ class ClassicMembership:
         member = self._park_join(group, member, joiner.token, effects)
         self._rebalance.restart_session(group, member, effects)
         if cell is GroupTableAction.ANSWER:
-            self._rebalance.happen(group, ClassicEvent.MEMBER_CHANGED, effects)
+            self._rebalance.handle_event(group, ClassicEvent.MEMBER_CHANGED, effects)
         else:
-            self._rebalance.happen(group, ClassicEvent.MEMBER_REPLACED, effects)
+            self._rebalance.handle_event(group, ClassicEvent.MEMBER_REPLACED, effects)
         return Parked(joiner.token)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
@@ -256,15 +254,15 @@ class ClassicMembership:
             return True
         member = group.members.get(member_id)
         if group.state is ClassicState.PREPARING_REBALANCE:
-            # Those that do not come back make room, so only those that are back count.
+            # Members that do not rejoin make room, so only those that have rejoined count.
             return (member is not None and member.join_token is not None) or group.awaiting_join_count < maximum
         return member is not None or len(group.members) < maximum
 
     def _has_memory(self, group: ClassicGroup, request: JoinGroupRequest, protocols: Protocols) -> bool:
-        """Whether the record of a generation with this member may fit into the log: else no generation ever settles.
+        """Return whether the record of a generation with this member can fit into the log.
 
-        Kafka accepts the member, and the group's rebalances fail from then on. While a rebalance is prepared, members
-        that will not come back are counted with those that have taken their places.
+        Without this check no generation could become stable: Kafka accepts the member, and the group's rebalances fail
+        from then on. While a rebalance is prepared, the count includes members that will not return.
         """
         instance_id = request.group_instance_id
         known_id = request.member_id if instance_id is None else group.static_members.get(instance_id, "")
@@ -329,13 +327,13 @@ class ClassicMembership:
     def assignment_failed(
         self, group: ClassicGroup, generation_id: int, error: ErrorCode, effects: DecisionBuilder
     ) -> None:
-        """The leader's assignment could not be written: those that wait for it are told, and the group rebalances."""
+        """Refuse the requests that wait for the leader's assignment, which could not be written, and rebalance."""
         if group.state is not ClassicState.COMPLETING_REBALANCE or group.generation_id != generation_id:
             return
         for member in group.awaiting_sync():
             effects.answers.append((member.sync_token, refuse_sync(error)))
             self._rebalance.restart_session(group, group.change(member, sync_token=None), effects)
-        self._rebalance.happen(group, ClassicEvent.SYNC_EXPIRED, effects)
+        self._rebalance.handle_event(group, ClassicEvent.SYNC_EXPIRED, effects)
 
     # Staying and leaving
 
@@ -347,9 +345,7 @@ class ClassicMembership:
         return group.refusal(ClassicEvent.HEARTBEAT)
 
     def leave(self, group: ClassicGroup, leaving: list[MemberIdentity], effects: DecisionBuilder) -> LeaveGroupResponse:
-        """Members are named by member id, or, by administrators, by instance id alone. Each gets an error of its
-        own.
-        """
+        """Remove members, named by member id, or, by administrators, by instance id alone. Each gets its own error."""
         responses = []
         is_changed = False
         for identity in leaving:
@@ -361,7 +357,7 @@ class ClassicMembership:
                 )
             )
         if is_changed:
-            self._rebalance.happen(group, ClassicEvent.MEMBER_REMOVED, effects)
+            self._rebalance.handle_event(group, ClassicEvent.MEMBER_REMOVED, effects)
         return LeaveGroupResponse(members=responses)
 
     def _leave_one(self, group: ClassicGroup, identity: MemberIdentity, effects: DecisionBuilder) -> ErrorCode:
@@ -380,13 +376,13 @@ class ClassicMembership:
         return error
 
     def offsets_committed(self, group: ClassicGroup, member_id: str, now_ms: int) -> Callable[[], None] | None:
-        """What keeps the session of a member alive that has committed; None for somebody who is no member."""
+        """Return a function that restarts the session of a member that has committed; None for no member."""
         member = group.members.get(member_id)
         return None if member is None else self._rebalance.restarting_session(group, member, now_ms)
 
     def parked_request_cancelled(self, group: ClassicGroup, token: Hashable, effects: DecisionBuilder) -> None:
-        """The connection of a request that waits is gone. A member that does not know its own id can never come back:
-        it is out.
+        """Drop a parked request whose connection was closed. A member that does not know its own id is
+        removed: it cannot return.
         """
         member = next((m for m in group.members.values() if token in (m.join_token, m.sync_token)), None)
         if member is None:
@@ -429,5 +425,5 @@ def protocols_of(request: JoinGroupRequest) -> Protocols:
 
 
 def rebalance_timeout_ms_of(request: JoinGroupRequest) -> int:
-    """JoinGroup 0 has none and means the session time-out."""
+    """Return the rebalance time-out of a request; JoinGroup 0 has none and uses the session time-out."""
     return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms

@@ -1,9 +1,9 @@
-"""How a classic group moves from one generation to the next, and what time does to its members. Pure.
+"""Rebalances of classic groups: the way from one generation to the next, and the deadlines of members. Pure.
 
-Membership in motion lives in memory only and changes here, in a copy of the group that becomes the group once the
-decision's records are in the log. What a generation settles on is such a record: the group becomes stable or empty when
-it is applied, in `classic_records`. If it cannot be written the group and all deadlines stay as they were, and its
-members ask again. Source: Kafka's GroupMetadataManager (prepareRebalance, completeClassicGroupJoin,
+During a rebalance the membership is in memory only. It changes here, in a copy that replaces the group once the
+decision's records are in the log. A generation ends in a record; applying it (`records.py`) makes the group stable or
+empty. If the record cannot be written, the group and all deadlines stay as they were, and the members repeat their
+requests. Source: Kafka's GroupMetadataManager (prepareRebalance, completeClassicGroupJoin,
 expireClassicGroupMemberHeartbeat, expirePendingSync); KIP-62, KIP-134.
 """
 
@@ -31,16 +31,14 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # a new member cannot send heartbeats whil
 
 
 class ClassicRebalance:
-    """Moves groups; which requests lead to that is the matter of `ClassicMembership`."""
+    """Moves groups between states. `ClassicMembership` handles the requests that lead to that."""
 
     def __init__(self, config: GroupConfig, deadlines: GroupDeadlines) -> None:
         self._config = config
         self._deadlines = deadlines
 
-    def happen(self, group: ClassicGroup, event: ClassicEvent, effects: DecisionBuilder) -> None:
-        """Let an event that concerns the members happen: it begins a rebalance, or may complete the one in
-        preparation.
-        """
+    def handle_event(self, group: ClassicGroup, event: ClassicEvent, effects: DecisionBuilder) -> None:
+        """Handle an event about the members: begin a rebalance, or complete a prepared one if all have joined."""
         before = group.state
         group.move(event)
         if group.state is not ClassicState.PREPARING_REBALANCE:
@@ -55,7 +53,7 @@ class ClassicRebalance:
             effects.answers.append((member.sync_token, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)))
             self.restart_session(group, group.change(member, sync_token=None), effects)
         if before is ClassicState.COMPLETING_REBALANCE:
-            # The generation that ends had no assignment, and that of the one before is no longer valid.
+            # The generation that ends has no assignment, and the one before it is no longer valid.
             for member in list(group.members.values()):
                 group.change(member, assignment=b"")
         effects.clear_deadline(_sync(group))
@@ -76,7 +74,7 @@ class ClassicRebalance:
             effects.set_deadline(_join(group), effects.now_ms + delay_ms)
             return
         group.is_initial_join = False
-        if not group.members:  # whoever was given a member id has nobody to wait for
+        if not group.members:  # members with a reserved id have no others to wait for
             self.complete_join(group, effects)
             return
         effects.set_deadline(_join(group), effects.now_ms + group.rebalance_timeout_ms)
@@ -87,7 +85,7 @@ class ClassicRebalance:
             self.complete_join(group, effects)
 
     def complete_join(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
-        """End the preparation of a rebalance: members that did not join are out, the others get the new generation."""
+        """End the preparation of a rebalance: remove members that did not join, begin a generation with the others."""
         effects.clear_deadline(_join(group))
         group.is_initial_join = False
         for member in [m for m in group.members.values() if m.join_token is None and m.group_instance_id is None]:
@@ -108,7 +106,7 @@ class ClassicRebalance:
             )
             return
         if not group.elect_joined_leader():
-            # Only static members are left and none came back: their sessions decide.
+            # Only static members are left and none rejoined: their sessions decide.
             effects.set_deadline(_join(group), effects.now_ms + group.rebalance_timeout_ms)
             return
         group.begin_generation()
@@ -120,7 +118,7 @@ class ClassicRebalance:
         effects.set_deadline(_sync(group), effects.now_ms + group.rebalance_timeout_ms)
 
     def upgrade_to_consumer_group(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
-        """The group becomes one of the consumer protocol: who waits has to join again, and only sessions go on."""
+        """Convert the group to the consumer protocol: parked members have to join again, and only sessions go on."""
         for member in group.members.values():
             self.answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, effects)
             self.restart_session(group, member, effects)
@@ -144,14 +142,14 @@ class ClassicRebalance:
             case DeadlineKind.SYNC:
                 self._sync_time_over(group, effects)
             case DeadlineKind.CLASSIC_REBALANCE:
-                self.happen(group, ClassicEvent.MEMBER_REMOVED, effects)
+                self.handle_event(group, ClassicEvent.MEMBER_REMOVED, effects)
 
     def _session_ended(self, group: ClassicGroup, member_id: str, effects: DecisionBuilder) -> None:
         member = group.members.get(member_id)
         if member is None:
             return
         if not member.is_new and (member.join_token is not None or member.sync_token is not None):
-            return  # it waits for others; its session starts again with the answer
+            return  # its request is parked; the reply restarts its session
         effects.note(
             log.info, "group_member_removed", group_id=group.group_id, member_id=member_id, reason="session timed out"
         )
@@ -181,16 +179,16 @@ class ClassicRebalance:
                 reason="did not sync in time",
             )
             self.drop(group, member, ErrorCode.UNKNOWN_MEMBER_ID, effects)
-        self.happen(group, ClassicEvent.SYNC_EXPIRED, effects)
+        self.handle_event(group, ClassicEvent.SYNC_EXPIRED, effects)
 
     def start_sessions(self, group: ClassicGroup, now_ms: int) -> None:
-        """Every member of a group just loaded has a whole session to show up."""
+        """Give every member of a group just loaded a whole session for its next request."""
         for member in group.members.values():
             self._deadlines.set(_session(group, member), now_ms + member.session_timeout_ms)
 
     def record_applied(self, group: ClassicGroup, left: list[ClassicMember], now_ms: int) -> None:
-        """A record of the group was applied while it was live: nobody waits for the assignment any more; those who did
-        live on.
+        """Handle a record that was applied to a live group: end the sessions of members that left, and restart those of
+        members whose SyncGroup was answered.
         """
         for member in left:
             self._deadlines.clear(_session(group, member))
@@ -205,7 +203,7 @@ class ClassicRebalance:
     def reserve_member_id(
         self, group: ClassicGroup, member_id: str, session_timeout_ms: int, effects: DecisionBuilder
     ) -> None:
-        """A member id was given out; its owner has a session's time to join with it."""
+        """Reserve a new member id; its member has one session time-out to join with it."""
         group.pending_member_ids.add(member_id)
         effects.set_deadline(_pending(group, member_id), effects.now_ms + session_timeout_ms)
 
@@ -216,24 +214,24 @@ class ClassicRebalance:
         effects.set_deadline(_session(group, member), effects.now_ms + member.session_timeout_ms)
 
     def restarting_session(self, group: ClassicGroup, member: ClassicMember, now_ms: int) -> Callable[[], None]:
-        """As `restart_session`, for a decision that has no other effects in memory."""
+        """Return what `restart_session` does, for a decision without other effects in memory."""
         return partial(self._deadlines.set, _session(group, member), now_ms + member.session_timeout_ms)
 
     def remove(self, group: ClassicGroup, member: ClassicMember, effects: DecisionBuilder) -> None:
-        """Take a member out; the others share what it had."""
+        """Remove a member and begin a rebalance of the others."""
         self.drop(group, member, ErrorCode.UNKNOWN_MEMBER_ID, effects)
-        self.happen(group, ClassicEvent.MEMBER_REMOVED, effects)
+        self.handle_event(group, ClassicEvent.MEMBER_REMOVED, effects)
 
     def drop(self, group: ClassicGroup, member: ClassicMember, error: ErrorCode, effects: DecisionBuilder) -> None:
-        """Take a member out, without looking at what that means for the group; its waiting requests get the error."""
+        """Remove a member without an event for the group. Its parked requests get the error."""
         self.answer_parked(member, error, effects)
         effects.clear_deadline(_session(group, member))
         group.remove(member.member_id)
 
     def answer_parked(self, member: ClassicMember, error: ErrorCode, effects: DecisionBuilder) -> None:
-        """Answer the waiting requests of a member that leaves the group."""
+        """Answer the parked requests of a member that leaves the group."""
         if member.join_token is not None:
-            # One that is out may not come back under its id.
+            # A removed member must not return under its id.
             member_id = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else member.member_id
             effects.answers.append((member.join_token, refuse_join(error, member_id)))
         if member.sync_token is not None:

@@ -1,5 +1,4 @@
-"""The record of a classic group in `__consumer_offsets`: what a generation settled on, written when it becomes stable
-or empty. Pure.
+"""Record of a classic group in `__consumer_offsets`, written when a generation becomes stable or empty. Pure.
 
 Source: Kafka's GroupMetadataKey.json, GroupMetadataValue.json and GroupCoordinatorRecordHelpers.newGroupMetadataRecord.
 """
@@ -30,7 +29,7 @@ GROUP_METADATA_VALUE_VERSION = 3
 
 
 def group_tombstone(group_id: str) -> CoordinatorRecord:
-    """The record that removes a group."""
+    """Return the record that removes a group."""
     return CoordinatorRecord(_key(group_id), None)
 
 
@@ -42,9 +41,9 @@ def group_record(
     leader_id: str | None,
     timestamp_ms: int | None,
 ) -> CoordinatorRecord:
-    """The group with these members; without any it is empty from then on.
+    """Return the record of a group with these members; without any the group is empty.
 
-    timestamp_ms: since when the group has been stable or empty; None when that is not known.
+    timestamp_ms: since when the group has been stable or empty; None when unknown.
     """
     protocol_name = group.protocol_name if members else None
     value = GroupMetadataValue(
@@ -71,10 +70,9 @@ def group_record(
 
 
 def apply_group(group: ClassicGroup, value: bytes) -> list[ClassicMember]:
-    """Make the group what the record says. Members that were there before keep what no record holds, above all who
-    waits.
+    """Apply a record to the group. Members that stay keep their state in memory, above all their parked requests.
 
-    Returns the members that are no longer there. Raises DecodeError; the group is unchanged then.
+    Returns the members that were removed. Raises DecodeError and leaves the group unchanged.
     """
     decoded = decode_known(GroupMetadataValue, value)
     _check(decoded)
@@ -101,7 +99,7 @@ def apply_group(group: ClassicGroup, value: bytes) -> list[ClassicMember]:
 
 
 def _check(value: GroupMetadataValue) -> None:
-    """Raises DecodeError for a generation that no group can have settled on."""
+    """Raise DecodeError for a generation that no group can have."""
     member_ids = {member.member_id for member in value.members}
     if value.generation < 0:
         raise DecodeError(f"generation {value.generation} is negative")

@@ -1,2 +1,1 @@
-"""Groups of the consumer protocol (KIP-848), whose partitions the broker assigns; members of the classic protocol may
-join one, too."""
+"""Groups of the consumer protocol (KIP-848): the broker assigns the partitions. Classic members may join, too."""

@@ -1,4 +1,4 @@
-"""The assignors that a group of the consumer protocol can ask for: `uniform` and `range`. Pure.
+"""Assignors for groups of the consumer protocol: `uniform` and `range`. Pure.
 
 An assignor gives each partition of a subscribed topic to exactly one of the members that want it.
 Source: KIP-848; Kafka's RangeAssignor, UniformAssignor and their builders.
@@ -18,10 +18,10 @@ RANGE = "range"
 
 @dataclass(frozen=True, slots=True)
 class AssignorMember:
-    """A member as an assignor sees it.
+    """Input of an assignor about one member.
 
-    topic_ids: what it wants; topics that do not exist are not among them.
-    previous:  its part in the target assignment until now.
+    topic_ids: existing topics that the member subscribes to.
+    previous:  its partitions in the last target assignment.
     """
 
     topic_ids: frozenset[bytes]
@@ -30,7 +30,7 @@ class AssignorMember:
 
 
 Assignor = Callable[[Mapping[str, AssignorMember], Mapping[bytes, int]], dict[str, Assignment]]
-"""From members by id, and counts of partitions by topic id, to the part of every member."""
+"""Function from members by id and partition counts by topic id to the partitions of every member."""
 
 
 # Range
@@ -39,9 +39,9 @@ Assignor = Callable[[Mapping[str, AssignorMember], Mapping[bytes, int]], dict[st
 def assign_ranges(
     members: Mapping[str, AssignorMember], partition_counts: Mapping[bytes, int]
 ) -> dict[str, Assignment]:
-    """Each member gets consecutive partitions of every topic, so that topics with as many partitions and the same
-    subscribers are split alike. Static members come first, in the order of their instance ids, and so keep their place
-    when their processes are replaced.
+    """Assign consecutive partitions of every topic to each subscriber. Topics with equal partition counts and equal
+    subscribers are split alike. Static members come first, ordered by instance id, so a replaced process keeps its
+    partitions.
     """
     ordered = sorted(
         members,
@@ -71,9 +71,9 @@ def assign_ranges(
 def assign_uniformly(
     members: Mapping[str, AssignorMember], partition_counts: Mapping[bytes, int]
 ) -> dict[str, Assignment]:
-    """As even as the subscriptions allow, with as few partitions as possible moving to another member.
+    """Assign as evenly as the subscriptions allow, and move as few partitions as possible.
 
-    When all members want the same topics no two differ by more than one partition.
+    If all members have the same subscription, no two differ by more than one partition.
     """
     if not members:
         return {}
@@ -92,7 +92,7 @@ def _assign_alike(
     kept: dict[str, list[tuple[bytes, int]]] = {}
     missing_counts: dict[str, int] = {}
     members_left_count = len(members)
-    # In an order that does not depend on who was there first: that of Kafka's table of members.
+    # In the order of Kafka's table of members, which does not depend on the order of joining.
     for member_id in hash_map_order(sorted(members)):
         own = [
             (topic_id, partition)
@@ -101,7 +101,7 @@ def _assign_alike(
             for partition in sorted(partitions)
             if partition < partition_counts[topic_id] and (topic_id, partition) not in taken
         ]
-        # Whoever has an extra partition keeps it; the others get one when nobody else is left to.
+        # A member with an extra partition keeps it; others get one when no such member is left.
         has_extra = extra_count > 0 and (len(own) > quota or members_left_count <= extra_count)
         limit = quota + has_extra
         extra_count -= has_extra
@@ -123,7 +123,7 @@ def _assign_alike(
 
 
 class _Balancing:
-    """Uniform assignment for members that want different topics."""
+    """Uniform assignment for members with different subscriptions."""
 
     def __init__(self, members: Mapping[str, AssignorMember], partition_counts: Mapping[bytes, int]) -> None:
         self._members = members
@@ -137,7 +137,7 @@ class _Balancing:
 
     def assign(self) -> dict[str, Assignment]:
         taken = self._keep_previous()
-        # Topics that few want go first: the others can make up for it.
+        # Topics with few subscribers go first: the other topics can even out the rest.
         for topic_id in sorted(self._subscribers, key=lambda topic_id: (len(self._subscribers[topic_id]), topic_id)):
             subscribers = self._subscribers[topic_id]
             for partition in range(self._counts[topic_id]):
@@ -164,7 +164,7 @@ class _Balancing:
     def _balance(self) -> None:
         """Move partitions of each topic from its busiest subscriber to its least busy one while that helps.
 
-        Every move makes the sum of the squares of the loads smaller, so it ends.
+        This ends because every move reduces the sum of the squares of the loads.
         """
         load = self._load
         has_moved = True
@@ -198,4 +198,4 @@ def _grouped(topic_partitions: list[tuple[bytes, int]]) -> Assignment:
 
 
 ASSIGNORS: dict[str, Assignor] = {UNIFORM: assign_uniformly, RANGE: assign_ranges}
-"""Those that can be asked for, by Kafka's names; the first is the default."""
+"""All assignors by Kafka's names; the first is the default."""

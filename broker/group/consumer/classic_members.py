@@ -1,7 +1,7 @@
 """Members of the classic protocol in a group of the consumer protocol: the broker assigns to them, too. Pure.
 
-JoinGroup takes the place of the heartbeat that says what a member wants and owns, SyncGroup fetches what it may use,
-and Heartbeat tells it to join again. No member waits for another.
+JoinGroup carries a member's subscription and owned partitions, SyncGroup returns its assignment, and the reply to
+Heartbeat makes it join again. No member waits for another.
 Source: KIP-848, section on migration; Kafka's GroupMetadataManager (classicGroupJoinToConsumerGroup,
 classicGroupSyncToConsumerGroup, classicGroupHeartbeatToConsumerGroup, classicGroupLeaveToConsumerGroup).
 """
@@ -39,7 +39,7 @@ log = get_logger(__name__)
 
 
 class ClassicMembersOfConsumerGroups:
-    """Decisions about these members; the groups themselves belong to the shard."""
+    """Decisions about these members. The shard owns the groups."""
 
     def __init__(self, config: GroupConfig, rebalance: ConsumerRebalance, topics: TopicCatalogue) -> None:
         self._config = config
@@ -51,7 +51,7 @@ class ClassicMembersOfConsumerGroups:
     def join(
         self, group: ConsumerGroup, request: JoinGroupRequest, joiner: JoinContext, effects: DecisionBuilder
     ) -> JoinGroupResponse:
-        """Answered at once, with the epoch of the member as generation.
+        """Reply immediately, with the member's epoch as the generation.
 
         Refuses: GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
         FENCED_INSTANCE_ID.
@@ -110,7 +110,7 @@ class ClassicMembersOfConsumerGroups:
     # Syncing
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, effects: DecisionBuilder) -> SyncGroupResponse:
-        """What the member may use now.
+        """Reply with the member's current assignment.
 
         Refuses: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
         REBALANCE_IN_PROGRESS.
@@ -124,7 +124,7 @@ class ClassicMembersOfConsumerGroups:
             classic.protocols[0][0],
         ):
             return refuse_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        # One that has to give partitions up has joined already; it joins again when that is done.
+        # A member that has to revoke partitions has joined already; it joins again after the revocation.
         if group.assignment_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._expect_join(group, member, effects)
             return refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -139,7 +139,7 @@ class ClassicMembersOfConsumerGroups:
     # Staying and leaving
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, effects: DecisionBuilder) -> ErrorCode:
-        """REBALANCE_IN_PROGRESS when the member has something to gain or to give up by joining again."""
+        """Return REBALANCE_IN_PROGRESS when the member has to join again to get or to revoke partitions."""
         found = _find(group, request.member_id, request.group_instance_id, request.generation_id)
         if isinstance(found, ErrorCode):
             return found
@@ -158,7 +158,7 @@ class ClassicMembersOfConsumerGroups:
     def leave(
         self, group: ConsumerGroup, leaving: list[MemberIdentity], effects: DecisionBuilder
     ) -> LeaveGroupResponse:
-        """Members of either protocol are named by member id, or, by administrators, by instance id alone."""
+        """Remove members of either protocol, named by member id, or, by administrators, by instance id alone."""
         responses = []
         left: dict[str, ConsumerMember] = {}
         for identity in leaving:
@@ -199,7 +199,8 @@ class ClassicMembersOfConsumerGroups:
 def _find(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
 ) -> tuple[ConsumerMember, ClassicSpeaker] | ErrorCode:
-    """UNKNOWN_MEMBER_ID (also for one of the consumer protocol), FENCED_INSTANCE_ID or ILLEGAL_GENERATION."""
+    """Find a classic member. Refuses: UNKNOWN_MEMBER_ID (also for a member of the consumer protocol),
+    FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
     member = group.members.get(member_id)
     if instance_id is not None:
         member = group.static_member(instance_id)
@@ -214,8 +215,8 @@ def _find(
 def _subscription(
     group: ConsumerGroup, protocol_type: str, protocols: Protocols
 ) -> ConsumerProtocolSubscription | None:
-    """What the joining member wants; None when the classic members of the group have no protocol in common with it, or
-    it does not speak that of consumers.
+    """Return the joining member's subscription; None when the group's classic members share no protocol with it, its
+    protocol type is not that of consumers, or the subscription is malformed.
     """
     if protocol_type != CONSUMER_PROTOCOL_TYPE or not protocols:
         return None

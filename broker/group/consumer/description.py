@@ -1,4 +1,4 @@
-"""What ConsumerGroupDescribe shows of a group. Pure. Source: Kafka's ConsumerGroup.asDescribedGroup."""
+"""Reply to ConsumerGroupDescribe. Pure. Source: Kafka's ConsumerGroup.asDescribedGroup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONSUMER_MEMBER = 1
 def described_consumer_group(
     group: ConsumerGroup, topics: TopicCatalogue, default_assignor: str
 ) -> ConsumerGroupDescribedGroup:
-    """The group with its members, what they have and what they are to have; topics that are gone are left out."""
+    """Describe a group: its members, their current and target assignments, without topics that were deleted."""
     return ConsumerGroupDescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name,
@@ -32,7 +32,7 @@ def described_consumer_group(
 
 
 def _member(group: ConsumerGroup, member: ConsumerMember, topics: TopicCatalogue) -> ConsumerGroupDescribeMember:
-    # What a member has to give up is its own until it has.
+    # A member owns the partitions that it has to revoke until it has revoked them.
     owned = {
         topic_id: [*member.assigned.get(topic_id, ()), *member.pending_revocation.get(topic_id, ())]
         for topic_id in {**member.assigned, **member.pending_revocation}

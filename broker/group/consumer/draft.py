@@ -1,4 +1,4 @@
-"""A consumer group as it will be once the records of a decision are applied. Pure."""
+"""Draft of a consumer group: the group as it will be once the records of a decision are applied. Pure."""
 
 from __future__ import annotations
 

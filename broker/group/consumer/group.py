@@ -1,8 +1,7 @@
-"""A group of the consumer protocol, in which the broker assigns: its members, their assignments and its epochs. Pure.
+"""Group of the consumer protocol: its members, their assignments and its epochs. Pure.
 
-The group epoch counts what changes the assignment: members, subscriptions, topics. The target assignment is made for a
-group epoch; members move towards it one by one, each with an epoch of its own. All of it changes only by records, see
-`consumer_records`.
+The group epoch counts changes of members, subscriptions and topics. The broker makes a target assignment for a group
+epoch; members move towards it one by one, each with its own epoch. Only records change this state, see `records.py`.
 Source: KIP-848; Kafka's ConsumerGroup, ModernGroup and ConsumerGroupMember.
 """
 
@@ -18,11 +17,11 @@ from fencepost.broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protoco
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 LEAVE_FOR_A_WHILE_EPOCH = -2
-"""Of a static member that will be back under its instance id."""
+"""Epoch of a static member that has left and will return under its instance id."""
 
 TARGET_DELETED_EPOCH = -1
 FIRST_GROUP_EPOCH = 1
-"""Of a group of which no record says otherwise: a target assignment is due for its first member in any case."""
+"""Epoch of a group without a record of its epoch: a target assignment is due for its first member in any case."""
 
 Assignment = Mapping[bytes, frozenset[int]]
 """Partitions by topic id."""
@@ -34,7 +33,7 @@ NO_PARTITIONS: Assignment = MappingProxyType({})
 
 
 class MemberState(IntEnum):
-    """How far a member has come towards the target; the numbers are those of its record."""
+    """State of a member's reconciliation, with the numbers of its record."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -52,7 +51,7 @@ class ConsumerGroupState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicSpeaker:
-    """What only a member that speaks the classic protocol has; the first protocol is the one in use."""
+    """State that only a member of the classic protocol has; the first protocol is the one in use."""
 
     session_timeout_ms: int
     protocols: Protocols
@@ -62,11 +61,11 @@ class ClassicSpeaker:
 class ConsumerMember:
     """One member.
 
-    previous_member_epoch: the one before; a member whose last answer was lost still comes with it.
-    subscribed_topic_regex: empty when it has none.
-    assigned:              what it may use, with the epoch since which each partition is its own.
-    pending_revocation:    what it has to give up, and may still commit offsets for.
-    classic:               None for a member of the consumer protocol.
+    previous_member_epoch:  the epoch before; a member whose last reply was lost still sends it.
+    subscribed_topic_regex: empty for none.
+    assigned:               partitions that it may read, with the epoch since which it owns each.
+    pending_revocation:     partitions that it has to revoke, and may still commit offsets for.
+    classic:                None for a member of the consumer protocol.
     """
 
     member_id: str
@@ -89,14 +88,14 @@ class ConsumerMember:
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     def owned_since(self, topic_id: bytes, partition: int) -> int | None:
-        """The epoch since which the member has the partition, also one that it has to give up; None if it has not."""
+        """Return the epoch since which the member owns the partition, also one to revoke; None if it does not."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.pending_revocation.get(topic_id, {}).get(partition) if epoch is None else epoch
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRegex:
-    """The topics that a regular expression matched, as of a version of the metadata and a time."""
+    """Topics that a regular expression matched at a version of the metadata and a time."""
 
     topics: frozenset[str]
     version: int
@@ -104,13 +103,13 @@ class ResolvedRegex:
 
 
 class ConsumerGroup:
-    """One group. Members and assignments are replaced, never changed, so that a copy of the group is shallow.
+    """One group. Members and assignments are immutable and get replaced, so a copy of the group is shallow.
 
-    target:                  by member id, what each is to have.
+    target:                  target assignment by member id.
     has_partition_metadata:  the log still holds the record in which Kafka 4.0 kept the topics.
-    checked_topics_version:  the version of the metadata for which the topics are known to hash to `metadata_hash`;
-    checked_regexes_version: the one for which the regular expressions are known to match what they matched before,
-    checked_regexes_ms:      and when that was found. All three live in memory only.
+    checked_topics_version:  version of the metadata at which the topics last hashed to `metadata_hash`.
+    checked_regexes_version: version of the metadata at which the regular expressions were last resolved.
+    checked_regexes_ms:      time of that check. These three are in memory only.
     """
 
     group_type = "consumer"
@@ -151,7 +150,7 @@ class ConsumerGroup:
         return self.state.value
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Topics that members want by name or by a regular expression, whether they exist or not."""
+        """Topics that members subscribe to by name or by a regular expression, whether they exist or not."""
         if self._subscribed_topics is None:
             topics: set[str] = set()
             for names in {member.subscribed_topic_names for member in self.members.values()}:
@@ -171,14 +170,14 @@ class ConsumerGroup:
         return self._subscribed_regexes
 
     def subscription_of(self, member: ConsumerMember) -> frozenset[str]:
-        """The topics that one member wants."""
+        """Return the topics that one member subscribes to."""
         resolved = self.regexes.get(member.subscribed_topic_regex) if member.subscribed_topic_regex else None
         if resolved is None:
             return member.subscribed_topic_names
         return member.subscribed_topic_names | resolved.topics
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
-        """The member that has a partition, or has not confirmed yet that it gave it up."""
+        """Return the member that owns a partition or has not confirmed its revocation."""
         return self._owners.get(topic_id, {}).get(partition)
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
@@ -186,7 +185,7 @@ class ConsumerGroup:
         return None if member_id is None else self.members.get(member_id)
 
     def preferred_assignor(self, default: str) -> str:
-        """The one that most members ask for."""
+        """Return the assignor that most members request."""
         votes: dict[str, int] = {}
         for member in self.members.values():
             if member.server_assignor is not None:
@@ -194,7 +193,7 @@ class ConsumerGroup:
         return max(votes, key=votes.__getitem__) if votes else default
 
     def is_waiting_for_others(self, member: ConsumerMember) -> bool:
-        """Whether others still have partitions that the member is to get."""
+        """Return whether other members still own partitions of the member's target."""
         return any(
             partition not in member.assigned.get(topic_id, {})
             and self.owner(topic_id, partition) not in (None, member.member_id)
@@ -205,7 +204,7 @@ class ConsumerGroup:
     # Changes
 
     def copy(self) -> ConsumerGroup:
-        """A group that can change on its own; what it consists of is shared."""
+        """Return a shallow copy that can change without changing this group."""
         other = ConsumerGroup.__new__(ConsumerGroup)
         other.__dict__.update(
             self.__dict__,
@@ -246,7 +245,7 @@ class ConsumerGroup:
         self._subscribed_topics = self._subscribed_regexes = None
 
     def put_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """What a regular expression matches; None when nobody is subscribed with it any more."""
+        """Set the matches of a regular expression; None removes one that no member uses any more."""
         if resolved is None:
             self.regexes.pop(regex, None)
         else:
@@ -265,7 +264,7 @@ class ConsumerGroup:
             for topic_id, partitions in owned.items():
                 owners = self._owners.get(topic_id, {})
                 for partition in partitions:
-                    # While a compacted log is replayed a later owner may have come first.
+                    # In the replay of a compacted log a later owner may come first.
                     if owners.get(partition) == member.member_id:
                         del owners[partition]
                 if not owners:

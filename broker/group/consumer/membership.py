@@ -1,7 +1,7 @@
-"""The requests of the consumer group protocol: joining, staying, leaving, and what time does to members. Pure.
+"""Requests of the consumer group protocol: joining, staying, leaving; and the deadlines of members. Pure.
 
-One heartbeat does it all: the member says what has changed about it, the group may begin a new epoch and make a new
-target assignment, and the member moves towards that; the answer holds what it may use now.
+One kind of request does it all. A heartbeat carries the member's changes; the group may begin an epoch and make a new
+target assignment; the member moves towards that; the reply holds its current assignment.
 Source: KIP-848, KIP-1082 (member ids made by clients); Kafka's GroupCoordinatorService
 (throwIfConsumerGroupHeartbeatRequestIsInvalid) and GroupMetadataManager (consumerGroupHeartbeat, consumerGroupLeave).
 """
@@ -48,21 +48,21 @@ log = get_logger(__name__)
 
 FIRST_VERSION_WITH_CLIENT_MEMBER_ID = 1  # KIP-1082
 
-# Members of a group that has something to give them come back soon: with Kafka's interval a member would learn of every
-# step of a rebalance up to five seconds late.
+# Short heartbeat intervals during a rebalance: with Kafka's interval a member would learn of every step up to five
+# seconds late.
 SETTLING_HEARTBEAT_INTERVAL_MS = 500
 SETTLING_PERIOD_MS = 3_000
 
 
 class HeartbeatRefusal(NamedTuple):
-    """Why a request is not done; the message is for people."""
+    """Refusal of a heartbeat or another request about a group. The message is for people."""
 
     error: ErrorCode
     message: str | None
 
 
 class HeartbeatContext(NamedTuple):
-    """Who sent a heartbeat. new_member_id: for a member of version 0 that has none."""
+    """Client of a heartbeat. new_member_id: for a member of version 0 that has none."""
 
     client_id: str
     client_host: str
@@ -70,7 +70,7 @@ class HeartbeatContext(NamedTuple):
 
 
 class ConsumerMembership:
-    """Decisions about the members of groups of the consumer protocol; the groups themselves belong to the shard."""
+    """Decisions about members of groups of the consumer protocol. The shard owns the groups."""
 
     def __init__(self, config: GroupConfig, deadlines: GroupDeadlines, rebalance: ConsumerRebalance) -> None:
         self._config = config
@@ -80,7 +80,7 @@ class ConsumerMembership:
     # Heartbeats
 
     def check_request(self, request: ConsumerGroupHeartbeatRequest, version: int) -> HeartbeatRefusal | None:
-        """What is wrong with a request whatever the group is like: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
+        """Check a request by itself, without its group. Refuses: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
         epoch = request.member_epoch
         needs_member_id = version >= FIRST_VERSION_WITH_CLIENT_MEMBER_ID or epoch > 0 or epoch == LEAVE_EPOCH
         reason = None
@@ -116,7 +116,7 @@ class ConsumerMembership:
         sender: HeartbeatContext,
         effects: DecisionBuilder,
     ) -> ConsumerGroupHeartbeatResponse:
-        """A member joins or stays.
+        """Handle the heartbeat with which a member joins or stays.
 
         Refuses: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
         UNRELEASED_INSTANCE_ID, INVALID_REGULAR_EXPRESSION.
@@ -173,7 +173,7 @@ class ConsumerMembership:
         return response
 
     def _heartbeat_interval_ms(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> int:
-        """When to come back: soon while the member is on its way, and while others may have set out with it."""
+        """Return the time to the next heartbeat: short while the member reconciles, and soon after an assignment."""
         interval_ms = self._config.consumer_times(group.group_id).heartbeat_interval_ms
         is_settled = member.is_reconciled_to(group.group_epoch)
         if is_settled and now_ms >= group.assignment_timestamp_ms + SETTLING_PERIOD_MS:
@@ -187,7 +187,7 @@ class ConsumerMembership:
         member_id: str,
         reported: ReportedPartitions | None,
     ) -> ConsumerMember | HeartbeatRefusal | None:
-        """The member that this is about: for a static one that joins, the one it takes over. None for a new one."""
+        """Find the member of a request; for a static member that joins, the one it replaces. None for a new member."""
         is_joining = request.member_epoch == JOIN_EPOCH
         if request.instance_id is None:
             member = group.members.get(member_id)
@@ -216,7 +216,7 @@ class ConsumerMembership:
     def leave(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, effects: DecisionBuilder
     ) -> ConsumerGroupHeartbeatResponse:
-        """A member leaves for good, or, a static one, for a while. Refuses: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """Remove a member, or mark a static one as away. Refuses: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
         if request.instance_id is None:
             member = group.members.get(request.member_id)
@@ -237,8 +237,8 @@ class ConsumerMembership:
             is_back_soon=request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH,
         )
         if request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH:
-            # Its session goes on: what it has stays its own until that ends. Whoever comes back under the instance id
-            # may commit in any epoch.
+            # It owns its partitions until its session ends. A member that returns under the instance id may commit in
+            # any epoch.
             away = replace(
                 member,
                 member_epoch=LEAVE_FOR_A_WHILE_EPOCH,
@@ -254,7 +254,7 @@ class ConsumerMembership:
     # Time
 
     def start_sessions(self, group: ConsumerGroup, now_ms: int) -> None:
-        """Every member of a group just loaded has a whole session to show up."""
+        """Give every member of a group just loaded a whole session for its next heartbeat."""
         session_timeout_ms = self._config.consumer_times(group.group_id).session_timeout_ms
         for member in group.members.values():
             self._deadlines.set(
@@ -267,7 +267,7 @@ class ConsumerMembership:
                 )
 
     def time_over(self, group: ConsumerGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
-        """Take out the members whose time is over, all in one step."""
+        """Remove the members whose deadlines have passed, all in one step."""
         fenced = {}
         for key in due:
             member = group.members.get(key.member_id)
@@ -286,8 +286,8 @@ class ConsumerMembership:
         self._rebalance.fence(ConsumerGroupDraft(group, effects), list(fenced.values()))
 
     def stay(self, group: ConsumerGroup, effects: DecisionBuilder) -> None:
-        """Somebody joined before the group could become classic: the epoch that was to be without the last member of
-        the consumer protocol begins after all.
+        """Keep the group in the consumer protocol, because a member joined before it could become classic. Begins the
+        epoch that the departure of the last such member has made due.
         """
         self._rebalance.begin_epoch(ConsumerGroupDraft(group, effects))
 
@@ -305,7 +305,7 @@ def refuse(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbe
 
 
 def check_static(member: ConsumerMember | None, member_id: str, instance_id: str) -> HeartbeatRefusal | None:
-    """UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another process has the instance id."""
+    """Refuse with UNKNOWN_MEMBER_ID, or with FENCED_INSTANCE_ID when another process has the instance id."""
     if member is None:
         return HeartbeatRefusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if member.member_id != member_id:
@@ -327,7 +327,7 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> str | None:
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, reported: ReportedPartitions | None) -> HeartbeatRefusal | None:
-    """FENCED_MEMBER_EPOCH for any epoch but the member's own, or the one before when the last answer was lost."""
+    """Refuse with FENCED_MEMBER_EPOCH any epoch but the member's, or the one before when the last reply was lost."""
     if epoch in (JOIN_EPOCH, member.member_epoch):
         return None
     is_repeated = (
@@ -357,7 +357,7 @@ def _unknown(member_id: str, group: ConsumerGroup) -> HeartbeatRefusal:
 def _updated(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, sender: HeartbeatContext
 ) -> ConsumerMember:
-    """The member with what the request says about it; None and -1 say that nothing has changed."""
+    """Return the member with the changes of the request; None and -1 stand for no change."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return replace(
         member,

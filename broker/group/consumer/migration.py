@@ -1,7 +1,7 @@
-"""How a group changes from the classic to the consumer protocol and back while it has members. Pure.
+"""Migration of a group with members from the classic to the consumer protocol and back. Pure.
 
-The first member of the consumer protocol takes a classic group along: its members stay, in the epoch that their
-generation was, with what they have. When the last such member is gone the group becomes classic again.
+The first member of the consumer protocol converts a classic group: the classic members stay, with their assignments, in
+an epoch equal to their generation. When the last member of the consumer protocol has left, the group becomes classic.
 Source: KIP-848, section on migration; Kafka's GroupMetadataManager (validateOnlineUpgrade, convertToConsumerGroup,
 convertToClassicGroup), ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup.
 """
@@ -44,8 +44,8 @@ DOWNGRADE_POLICIES = ("downgrade", "bidirectional")
 def upgraded(
     group: ClassicGroup, topics: TopicCatalogue, config: GroupConfig, effects: DecisionBuilder
 ) -> ConsumerGroup | str:
-    """The group of the consumer protocol that a classic group with members becomes; its records are in the effects.
-    If it cannot become one, the reason in words.
+    """Convert a classic group with members to the consumer protocol and add the records to `effects`. Returns the new
+    group, or a text with the reason why it cannot be converted.
     """
     refused = f"Cannot upgrade classic group {group.group_id} to consumer group because "
     if config.consumer_migration_policy not in UPGRADE_POLICIES:
@@ -69,7 +69,7 @@ def upgraded(
 
 
 class _CustomAssignorError(Exception):
-    """A leader has put data of its own into an assignment, which the broker could not carry on."""
+    """An assignment contains user data of the leader's assignor, which the broker cannot preserve."""
 
 
 def _written(
@@ -126,14 +126,14 @@ def _consumer_member(
         },
         classic=ClassicSpeaker(
             member.session_timeout_ms,
-            # The one in use comes first: it is what the member is told when it joins again.
+            # The protocol in use comes first: the reply to the member's next JoinGroup names it.
             tuple(sorted(member.protocols, key=lambda protocol: protocol[0] != protocol_name)),
         ),
     )
 
 
 def can_become_classic(group: ConsumerGroup, config: GroupConfig) -> bool:
-    """Whether only members of the classic protocol are left, and the group may follow them."""
+    """Return whether only classic members are left, and the migration policy and `max_size` allow a classic group."""
     return (
         config.consumer_migration_policy in DOWNGRADE_POLICIES
         and 0 < len(group.members) <= config.max_size
@@ -142,11 +142,11 @@ def can_become_classic(group: ConsumerGroup, config: GroupConfig) -> bool:
 
 
 def downgrade(group: ConsumerGroup, topics: TopicCatalogue, effects: DecisionBuilder) -> None:
-    """Let a group with only classic members become a classic one, in the generation that its epoch was, with what was
-    to be assigned; its members have to share anew right after.
+    """Convert a group with only classic members to a classic group, in a generation equal to its epoch, with its target
+    assignment. Its members have to rebalance right after.
     """
     classic = ClassicGroup(group.group_id)
-    # The first one leads. Before they were alone there was at least one member more.
+    # The first member leads. There was at least one more member before.
     for member_id in timeline_hash_map_order(group.members, len(group.members) + 1):
         member = group.members[member_id]
         if member.classic is not None:
@@ -179,13 +179,13 @@ def _classic_member(
     )
 
 
-# Between topic ids and the names that the classic protocol has
+# Conversion between topic ids and the topic names of the classic protocol
 
 
 def partitions_by_id(
     owned: Iterable[ConsumerProtocolTopicPartitions], topics: TopicCatalogue
 ) -> dict[bytes, list[int]]:
-    """Those of topics that exist, by topic id. Members write these bytes: a negative partition is none."""
+    """Return the partitions of existing topics by topic id. Negative ones are dropped: members write these bytes."""
     found = ((topics.get(entry.topic), entry.partitions) for entry in owned)
     return {
         topic.topic_id: [partition for partition in partitions if partition >= 0]
@@ -197,7 +197,7 @@ def partitions_by_id(
 def classic_assignment(
     partitions: Mapping[bytes, Iterable[int]], classic: ClassicSpeaker, topics: TopicCatalogue
 ) -> bytes:
-    """An assignment in the bytes that a classic member reads, in the version that it speaks."""
+    """Encode an assignment for a classic member, in its version of the consumer protocol type."""
     found = ((topics.get_by_id(topic_id), assigned) for topic_id, assigned in partitions.items())
     assignment = ConsumerProtocolAssignment(
         assigned_partitions=[

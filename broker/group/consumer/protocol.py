@@ -1,7 +1,6 @@
-"""The part of the consumer protocol that a group coordinator looks into: the topics of a member's subscription.
+"""Decoder for the topics of a classic member's subscription.
 
-Everything else in a member's metadata is between the clients. Source: Kafka's ConsumerProtocolSubscription.json, all
-versions.
+The broker ignores all other metadata of members. Source: Kafka's ConsumerProtocolSubscription.json, all versions.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ _INT16 = Struct(">h")
 
 
 def subscribed_topics(metadata: bytes) -> set[str] | None:
-    """The topics, or None when the bytes are no subscription: clients may put there what they like."""
+    """Return the topics, or None when the bytes are not a subscription: clients may send any bytes."""
     topics: set[str] = set()
     try:
         version, count = _HEAD.unpack_from(metadata)

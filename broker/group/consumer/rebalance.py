@@ -1,6 +1,6 @@
-"""How a group of the consumer protocol comes to a new epoch, a new target assignment, and its members towards it. Pure.
+"""Rebalances of groups of the consumer protocol: new epochs, target assignments, and members' moves to them. Pure.
 
-Each step is taken when a member is heard of, on the draft that the steps before have led to.
+A member's request triggers the steps; each works on the draft that the steps before have changed.
 Source: KIP-848; Kafka's GroupMetadataManager (maybeUpdateRegularExpressions, updateSubscriptionMetadata,
 maybeUpdateTargetAssignment, maybeReconcile, consumerGroupFenceMembers, replaceMember) and TargetAssignmentBuilder.
 """
@@ -45,7 +45,7 @@ REGEX_REFRESH_MIN_INTERVAL_MS = 10_000  # topics may come by the hundred; Kafka'
 
 
 class ConsumerRebalance:
-    """The steps. Which request leads to which of them is the matter of the membership classes."""
+    """Steps of a rebalance. The membership classes choose the steps for each request."""
 
     def __init__(self, config: GroupConfig, topics: TopicCatalogue) -> None:
         self._config = config
@@ -60,7 +60,7 @@ class ConsumerRebalance:
         described: ConsumerMember,
         reported: ReportedPartitions | None,
     ) -> ConsumerMember:
-        """Write down what a member says of itself, let that change the group, and the group the member.
+        """Write the member's description, update the group's epoch and target, and reconcile the member.
 
         member:    as it is, or, for a new one, with nothing but its id. described: as it describes itself now.
         """
@@ -76,17 +76,17 @@ class ConsumerRebalance:
         )
 
     def _update_member(self, draft: ConsumerGroupDraft, member: ConsumerMember) -> bool:
-        """Write down what a member says of itself, if it is new; whether the names of its topics have changed."""
+        """Write a member's description if it has changed. Returns whether the names of its topics have changed."""
         previous = draft.group.members.get(member.member_id)
         if previous == member:
             return False
         draft.write(_member(draft, member.member_id), member_value(member))
-        # A member that joins without any topic changes nothing for the others.
+        # A member that joins without topics changes no other member's assignment.
         known_names = frozenset() if previous is None else previous.subscribed_topic_names
         return known_names != member.subscribed_topic_names
 
     def replace_member(self, draft: ConsumerGroupDraft, previous: ConsumerMember, member_id: str) -> None:
-        """Another process takes over a static member: what it had, and is to have, under a new member id."""
+        """Move a static member's current and target assignment to the new member id of another process."""
         target = draft.group.target.get(previous.member_id, NO_PARTITIONS)
         member = replace(previous, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
         self._remove_member(draft, previous)
@@ -99,8 +99,8 @@ class ConsumerRebalance:
         self.clear_deadlines(draft, previous.member_id)
 
     def fence(self, draft: ConsumerGroupDraft, members: Collection[ConsumerMember]) -> None:
-        """Take members out: what they had is free at once, and a new epoch begins, unless only members of the classic
-        protocol are left: the group follows these in the epoch that it has.
+        """Remove members, free their partitions immediately, and begin a new epoch. If only classic members are left,
+        the group becomes classic in its current epoch instead.
         """
         if not members:
             return
@@ -112,7 +112,7 @@ class ConsumerRebalance:
             self.begin_epoch(draft)
 
     def become_classic_if_possible(self, draft: ConsumerGroupDraft) -> bool:
-        """If only members of the classic protocol are left the group follows them, as a decision of its own."""
+        """Schedule the conversion to a classic group, as a separate decision, if only classic members are left."""
         is_possible = can_become_classic(draft.group, self._config)
         if is_possible:
             draft.effects.set_deadline(DeadlineKey(DeadlineKind.DOWNGRADE, draft.group.group_id), draft.effects.now_ms)
@@ -133,11 +133,11 @@ class ConsumerRebalance:
         draft.write(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
         draft.write(_member(draft, member_id), None)
 
-    # What the group is subscribed to
+    # Subscriptions of the group
 
     def _resolve_regexes(self, draft: ConsumerGroupDraft) -> bool:
-        """Match the topics against the members' regular expressions, where that has not been done or topics have
-        changed since; whether any of them matches others than before.
+        """Match the topics against the members' regular expressions that are new or older than the topics. Returns
+        whether any match has changed.
         """
         self._drop_unused_regexes(draft)
         group, original, now_ms = draft.group, draft.original, draft.effects.now_ms
@@ -176,7 +176,7 @@ class ConsumerRebalance:
             draft.write(ConsumerGroupRegularExpressionKey(group_id=group.group_id, regular_expression=regex), None)
 
     def _have_topics_changed(self, draft: ConsumerGroupDraft) -> bool:
-        """Whether a topic that the group is subscribed to has come, gone or grown since its epoch began."""
+        """Return whether a subscribed topic was created, deleted or given partitions since the epoch began."""
         group, original, version = draft.group, draft.original, self._topics.version
         if group is original and original.checked_topics_version == version:
             return False
@@ -186,7 +186,7 @@ class ConsumerRebalance:
         return has_changed
 
     def begin_epoch(self, draft: ConsumerGroupDraft) -> None:
-        """Begin a new epoch: the target assignment has to be made anew."""
+        """Begin a new epoch, which needs a new target assignment."""
         group = draft.group
         group_epoch = group.group_epoch + 1
         draft.write(
@@ -208,7 +208,7 @@ class ConsumerRebalance:
     # The target
 
     def _update_target(self, draft: ConsumerGroupDraft) -> None:
-        """Make the target assignment for the epoch of the group, unless the last one is too recent."""
+        """Make the target assignment for the group's epoch, unless the last one is too recent."""
         group, now_ms = draft.group, draft.effects.now_ms
         if group.assignment_epoch >= group.group_epoch:
             return
@@ -257,7 +257,7 @@ class ConsumerRebalance:
         has_subscription_changed: bool,
         reported: ReportedPartitions | None,
     ) -> ConsumerMember:
-        """Move one member towards the target; the member as it is then."""
+        """Move one member towards the target and return it."""
         group = draft.group
         member = group.members[member_id]
         if not has_subscription_changed and member.is_reconciled_to(group.assignment_epoch):

@@ -1,7 +1,7 @@
-"""How one member moves towards the target assignment: first it gives up, then it gets what others have given up. Pure.
+"""Reconciliation of one member with the target assignment: it first revokes, then gets what others have revoked. Pure.
 
-A member stays in its epoch until it no longer owns what it must revoke; only then it enters the epoch of the target,
-with all of its part that is free, and takes the rest as it becomes so. No partition ever has two owners.
+A member stays in its epoch until it has revoked all that it must. Only then it enters the target's epoch, with the free
+partitions of its target; the others follow as they become free. No partition ever has two owners.
 Source: KIP-848; Kafka's CurrentAssignmentBuilder.
 """
 
@@ -14,14 +14,14 @@ from enum import Enum
 from fencepost.broker.group.consumer.group import Assignment, ConsumerMember, MemberState, OwnedPartitions
 
 ReportedPartitions = Mapping[bytes, Collection[int]]
-"""What a member says it owns."""
+"""Partitions that a member reports as owned."""
 
 NO_OWNED: Mapping[int, int] = {}
 
 
 class MemberSituation(Enum):
-    """Where a member stands when it is heard of: at the epoch of the target or behind it, and whether it says that it
-    no longer owns what it has to revoke."""
+    """Situation of a member at its heartbeat: at the target's epoch or behind it, and whether it has confirmed its
+    revocations."""
 
     CURRENT_UNREVOKED = "at the target's epoch, and has not given up what it must"
     CURRENT_REVOKED = "at the target's epoch, and has given up what it must"
@@ -40,7 +40,7 @@ _KEEP, _ADVANCE = ReconciliationStep.KEEP, ReconciliationStep.ADVANCE
 
 # fmt: off
 _ROWS: dict[MemberSituation, tuple[ReconciliationStep, ReconciliationStep, ReconciliationStep]] = {
-    #                            STABLE    UNREVOKED  UNRELEASED
+    #                                   STABLE    UNREVOKED  UNRELEASED
     MemberSituation.CURRENT_UNREVOKED: (_KEEP,    _KEEP,     _ADVANCE),
     MemberSituation.CURRENT_REVOKED:   (_KEEP,    _ADVANCE,  _ADVANCE),
     MemberSituation.BEHIND_UNREVOKED:  (_ADVANCE, _KEEP,     _ADVANCE),
@@ -48,7 +48,7 @@ _ROWS: dict[MemberSituation, tuple[ReconciliationStep, ReconciliationStep, Recon
 }
 # fmt: on
 RECONCILIATION_TABLE: dict[tuple[MemberSituation, MemberState], ReconciliationStep] = {
-    (standing, state): step for standing, row in _ROWS.items() for state, step in zip(MemberState, row, strict=True)
+    (situation, state): step for situation, row in _ROWS.items() for state, step in zip(MemberState, row, strict=True)
 }
 
 
@@ -62,12 +62,12 @@ def reconcile(
     owner: Callable[[bytes, int], str | None],
     reported: ReportedPartitions | None,
 ) -> ConsumerMember:
-    """The member after it was heard of; the same object if nothing about it changes.
+    """Return the member after its heartbeat; the same object if it does not change.
 
-    subscribed_topic_ids:     those of its subscription that exist; it keeps and gets nothing else.
-    has_subscription_changed: with this heartbeat; then it gives up what it no longer wants even before a new target.
-    owner:                    the member that has a partition now, by topic id and partition; None for a free one.
-    reported:                 what the member says it owns; None when it does not say.
+    subscribed_topic_ids:     existing topics of its subscription; it keeps and gets no others.
+    has_subscription_changed: by this heartbeat; it then revokes other topics even before a new target.
+    owner:                    returns the owner of a partition, by topic id and partition; None for a free one.
+    reported:                 partitions that the member reports as owned; None for no report.
     """
     has_revoked = not _owns_any(member.pending_revocation, reported)
     if member.member_epoch == target_epoch:
@@ -102,7 +102,7 @@ def _advance(
                 revoked[topic_id] = {partition: epoch for partition, epoch in owned.items() if partition not in wanted}
         missing = [partition for partition in wanted if partition not in owned]
         if missing:
-            # What the member itself was to revoke and has given up is free for it.
+            # Partitions that the member itself has revoked are free for it.
             free = [partition for partition in missing if owner(topic_id, partition) in (None, member.member_id)]
             is_waiting = is_waiting or len(free) < len(missing)
             if free:
@@ -125,15 +125,15 @@ def _advance(
         assigned=kept,
         pending_revocation={},
     )
-    # A member that still waits in the same epoch has said that it knows of it, which ends the one before; from then on
-    # it only repeats itself.
+    # A member that still waits in the same epoch has confirmed that epoch, which ends the previous one; its further
+    # heartbeats change nothing.
     return member if advanced == member else advanced
 
 
 def _trim(
     member: ConsumerMember, subscribed_topic_ids: Collection[bytes], reported: ReportedPartitions | None
 ) -> ConsumerMember:
-    """Take away, in its epoch, what the member is no longer subscribed to."""
+    """Revoke, in the member's current epoch, the topics that it no longer subscribes to."""
     dropped = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id not in subscribed_topic_ids}
     if not dropped:
         return member
@@ -153,7 +153,7 @@ def _trim(
 
 
 def _owns_any(partitions: OwnedPartitions, reported: ReportedPartitions | None) -> bool:
-    """Whether the member may still own one of these: one that does not say what it owns may own everything."""
+    """Return whether the member may still own one of these; without a report it may own all."""
     if reported is None:
         return True
     return any(partition in owned for topic_id, owned in partitions.items() for partition in reported.get(topic_id, ()))

@@ -1,4 +1,4 @@
-"""The records of a group of the consumer protocol: how they are written, and what each changes in the group. Pure.
+"""Records of a group of the consumer protocol: encoding, decoding, and their effects on the group. Pure.
 
 Source: Kafka's GroupCoordinatorRecordHelpers, and GroupMetadataManager.replay for the ConsumerGroup records.
 """
@@ -48,8 +48,8 @@ from fencepost.protocol.stored.versioned import decode_known
 
 
 class UnknownMemberStateError(Exception):
-    """A member is in a state of a later release. It is left as it was, and fenced when it comes with an epoch that is
-    not known here. Source: Kafka's MemberState.UNKNOWN and CurrentAssignmentBuilder."""
+    """A record holds a member state of a later release. The member stays unchanged, and is fenced when it sends an
+    unknown epoch. Source: Kafka's MemberState.UNKNOWN and CurrentAssignmentBuilder."""
 
 
 # Values
@@ -111,7 +111,7 @@ def _current_partitions(owned: OwnedPartitions) -> list[CurrentTopicPartitions]:
 
 
 def write(group: ConsumerGroup, key: ConsumerGroupKey, value: Any | None) -> CoordinatorRecord:
-    """The record, taken in by the group: what is decided next sees it. value: None for a tombstone."""
+    """Apply a record to the group and return it: the next steps see its effect. value: None for a tombstone."""
     apply(group, key, value)
     return CoordinatorRecord(
         encode_consumer_group_key(key), None if value is None else encode_consumer_group_value(value)
@@ -119,7 +119,7 @@ def write(group: ConsumerGroup, key: ConsumerGroupKey, value: Any | None) -> Coo
 
 
 def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
-    """The records that remove a group with all that belongs to it. Kafka's order: members before what they are in."""
+    """Return the records that remove a group and all its state. Kafka's order: members before their group."""
     group_id = group.group_id
     keys: list[ConsumerGroupKey] = [
         *(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=name) for name in group.members),
@@ -138,9 +138,9 @@ def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
 
 
 def decode_value(key: ConsumerGroupKey, value: bytes) -> Any | None:
-    """The value that belongs to a key; None for a kind of which nothing is read.
+    """Decode the value of a key; None for a kind that the broker does not read.
 
-    Raises DecodeError for a version not known, and for what no group can have written.
+    Raises DecodeError for an unknown version, and for a value that no group can have written.
     """
     declared = _VALUES.get(type(key))
     if declared is None:
@@ -164,8 +164,7 @@ def _check(key: ConsumerGroupKey, value: Any) -> None:
 
 
 def check_epoch(value: Any) -> None:
-    """Raises DecodeError for an epoch of a group or of its assignment that cannot be; any value of a group of the
-    newer protocols, which has one of them or none."""
+    """Raise DecodeError for an invalid epoch of a group or its assignment. value: of any record of a newer protocol."""
     for name in ("epoch", "assignment_epoch"):
         epoch = getattr(value, name, 0)
         if epoch < 0:
@@ -173,7 +172,7 @@ def check_epoch(value: Any) -> None:
 
 
 def check_partitions(topics: Iterable[Any]) -> None:
-    """Raises DecodeError for partitions, or tasks, with negative numbers."""
+    """Raise DecodeError for partitions or tasks with negative numbers."""
     for topic in topics:
         if any(partition < 0 for partition in topic.partitions):
             raise DecodeError(f"it assigns the partition {min(topic.partitions)}")
@@ -190,10 +189,9 @@ _VALUES: dict[type[Any], type[Any]] = {
 
 
 def apply(group: ConsumerGroup, key: ConsumerGroupKey, value: Any | None) -> None:
-    """Make the group what the record says. value: decoded, of the key's kind; None for a tombstone.
+    """Apply a record to the group. value: decoded, of the key's kind; None for a tombstone.
 
-    The tombstone of the group itself is the matter of whoever keeps the groups. Raises UnknownMemberStateError; the
-    group is unchanged then.
+    The shard handles the tombstone of the group itself. Raises UnknownMemberStateError and leaves the group unchanged.
     """
     match key:
         case ConsumerGroupMetadataKey():
@@ -285,6 +283,6 @@ def _owned_partitions(topics: Iterable[CurrentTopicPartitions], member_epoch: in
     for topic in topics:
         epochs = topic.assignment_epochs
         if epochs is None or len(epochs) != len(topic.partitions):
-            epochs = [member_epoch] * len(topic.partitions)  # as written before there were epochs of partitions
+            epochs = [member_epoch] * len(topic.partitions)  # records from before partitions had epochs
         owned[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
     return owned

@@ -1,5 +1,4 @@
-"""What the members of a group are subscribed to: which topics exist, which a regular expression matches, and whether
-any of them has changed. Pure.
+"""Subscribed topics of a group: which exist, which a regular expression matches, and a hash of their state. Pure.
 
 Source: KIP-848; KIP-1101 (a hash in place of the topics); Kafka's TopicRegexResolver, Utils.computeGroupHash and
 Utils.computeTopicHash.
@@ -25,7 +24,7 @@ Matcher = Callable[[str], object]
 
 
 class Topic(Protocol):
-    """What the coordinator wants to know of a topic."""
+    """Properties of a topic that the coordinator uses."""
 
     @property
     def name(self) -> str: ...
@@ -46,16 +45,16 @@ class TopicCatalogue(Protocol):
 
 
 def topic_ids(names: Iterable[str], topics: TopicCatalogue) -> frozenset[bytes]:
-    """The ids of those that exist."""
+    """Return the ids of the topics that exist."""
     found = (topics.get(name) for name in names)
     return frozenset(topic.topic_id for topic in found if topic is not None)
 
 
 def metadata_hash(names: Iterable[str], topics: TopicCatalogue) -> int:
-    """A number that changes when one of these topics comes, goes or grows; 0 when none of them exists.
+    """Return a hash that changes when one of these topics is created, deleted or given partitions; 0 when none exists.
 
-    It is compared with itself only, so it need not be the one that Kafka would compute: after a move from Kafka the
-    first heartbeat of a group begins a new epoch, which changes no assignment.
+    The hash differs from Kafka's: after a move from Kafka the first heartbeat of a group begins a new epoch, which
+    changes no assignment.
     """
     found = [topic for topic in map(topics.get, sorted(names)) if topic is not None]
     if not found:
@@ -71,8 +70,8 @@ def metadata_hash(names: Iterable[str], topics: TopicCatalogue) -> int:
 
 @lru_cache(MAX_COMPILED_PATTERNS)
 def compile_regex(pattern: str) -> Matcher | None:
-    """A whole match by RE2, whose time grows only with the text; None when the pattern is not one."""
-    # Imported here, because few brokers are ever asked and all of them start.
+    """Return a function for whole matches by RE2, which takes linear time; None for an invalid pattern."""
+    # Imported here: few brokers need it, and a start should not pay for it.
     import re2
 
     options = re2.Options()
@@ -85,7 +84,7 @@ def compile_regex(pattern: str) -> Matcher | None:
 
 
 def matching_topics(pattern: str, topics: TopicCatalogue) -> frozenset[str]:
-    """The names that the pattern matches as a whole; none for a pattern that is not one."""
+    """Return the topic names that the pattern matches as a whole; none for an invalid pattern."""
     matcher = compile_regex(pattern)
     if matcher is None:
         return frozenset()
