@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls, answered as by a Kafka without an authorizer: everybody may do everything.
+"""DescribeAcls, CreateAcls and DeleteAcls, answered as Kafka without an authorizer: all clients may do everything.
 
 Source: KIP-140; Kafka's AclApis and ControllerApis.
 """

@@ -1,6 +1,6 @@
-"""AlterConfigs, IncrementalAlterConfigs and ListConfigResources: settings of topics and brokers, while they run.
+"""AlterConfigs, IncrementalAlterConfigs and ListConfigResources: changes of the configs of topics, brokers and groups.
 
-What is changed counts from the next request on, and after a restart; levels of loggers do not outlive this process.
+A change takes effect with the next request and survives a restart; the levels of loggers last until the process ends.
 Client metrics have no configs here.
 Source: KIP-133, KIP-226, KIP-339, KIP-412, KIP-1142; Kafka's ConfigAdminManager and ConfigurationControlManager.
 """
@@ -53,7 +53,7 @@ def alter_configs_failed(request: AlterConfigsRequest, error: ErrorCode, version
 
 @api(AlterConfigsRequest, AlterConfigsResponse, failed=alter_configs_failed)
 async def handle_alter_configs(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Replace the configs of topics and brokers; what is not named goes back to its default.
+    """Replace the configs of topics and brokers; configs that the request does not name return to their defaults.
 
     Refuses, per resource: what IncrementalAlterConfigs refuses.
     """
@@ -113,7 +113,7 @@ async def handle_incremental_alter_configs(
 
 
 class _Kind:
-    """What lists of a kind of resource need to be appended to."""
+    """A kind of resource, with what appending to its list configs needs."""
 
     def __init__(self, services: Services, resource_type: int) -> None:
         self._settings = services.settings
@@ -165,7 +165,7 @@ async def _alter_all(
 
 
 def _is_loggers(resource: Resource) -> bool:
-    """Their levels are set one by one only, as in Kafka."""
+    """Whether the resource is a set of loggers, whose levels are set one by one only, as in Kafka."""
     return resource.resource_type == ResourceType.BROKER_LOGGER and isinstance(
         resource, IncrementalAlterConfigsResource
     )
@@ -193,7 +193,7 @@ async def _alter(services: Services, resource: Resource, change: Change, *, vali
 
 
 def _unknown_operation(resource: Resource) -> str | None:
-    """Which is refused in words for brokers alone; for other resources Kafka stumbles over it."""
+    """The message for an unknown operation: only for brokers; for other resources Kafka fails on it."""
     for config in resource.configs:
         if isinstance(config, IncrementalAlterableConfig) and config.config_operation not in _OPERATIONS:
             return f"Unknown operations type {config.config_operation}"
@@ -201,7 +201,7 @@ def _unknown_operation(resource: Resource) -> str | None:
 
 
 def _without_name(change: Change, reason: str) -> ErrorWithMessage:
-    """Kafka looks at whose configs they are only when it knows what is to become of them."""
+    """Refuse configs of an unnamed resource. As in Kafka, an invalid change is reported before the missing name."""
     changed = change({})
     return changed if isinstance(changed, AlterationRefusal) else (ErrorCode.INVALID_REQUEST, reason)
 
@@ -229,8 +229,8 @@ def list_config_resources_failed(
 def handle_list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """The topics, the brokers and their loggers, and the groups that have configs; of client metrics there are none.
-    Version 0 asks for these only.
+    """List the topics, the brokers and their loggers, and the groups that have configs. Version 0 asks only for client
+    metrics, which have none here.
 
     Refuses: UNSUPPORTED_VERSION (a type that has no configs).
     """

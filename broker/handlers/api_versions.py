@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker serves, and the features that clients decide by.
+"""ApiVersions: the APIs and versions that this broker serves, and its feature levels.
 
 Source: KIP-35, KIP-511, KIP-584 (features), KAFKA-17492 (features that start at 0); Kafka's ApiVersionManager,
 KafkaApis.handleApiVersionsRequest and ApiVersionsRequest.isValid.
@@ -26,7 +26,7 @@ from fencepost.protocol.primitives import Buffer
 FIRST_VERSION_WITH_SOFTWARE_NAME = 3
 FIRST_VERSION_WITH_FEATURES_FROM_ZERO = 4
 
-# AddPartitionsToTxn 4 and 5 are for brokers only (KIP-890): a client that was shown them could use them.
+# AddPartitionsToTxn 4 and 5 are for brokers only (KIP-890): a client that sees them could use them.
 HIGHEST_ADVERTISED = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -38,7 +38,7 @@ def api_versions_failed(request: ApiVersionsRequest, error: ErrorCode, version: 
 
 @api(ApiVersionsRequest, ApiVersionsResponse, failed=api_versions_failed)
 def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """All served APIs, with the feature levels. INVALID_REQUEST for an unusable client software name."""
+    """List all served APIs and the feature levels. INVALID_REQUEST for an unusable client software name."""
     version = context.api_version
     if version >= FIRST_VERSION_WITH_SOFTWARE_NAME and not (
         _SOFTWARE_NAME.fullmatch(request.client_software_name)
@@ -74,7 +74,7 @@ def advertised_versions(*, with_unstable: bool = False) -> list[ApiVersion]:
 
 
 def unsupported_version_reply(correlation_id: int) -> list[Buffer]:
-    """The reply to a version above ours: in version 0, which every client reads, with the range it may ask again in."""
+    """The reply to a version above ours: in version 0, which every client reads, with the supported range."""
     served = SERVED[ApiKey.API_VERSIONS]
     response = ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas: what users and clients may use, while they use it.
+"""DescribeClientQuotas and AlterClientQuotas: quotas of users, client ids and addresses, changed at run time.
 
 Source: KIP-546; Kafka's ClientQuotaControlManager and ClientQuotasImage.
 """
@@ -50,7 +50,7 @@ def describe_client_quotas_failed(
 def handle_describe_client_quotas(
     context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """The quotas of all entities that match every part of the filter.
+    """Describe the quotas of all entities that match every part of the filter.
 
     Refuses: INVALID_REQUEST, UNSUPPORTED_VERSION (an unknown type of entity).
     """
@@ -90,7 +90,7 @@ def alter_client_quotas_failed(
 async def handle_alter_client_quotas(
     context: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
-    """Set and remove quotas; they count for the next request of whom they concern. `validate_only` changes nothing.
+    """Set and remove quotas; they apply to the next request of the entity. `validate_only` changes nothing.
 
     Refuses, per entity: INVALID_REQUEST, KAFKA_STORAGE_ERROR.
     """

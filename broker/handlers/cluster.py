@@ -1,4 +1,4 @@
-"""DescribeCluster and DescribeTopicPartitions: the cluster and its topics as administrators ask for them.
+"""DescribeCluster and DescribeTopicPartitions: descriptions of the cluster and its topics for administrators.
 
 Source: KIP-700, KIP-919 (endpoint types), KIP-966 (pages of partitions); Kafka's
 AuthHelper.computeDescribeClusterResponse and DescribeTopicPartitionsRequestHandler.
@@ -47,7 +47,7 @@ def describe_cluster_failed(
 
 @api(DescribeClusterRequest, DescribeClusterResponse, failed=describe_cluster_failed)
 def handle_describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """The nodes that are alive, this one as the controller.
+    """Describe the nodes that are alive; this one is the controller.
 
     Refuses: MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE.
     """
@@ -104,10 +104,10 @@ def describe_topic_partitions_failed(
 def handle_describe_topic_partitions(
     context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse | Coroutine[Any, Any, SlicedResponse]:
-    """One page of partitions, by topic name: of all topics when none is named. `next_cursor` is where the next begins.
+    """Describe one page of partitions by topic name, of all topics when none is named. `next_cursor` starts the next.
 
     Refuses, per topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION. As a whole: INVALID_REQUEST (a cursor
-    before the first partition, or at a topic that is not asked for).
+    before the first partition, or at a topic that is not requested).
     """
     services = context.services
     cursor = request.cursor
@@ -129,7 +129,7 @@ def handle_describe_topic_partitions(
 def _describe_page(
     services: Services, names: Sequence[str], cursor: Cursor | None, left: int
 ) -> SlicedWork[DescribeTopicPartitionsResponse]:
-    """Topics are described as they are when their step comes; `left` is how many partitions there is room for."""
+    """Describe each topic as it is when its step comes; `left` is the number of partitions that still fit."""
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         yield
@@ -159,7 +159,7 @@ def _describe_page(
 def _describe_topic(
     services: Services, topic: TopicMetadata, start: int, end: int
 ) -> SlicedWork[DescribeTopicPartitionsResponseTopic]:
-    """The partitions from `start` to `end`, exclusive."""
+    """Describe the partitions from `start` to `end`, exclusive."""
     partitions = []
     for partition in range(start, end):
         partitions.append(_describe_partition(services, topic.name, partition))

@@ -1,5 +1,4 @@
-"""DescribeConfigs: the settings of topics and of this broker, with where each value comes from, and the levels of its
-loggers.
+"""DescribeConfigs: the settings of topics and of this broker, the source of each value, and the levels of loggers.
 
 Source: KIP-133, KIP-226 (synonyms), KIP-412 (loggers), KIP-569 (types and documentation); Kafka's ConfigHelper.
 """
@@ -25,11 +24,11 @@ from fencepost.protocol.messages.configs import (
 
 UNKNOWN_TYPE = 0
 FEWEST_IN_SLICES = 10
-"""Resources from which on a reply is made a part at a time, while others are served: one takes up to 1 ms."""
+"""From this number of resources on, the reply is built in slices between other requests: one takes up to 1 ms."""
 
 
 class ResourceType(IntEnum):
-    """What can have configs, with Kafka's numbers. CLIENT_METRICS have none here."""
+    """Kinds of resources that can have configs, with Kafka's numbers. CLIENT_METRICS have none here."""
 
     TOPIC = 2
     BROKER = 4
@@ -60,7 +59,7 @@ def _failed(resource: DescribeConfigsResource, error: ErrorCode, message: str | 
 def handle_describe_configs(
     context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[SlicedResponse]:
-    """The configs of each resource; `configuration_keys` null or empty for all of them.
+    """Describe the configs of each resource; all of them when `configuration_keys` is null or empty.
 
     Refuses, per resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker, or a
     kind of resource without configs here). As a whole: INVALID_REQUEST (a kind of resource that does not exist).
@@ -113,7 +112,7 @@ def _describe(
 
 
 def _wanted(resource: DescribeConfigsResource) -> frozenset[str] | None:
-    """The names that are asked for; None for all."""
+    """The requested names; None for all."""
     return frozenset(resource.configuration_keys) if resource.configuration_keys else None
 
 
@@ -130,7 +129,7 @@ def _described(
 
 
 def _describe_loggers(services: Services, resource: DescribeConfigsResource) -> DescribeConfigsResult:
-    """The level of each logger. As in Kafka, without synonyms, type and documentation."""
+    """Describe the level of each logger. As in Kafka, without synonyms, type and documentation."""
     name = resource.resource_name
     reason = wrong_broker(services, name) if name else "Broker id must not be empty"
     if reason is not None:
@@ -150,7 +149,7 @@ def _describe_loggers(services: Services, resource: DescribeConfigsResource) -> 
 
 
 def wrong_broker(services: Services, name: str) -> str | None:
-    """Why a broker of this name has no configs here, in words; None for this one, and for `""`, which is all."""
+    """The message that the broker of this name has no configs here; None for this broker, and for `""`, all brokers."""
     if name in ("", str(services.node_id)):
         return None
     if not name.removeprefix("-").isdecimal():

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups whose members the broker assigns partitions to (KIP-848)."""
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups in which the broker assigns the partitions (KIP-848)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def consumer_group_heartbeat_failed(
 async def handle_consumer_group_heartbeat(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
-    """A member joins, stays or leaves, and learns what it may use. Refuses: see `ConsumerGroupHeartbeatResponse`."""
+    """A member joins, stays or leaves, and gets its assignment. Refuses: see `ConsumerGroupHeartbeatResponse`."""
     if not context.services.features.level(GROUP_VERSION):
         return consumer_group_heartbeat_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
     return await context.services.groups.consumer_heartbeat(
@@ -62,7 +62,7 @@ def consumer_group_describe_failed(
 async def handle_consumer_group_describe(
     context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | SlicedResponse:
-    """State, epochs, members and assignments of each group of the consumer protocol.
+    """Describe state, epochs, members and assignments of each group of the consumer protocol.
 
     Refuses, per group: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (also for groups of other kinds), the coordinator's errors.
     """

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker coordinates a group or a transactional id.
+"""FindCoordinator: the broker that coordinates a group, a transactional id or a share partition.
 
 Source: KIP-98 (key types), KIP-699 (many keys in one request); Kafka's KafkaApis.handleFindCoordinatorRequest.
 """
@@ -29,7 +29,7 @@ NO_PORT = -1
 
 
 class KeyType(IntEnum):
-    """What kind of key is asked about. Source: Kafka's FindCoordinatorRequest.CoordinatorType."""
+    """The kind of a requested key. Source: Kafka's FindCoordinatorRequest.CoordinatorType."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -52,9 +52,9 @@ def find_coordinator_failed(request: FindCoordinatorRequest, error: ErrorCode, v
 
 @api(FindCoordinatorRequest, FindCoordinatorResponse, failed=find_coordinator_failed)
 async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """The node that leads the key's partition of the internal topic; this one, once it can answer.
+    """Return the node that leads the key's partition of the internal topic; this node, once it can answer.
 
-    The first good key of a kind creates the internal topic behind it. COORDINATOR_NOT_AVAILABLE while nobody leads the
+    The first valid key of a kind creates its internal topic. COORDINATOR_NOT_AVAILABLE while no node leads the
     partition. INVALID_REQUEST for a key type that is unknown, and for the key of a share partition that is not
     `group:topic id:partition`.
     """
@@ -79,7 +79,7 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
         else:
             await services.transactions.ensure_available()
     except StorageError as error:
-        # Clients ask again after this error, and give up after KAFKA_STORAGE_ERROR.
+        # Clients retry after this error, and fail after KAFKA_STORAGE_ERROR.
         return _response(
             [_no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) for key in keys], version
         )
@@ -105,7 +105,7 @@ def _coordinator(services: Services, topic: str, key: str) -> Coordinator:
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     placement = services.topics.placement
     partition = TopicPartition(topic, partition_for_key(key, metadata.partition_count))
-    # A client is sent to the addresses of the listener that it came in by; those of other nodes the placement knows.
+    # A client gets the address of the listener that it connected to; the placement knows those of other nodes.
     node = NodeAddress(services.node_id, services.host, services.port)
     if not placement.is_local(partition):
         leader = placement.leader(partition)
@@ -138,7 +138,7 @@ def _response(coordinators: list[Coordinator], version: int) -> FindCoordinatorR
     only = coordinators[0]
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        error_message=only.error_message or ErrorCode.NONE.name,  # what Kafka says when all is well, here only
+        error_message=only.error_message or ErrorCode.NONE.name,  # Kafka's text for success
         node_id=only.node_id,
         host=only.host,
         port=only.port,

@@ -1,4 +1,4 @@
-"""The APIs of delegation tokens: who comes in without having said who they are gets none.
+"""The APIs of delegation tokens, refused: no connection here is authenticated.
 
 Source: KIP-48; Kafka's KafkaApis.allowTokenRequests, which refuses plain connections before anything else.
 """
@@ -46,7 +46,7 @@ def handle_create_delegation_token(
         request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version
     )
     if request.owner_principal_name and request.owner_principal_type is not None:
-        # For whom the token was to be, where that is not whoever asks (KIP-373).
+        # The owner of the token, if it is not the requester (KIP-373).
         refused.principal_type = request.owner_principal_type
         refused.principal_name = request.owner_principal_name
     return refused

@@ -1,4 +1,4 @@
-"""DeleteRecords: partitions begin at a later offset, at once and for good.
+"""DeleteRecords: raising the log start offset of partitions, at once and durably.
 
 Source: KIP-107; Kafka's ReplicaManager.deleteRecords and Partition.deleteRecordsOnLeader.
 """
@@ -21,7 +21,7 @@ from fencepost.protocol.messages.delete_records import (
 
 NO_LOW_WATERMARK = -1
 FEWEST_IN_SLICES = 500
-"""Partitions from which on a reply is written a part at a time, while others are served."""
+"""From this number of partitions on, the reply is built in slices between other requests."""
 
 
 def delete_records_failed(request: DeleteRecordsRequest, error: ErrorCode, version: int) -> DeleteRecordsResponse:
@@ -45,9 +45,9 @@ def _failed(partition: int, error: ErrorCode) -> DeleteRecordsPartitionResult:
 async def handle_delete_records(
     context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | SlicedResponse:
-    """Let nothing below an offset be read any more; -1 for all up to the high watermark. Kept over any crash.
+    """Raise log start offsets to an offset, or to the high watermark for -1. The change survives any crash.
 
-    Refuses, per partition: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (compacted, and nothing else),
+    Refuses, per partition: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (compacted only),
     INVALID_TOPIC_EXCEPTION (internal), KAFKA_STORAGE_ERROR, and what `find_log` refuses.
     """
     services = context.services
@@ -93,7 +93,7 @@ async def handle_delete_records(
 
 
 def _deletable(services: Services, name: TopicPartition) -> PartitionLog | ErrorCode:
-    """The log of a partition whose records may be deleted on demand."""
+    """The log of a partition whose records may be deleted by request, or the refusal."""
     if name.topic in INTERNAL_TOPICS and services.topics.metadata.get(name.topic) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     log = find_log(services.topics, *name)

@@ -1,4 +1,4 @@
-"""UpdateFeatures: the levels of `transaction.version` and `group.version` change while the broker runs.
+"""UpdateFeatures: changing the levels of `transaction.version` and `group.version` at run time.
 
 Source: KIP-584, KIP-1022; Kafka's FeatureControlManager and UpdateFeaturesRequest.
 """
@@ -24,7 +24,7 @@ def update_features_failed(
 
 @api(UpdateFeaturesRequest, UpdateFeaturesResponse, failed=update_features_failed)
 async def handle_update_features(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """Set the levels of features, all of them or none; ApiVersions shows them from now on, also after a restart.
+    """Set the levels of features, all or none; ApiVersions shows them from then on, also after a restart.
 
     Refuses: INVALID_UPDATE_VERSION, KAFKA_STORAGE_ERROR.
     """

@@ -1,5 +1,5 @@
-"""Fetch: committed bytes go out as they lie on disk; a fetch that finds too little waits on its partitions, not in a
-loop.
+"""Fetch: reading of record batches, sent as they are on disk. A fetch that finds less than `min_bytes` waits as a long
+poll; changes of its partitions wake it.
 
 Source: KIP-74 (response budget), KIP-98 (isolation), KIP-227 (sessions), KIP-516 (topic ids); Kafka's
 KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages and DelayedFetch.
@@ -37,7 +37,7 @@ ISOLATIONS = {0: Isolation.READ_UNCOMMITTED, 1: Isolation.READ_COMMITTED}
 
 def fetch_failed(request: FetchRequest, error: ErrorCode, version: int) -> FetchResponse:
     """Every partition fails, and from version 7 on the response as a whole; with topic ids only the whole, as the names
-    are not known."""
+    are unknown."""
     topics: list[FetchableTopicResponse] = []
     if version < FIRST_VERSION_WITH_TOPIC_IDS:
         topics = [
@@ -51,7 +51,7 @@ def fetch_failed(request: FetchRequest, error: ErrorCode, version: int) -> Fetch
 
 
 def _failed_partition(partition: int, error: ErrorCode) -> PartitionData:
-    """What could not be read; a log that was found says null for the aborted transactions, as Kafka's does."""
+    """The reply for a partition that could not be read. An existing log has null aborted transactions, as in Kafka."""
     return PartitionData(
         partition_index=partition,
         error_code=error,
@@ -64,15 +64,15 @@ def _failed_partition(partition: int, error: ErrorCode) -> PartitionData:
 
 
 NOT_FOUND: dict[int, int] = {ErrorCode.UNKNOWN_TOPIC_ID: 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
-"""Errors of partitions that are not there, by their place in a response; all others come before them."""
+"""Sort keys of the errors for missing topics and partitions: they come last in a response, in this order."""
 
 
 @api(FetchRequest, FetchResponse, failed=fetch_failed)
 def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | LongPoll[FetchResponse]:
-    """Answer at once with what is there, or later, when enough has come or the wait is over.
+    """Answer at once, or later, when `min_bytes` are available or `max_wait_ms` are over.
 
-    It answers at once when `min_bytes` are there, `max_wait_ms` is 0, nothing is asked for, or any partition has an
-    error.
+    It answers at once when `min_bytes` are available, `max_wait_ms` is 0, no partition is requested, or any partition
+    has an error.
     Refuses as a whole: INVALID_REQUEST (unknown isolation level), and what `FetchSessionCache.begin` refuses.
     """
     return begin_fetch(context.services, request, context.api_version, context.meter)
@@ -81,7 +81,7 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchRespons
 def begin_fetch(
     services: Services, request: FetchRequest, version: int, meter: RequestMeter | None = None
 ) -> FetchResponse | LongPoll[FetchResponse]:
-    """As `handle_fetch` says."""
+    """As `handle_fetch`, without a context."""
     isolation = ISOLATIONS.get(request.isolation_level)
     if isolation is None:
         return fetch_failed(request, ErrorCode.INVALID_REQUEST, version)
@@ -97,13 +97,13 @@ def begin_fetch(
     return _FetchPoll(fetch, request.max_wait_ms)
 
 
-def most_bytes(services: Services, request: FetchRequest) -> int:
-    """Of records, that a request may be answered with as a whole."""
+def max_records_bytes(services: Services, request: FetchRequest) -> int:
+    """The bound on the bytes of records in the whole response."""
     return max(0, min(request.max_bytes, services.settings.fetch_max_bytes))
 
 
 def _divergence(log: PartitionLog, wanted: FetchedPartition) -> PartitionData | None:
-    """The answer to a reader whose last record is not in this log, with the point at which both can still agree.
+    """The reply to a reader whose last record is not in this log, with the last point at which both agree; else None.
 
     Source: KIP-595; Kafka's Partition.readRecords.
     """
@@ -127,10 +127,10 @@ def _divergence(log: PartitionLog, wanted: FetchedPartition) -> PartitionData | 
 
 
 class _PartitionFetch:
-    """The part of one fetch that concerns one partition: what is wanted, where it is read, and what was last found.
+    """One partition of a fetch: the request for it, its log, and the result of the last read.
 
-    answer: None as long as there is nothing to read, nor to tell.
-    It does not know its fetch: a cycle of references would keep the records in memory until the garbage collector runs.
+    answer: None while there is nothing to read or report.
+    It has no reference to its fetch: a cycle would keep the records in memory until the garbage collector runs.
     """
 
     __slots__ = ("answer", "counted_bytes", "has_moved", "log", "wake", "wanted")
@@ -144,7 +144,7 @@ class _PartitionFetch:
         self.wake: Callable[[], None] | None = None
 
     def moved(self) -> None:
-        """Called by the log when what can be read of it changed."""
+        """Note that the readable part of the log has changed; the log calls this."""
         self.has_moved = True
         if self.wake is not None:
             self.wake()
@@ -163,10 +163,10 @@ class _PartitionFetch:
 
 
 class _Fetch:
-    """One fetch request being served.
+    """One fetch request in progress.
 
-    maximum_bytes: the response's budget for records; counted_bytes: how much of it is used. Where a limit cuts off a
-                   batch, the part of it that is below the limit counts, too: Kafka sends that part.
+    maximum_bytes: the response's budget for records; counted_bytes: the used part of it. Of a batch that a limit cuts
+                   off, the part below the limit counts, too: Kafka sends that part.
     """
 
     __slots__ = (
@@ -195,7 +195,7 @@ class _Fetch:
         self._plan = plan
         self._isolation = isolation
         self._is_follower = max(request.replica_id, request.replica_state.replica_id) >= 0
-        self._maximum_bytes = most_bytes(services, request)
+        self._maximum_bytes = max_records_bytes(services, request)
         quota_bytes = None if self._meter is None else self._meter.fetch_limit_bytes
         if quota_bytes is not None:
             self._maximum_bytes = min(self._maximum_bytes, int(quota_bytes))
@@ -222,7 +222,7 @@ class _Fetch:
             self._partitions.append(partition)
 
     def _read(self, partition: _PartitionFetch) -> None:
-        """Read within what is left of the response's budget; only the first batch of a response may exceed it."""
+        """Read within the rest of the response's budget; only the first batch of a response may exceed it."""
         wanted = partition.wanted
         log = self._locate(wanted)
         if isinstance(log, ErrorCode):
@@ -251,7 +251,7 @@ class _Fetch:
             self._has_error = True
             partition.answer = _failed_partition(wanted.partition, found.error)
             return
-        # A slice is encoded as any large piece of records, by its length alone; the connection reads it.
+        # The encoder needs only the length of a file slice; the connection reads it.
         records = found.records if found.slice is None else cast("memoryview", found.slice)
         counted_bytes = max(limit_bytes, len(records)) if found.is_cut_off else len(records)
         partition.counted_bytes = counted_bytes
@@ -278,7 +278,7 @@ class _Fetch:
             if topic is None:
                 if not wanted.topic:
                     return ErrorCode.UNKNOWN_TOPIC_ID
-                # A session knew this id's name; now there may be another topic under it.
+                # The session knows the name of this id; another topic may have the name now.
                 other = topics.metadata.get(wanted.topic)
                 if other is None or not 0 <= wanted.partition < other.partition_count:
                     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -286,7 +286,7 @@ class _Fetch:
             wanted.topic = topic.name
         log = find_log(topics, wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch)
         if self._is_follower and not isinstance(log, ErrorCode):
-            # A partition has no replica but its leader; who knows its epoch is told to ask again, as in Kafka.
+            # A partition has no follower; a request with a leader epoch gets the error that it retries on, as in Kafka.
             return (
                 ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
             )
@@ -302,13 +302,13 @@ class _Fetch:
 
     @property
     def found(self) -> list[tuple[_PartitionFetch, PartitionLog]]:
-        """The partitions that have a log here, by now."""
+        """The partitions that have a log here, with it."""
         return [(partition, partition.log) for partition in self._partitions if partition.log is not None]
 
     def response(self) -> FetchResponse:
         answered = [(one.wanted, one.answer) for one in self._partitions if one.answer is not None]
         if self._meter is not None and not self._meter.charge_fetch(_records_bytes(answered)):
-            # Over its quota, the client gets nothing, and the session has not told it anything either.
+            # Over its quota, the client gets nothing, and the session does not change.
             session = self._plan.session
             session_id = NO_SESSION_ID if session is None else session.session_id
             return FetchResponse(error_code=ErrorCode.NONE, session_id=session_id, responses=[])
@@ -328,7 +328,7 @@ def _records_bytes(answered: Sequence[tuple[FetchedPartition, PartitionData]]) -
 
 
 class _FetchPoll(LongPoll[FetchResponse]):
-    """A fetch that found too little: held until it is satisfied or `max_wait_ms` are over."""
+    """Long poll of a fetch that found too little: it waits until the fetch is satisfied or `max_wait_ms` are over."""
 
     __slots__ = ("_fetch", "_is_over", "_max_wait_ms", "_time_out", "_watched")
 
@@ -344,7 +344,7 @@ class _FetchPoll(LongPoll[FetchResponse]):
         for partition, log in self._watched:
             partition.wake = wake
             log.add_watcher(partition.moved)
-            # What moved between the first read and this moment had nobody to tell.
+            # No watcher saw the changes between the first read and now.
             if partition.has_moved_since_read(log):
                 partition.moved()
 
@@ -370,7 +370,7 @@ class _FetchPoll(LongPoll[FetchResponse]):
 def _by_topic(
     included: Sequence[tuple[FetchedPartition, PartitionData]], *, uses_topic_ids: bool
 ) -> list[FetchableTopicResponse]:
-    """Answers in their order, neighbours of one topic under one entry."""
+    """Group the answers by topic: neighbours of one topic share an entry, and the order stays."""
     topics: list[FetchableTopicResponse] = []
     current: str | bytes | None = None
     for wanted, answer in included:

@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups and DeleteGroups: what administrators ask about groups."""
+"""DescribeGroups, ListGroups and DeleteGroups: administration of groups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DESCRIBE_KNOWS_GROUP_NOT_FOUND = 6  # KIP-1043
 DEAD = "Dead"
 GROUPS_PER_STEP = 100
 
-# Every operation on a group as bits, because nobody is refused any.
+# Every operation on a group as bits: none is refused.
 GROUP_OPERATIONS = sum(
     1 << operation
     for operation in (
@@ -49,9 +49,9 @@ def describe_groups_failed(request: DescribeGroupsRequest, error: ErrorCode, ver
 async def handle_describe_groups(
     context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | SlicedResponse:
-    """State, protocol, members and assignments of each group.
+    """Describe state, protocol, members and assignments of each group.
 
-    A group that does not exist is answered as Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043).
+    A group that does not exist is described as Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043).
     Refuses, per group: the coordinator's errors.
     """
     groups = []
@@ -88,7 +88,7 @@ def list_groups_failed(request: ListGroupsRequest, error: ErrorCode, version: in
 async def handle_list_groups(
     context: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse | SlicedResponse:
-    """All groups, or those in the given states (4) and of the given types (5); names are compared without case."""
+    """List all groups, or those in the given states (4) and of the given types (5); case does not matter."""
     groups = await context.services.groups.list_groups()
     if isinstance(groups, ErrorCode):
         return ListGroupsResponse(error_code=groups)
@@ -124,7 +124,7 @@ async def handle_delete_groups(
     slices = Slices(SLICE_S)
     for group_id in dict.fromkeys(request.groups_names):
         await slices.turn()
-        # What share groups keep is kept elsewhere, too, and goes first.
+        # The share state of share groups is in another topic and is deleted first.
         error = await context.services.shares.prepare_to_delete_group(group_id)
         if error is ErrorCode.NONE:
             error = await context.services.groups.delete_group(group_id)

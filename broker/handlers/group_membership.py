@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the requests by which members form a group and stay in it."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: membership in classic groups."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def _join_group_response(response: JoinGroupResponse, version: int) -> JoinGroup
 
 @api(JoinGroupRequest, JoinGroupResponse, failed=join_group_failed, is_cancelled_on_disconnect=True)
 async def handle_join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
-    """Become, or stay, a member; answered when all members have joined."""
+    """Join a group, or join again; the reply comes when all members have joined."""
     version = context.api_version
     response = await context.services.groups.join_group(
         request,
         client_id=context.client_id or "",
-        client_host=f"/{context.client_host}",  # as Java prints an address: tools show it and cut the slash off
+        client_host=f"/{context.client_host}",  # as Java prints an address: tools cut the slash off
         requires_known_member_id=version >= JOIN_REQUIRES_KNOWN_MEMBER_ID,
         can_skip_assignment=version >= JOIN_CAN_SKIP_ASSIGNMENT,
     )
@@ -60,7 +60,7 @@ def sync_group_failed(request: SyncGroupRequest, error: ErrorCode, version: int)
 
 @api(SyncGroupRequest, SyncGroupResponse, failed=sync_group_failed, is_cancelled_on_disconnect=True)
 async def handle_sync_group(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
-    """Give (the leader) or get (everybody) the assignment of a generation; answered when it is known."""
+    """Get the assignment of a generation, which the leader sends; the reply comes when it is known."""
     if context.api_version >= SYNC_NAMES_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return refuse_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return await context.services.groups.sync_group(request)
@@ -75,7 +75,7 @@ def heartbeat_failed(request: HeartbeatRequest, error: ErrorCode, version: int) 
 
 @api(HeartbeatRequest, HeartbeatResponse, failed=heartbeat_failed)
 async def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    """A member shows that it lives, and learns that it has to join again.
+    """Keep a member alive, and report to it a rebalance that it has to join.
 
     Refuses: REBALANCE_IN_PROGRESS (join again), ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
     INVALID_GROUP_ID, and the coordinator's errors.
@@ -92,7 +92,7 @@ def leave_group_failed(request: LeaveGroupRequest, error: ErrorCode, version: in
 
 @api(LeaveGroupRequest, LeaveGroupResponse, failed=leave_group_failed)
 async def handle_leave_group(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """One member leaves (0 to 2), or any number of them, each with an answer of its own."""
+    """Remove one member (0 to 2), or any number of them, each with its own result."""
     is_batch = context.api_version >= FIRST_BATCH_LEAVE
     members = request.members if is_batch else [MemberIdentity(member_id=request.member_id)]
     response = await context.services.groups.leave_group(request.group_id, members)

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit: how far a group has come."""
+"""OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit: the committed offsets of groups."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ FETCH_HAS_TOP_LEVEL_ERROR = 2
 FIRST_BATCH_FETCH = 8  # KIP-709
 TXN_COMMIT_KNOWS_LOAD_IN_PROGRESS = 2
 TXN_COMMIT_KNOWS_TRANSACTION_ABORTABLE = 4
-TXN_COMMIT_TRANSACTION_VERSION_2 = 5  # from this version on the commit itself adds the partition to the transaction
+TXN_COMMIT_TRANSACTION_VERSION_2 = 5  # from this version on the commit adds the partition to the transaction
 
 
 OFFSETS_PER_SLICE = 500
-"""More offsets of one request are committed, or deleted, in slices of this size, between which others are served."""
+"""Larger requests are committed or deleted in slices of this size, with other requests in between."""
 
 
 class _HasPartitions(Protocol):
@@ -60,11 +60,10 @@ def _count_of(topics: Iterable[_HasPartitions]) -> int:
     return sum([len(topic.partitions) for topic in topics])
 
 
-async def _begin(context: RequestContext, count: int) -> None:
-    """To be awaited before anything is done about the offsets of a request; `count` of them were decoded.
+async def _yield_if_large(context: RequestContext, count: int) -> None:
+    """Let other connections run first if the request has more than OFFSETS_PER_SLICE offsets.
 
-    Of many, others are served first. No other request of the connection is started before this one is answered: it
-    could commit the same offsets.
+    No other request of this connection starts before the reply: it could commit the same offsets.
     """
     if count > OFFSETS_PER_SLICE:
         context.holds_connection = True
@@ -75,9 +74,9 @@ async def _in_slices(
     offsets: Sequence[Offset],
     change: Callable[[Sequence[Offset]], Awaitable[ErrorCode | list[ErrorCode]]],
 ) -> ErrorCode | list[ErrorCode]:
-    """Have offsets changed; of many a slice after another, each of which is decided and appended as a whole.
+    """Change offsets slice by slice; each slice is decided and appended as a whole.
 
-    A refusal of a whole slice is the answer for all that are left.
+    The refusal of a whole slice is the result for all later ones.
     """
     if len(offsets) <= OFFSETS_PER_SLICE:
         return await change(offsets)
@@ -92,7 +91,7 @@ async def _in_slices(
 
 
 def find_topic(topics: Topics, name: str, topic_id: bytes, *, by_id: bool) -> TopicMetadata | ErrorCode:
-    """The topic that a request names one way or the other; UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID."""
+    """Find a topic by name or by id. Refuses: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID."""
     if by_id:
         return topics.metadata.get_by_id(topic_id) or ErrorCode.UNKNOWN_TOPIC_ID
     return topics.metadata.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -102,7 +101,7 @@ Offset = TypeVar("Offset")
 
 
 class _OffsetResponse(Protocol):
-    """The answer for one partition of a commit, whichever of the two APIs it belongs to."""
+    """The response for one partition of an OffsetCommit or TxnOffsetCommit."""
 
     error_code: int
 
@@ -118,20 +117,20 @@ class _RequestedOffset(Protocol):
 
 
 class Commit:
-    """The offsets of one request that can be committed, each with the place that its answer goes to."""
+    """The offsets of one request that can be committed, each with the response for its partition."""
 
     def __init__(self) -> None:
         self.offsets: list[OffsetToCommit] = []
         self._answers: list[_OffsetResponse] = []
 
-    def take_in(
+    def add_topic(
         self,
         topic: TopicMetadata | ErrorCode,
         requested: Iterable[_RequestedOffset],
         new_answer: Callable[[int], Answer],
     ) -> list[Answer]:
-        """Take the offsets of one topic in, and return the answers for its partitions. Where the topic or a partition
-        does not exist, there is nothing to commit and the answer says so.
+        """Add the offsets of one topic, and return the responses for its partitions. A missing topic or partition adds
+        nothing; its response has the error.
         """
         answers = []
         for offset in requested:
@@ -182,7 +181,7 @@ def offset_commit_failed(request: OffsetCommitRequest, error: ErrorCode, version
 
 
 def commit_of(topics: Topics, request: OffsetCommitRequest, version: int) -> tuple[Commit, OffsetCommitResponse]:
-    """What of a request can be committed, and the response that the outcome is to be filled into."""
+    """Return the offsets of a request that can be committed, and the response that gets their results."""
     is_by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     commit = Commit()
     answered = []
@@ -190,7 +189,7 @@ def commit_of(topics: Topics, request: OffsetCommitRequest, version: int) -> tup
         topic = find_topic(topics, requested.name, requested.topic_id, by_id=is_by_id)
         if not requested.partitions and not isinstance(topic, ErrorCode):
             continue
-        answers = commit.take_in(topic, requested.partitions, OffsetCommitResponsePartition)
+        answers = commit.add_topic(topic, requested.partitions, OffsetCommitResponsePartition)
         answered.append(OffsetCommitResponseTopic(name=requested.name, topic_id=requested.topic_id, partitions=answers))
     return commit, OffsetCommitResponse(topics=answered)
 
@@ -208,10 +207,10 @@ def committer_of(request: OffsetCommitRequest, version: int) -> Committer:
 async def handle_offset_commit(
     context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | SlicedResponse:
-    """Commit offsets; those of partitions that do not exist are refused alone."""
+    """Commit offsets; only those of partitions that do not exist are refused."""
     version = context.api_version
     services = context.services
-    await _begin(context, _count_of(request.topics))
+    await _yield_if_large(context, _count_of(request.topics))
     commit, response = commit_of(services.topics, request, version)
     if commit.offsets:
         committer = committer_of(request, version)
@@ -247,7 +246,7 @@ def txn_offset_commit_failed(
 
 
 def _known_to_transactional_client(error: ErrorCode, version: int) -> ErrorCode:
-    """What a client of this version is told; errors of the transaction coordinator among them.
+    """The error code for a client of this version; it covers errors of the transaction coordinator, too.
 
     Source: Kafka's AddPartitionsToTxnManager and CoordinatorPartitionWriter.maybeStartTransactionVerification.
     """
@@ -277,14 +276,14 @@ async def handle_txn_offset_commit(
     """
     version = context.api_version
     services = context.services
-    await _begin(context, _count_of(request.topics))
+    await _yield_if_large(context, _count_of(request.topics))
     commit = Commit()
     topics = []
     for requested in request.topics:
         topic = find_topic(services.topics, requested.name, b"", by_id=False)
         if not requested.partitions and not isinstance(topic, ErrorCode):
             continue
-        answers = commit.take_in(topic, requested.partitions, TxnOffsetCommitResponsePartition)
+        answers = commit.add_topic(topic, requested.partitions, TxnOffsetCommitResponsePartition)
         topics.append(TxnOffsetCommitResponseTopic(name=requested.name, partitions=answers))
     response = TxnOffsetCommitResponse(topics=topics)
     if not commit.offsets:
@@ -349,7 +348,7 @@ def offset_fetch_failed(request: OffsetFetchRequest, error: ErrorCode, version: 
 async def handle_offset_fetch(
     context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | SlicedResponse:
-    """Committed offsets of one group, or of many (8 and later), for the partitions named or for all (topics null)."""
+    """Return committed offsets of one group, or of many (8 and later), for given partitions or all (topics null)."""
     version = context.api_version
     slices = Slices(SLICE_S)
     if version >= FIRST_BATCH_FETCH:
@@ -440,7 +439,7 @@ async def _fetch_group(
         if by_id:
             topic = topics.metadata.get(name)
             if topic is None:
-                continue  # deleted while its offsets were read: there is no id left to call it by
+                continue  # deleted while its offsets were read: its id is unknown now
             answer.topic_id = topic.topic_id
         answered.append(answer)
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=answered + unread)
@@ -473,11 +472,9 @@ def offset_delete_failed(request: OffsetDeleteRequest, error: ErrorCode, version
 async def handle_offset_delete(
     context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | SlicedResponse:
-    """Delete committed offsets of topics that the group does not consume; partitions that do not exist are refused
-    alone.
-    """
-    await _begin(context, _count_of(request.topics))
-    # First what does not exist, as in Kafka: unknown topics even without partitions, then what the coordinator says.
+    """Delete committed offsets of topics that the group does not consume; only missing partitions are refused."""
+    await _yield_if_large(context, _count_of(request.topics))
+    # Missing topics, also without partitions, and missing partitions come first, as in Kafka.
     answers: dict[str, list[OffsetDeleteResponsePartition]] = {}
     wanted: list[TopicPartition] = []
     for requested in request.topics:

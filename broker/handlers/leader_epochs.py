@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader epoch ends, so that a client can notice that its log was cut back.
+"""OffsetForLeaderEpoch: end offsets of leader epochs, by which a client detects a truncated log.
 
 Source: KIP-101, KIP-320; Kafka's ReplicaManager.lastOffsetForLeaderEpoch.
 """
@@ -51,9 +51,9 @@ def offset_for_leader_epoch_failed(
 def handle_offset_for_leader_epoch(
     context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, SlicedResponse]:
-    """For each partition the largest epoch not above the one asked for, and the offset after its last record.
+    """Return for each partition the largest epoch not above the given one, and the offset after its last record.
 
-    Refuses, per partition, what `find_log` refuses. An epoch that is not known is (-1, -1) without an error.
+    Refuses, per partition, what `find_log` refuses. An unknown epoch gives (-1, -1) without an error.
     """
 
     def steps() -> SlicedWork[OffsetForLeaderEpochResponse]:

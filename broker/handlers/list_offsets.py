@@ -1,4 +1,4 @@
-"""ListOffsets: the first, the last, and the offset for a time.
+"""ListOffsets: the first and last offsets of partitions, and offsets by timestamp.
 
 Source: KIP-79 (by timestamp), KIP-98 (isolation), KIP-734 (maximum timestamp), KIP-405, KIP-1005, KIP-1023 (tiers);
 Kafka's KafkaApis.handleListOffsetRequest and UnifiedLog.fetchOffsetByTimestamp.
@@ -26,7 +26,7 @@ from fencepost.protocol.messages.list_offsets import (
 from fencepost.protocol.record_batch import NO_LEADER_EPOCH
 
 FEWEST_IN_SLICES = 100
-"""Partitions from which on others are served while offsets are looked up."""
+"""From this number of partitions on, other requests run between the look-ups."""
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -77,9 +77,9 @@ def _failed(partition: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
 def handle_list_offsets(
     context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse | SlicedResponse]:
-    """Look up one offset per partition; nothing found is offset -1 without an error.
+    """Look up one offset per partition; if there is none, the offset is -1 without an error.
 
-    Refuses, per partition: INVALID_REQUEST (asked for twice, and answered once), UNSUPPORTED_VERSION (a special
+    Refuses, per partition: INVALID_REQUEST (named twice, and answered once), UNSUPPORTED_VERSION (a special
     timestamp that this version does not know), CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, and what `find_log` refuses. As a
     whole: INVALID_REQUEST (unknown isolation level).
     """
@@ -92,7 +92,7 @@ def handle_list_offsets(
     counts = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
-    # A topic that is named twice is answered once, and one without partitions not at all.
+    # A topic that is named twice is answered once; one without partitions is left out.
     wanted: defaultdict[str, dict[int, ListOffsetsPartition]] = defaultdict(dict)
     for topic in request.topics:
         for partition in topic.partitions:
@@ -123,7 +123,7 @@ async def _answer_in_slices(services: Services, search: Search[ListOffsetsRespon
 
 
 def _is_searched_for(timestamp_ms: int) -> bool:
-    """Whether a record is looked for, which may take many steps."""
+    """Whether the timestamp needs a search for a record, which may take many steps."""
     return timestamp_ms >= 0 or timestamp_ms == MAX_TIMESTAMP
 
 
@@ -154,7 +154,7 @@ def _look_up(
 
 
 def _offset(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> Search[tuple[int, int, int]]:
-    """Offset, timestamp and leader epoch of what was asked for; -1 for each that does not exist."""
+    """Offset, timestamp and leader epoch of the requested position; -1 for each that does not exist."""
     if timestamp_ms == LATEST_TIMESTAMP:
         return readable_end_offset(log, isolation), NO_TIMESTAMP_MS, log.leader_epoch
     if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
@@ -181,6 +181,6 @@ def readable_end_offset(log: PartitionLog, isolation: Isolation) -> int:
 
 
 def _leader_epoch_at_start(log: PartitionLog) -> int:
-    """The leader epoch of the first record, where it can be told; -1 leaves the client's position unchecked."""
+    """The leader epoch of the first record if it is known; -1 leaves the client's position unchecked."""
     before = log.end_offset_for_leader_epoch(log.leader_epoch - 1)
     return log.leader_epoch if before.end_offset <= log.log_start_offset else NO_LEADER_EPOCH

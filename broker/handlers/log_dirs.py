@@ -1,4 +1,4 @@
-"""DescribeLogDirs and AlterReplicaLogDirs: what lies in the data directory, and that there is no other one.
+"""DescribeLogDirs and AlterReplicaLogDirs: the partitions in the data directory, the only one.
 
 Source: KIP-113, KIP-827; Kafka's ReplicaManager.describeLogDirs and alterReplicaLogDirs.
 """
@@ -28,10 +28,10 @@ from fencepost.protocol.messages.log_dirs import (
 NOT_KNOWN = Volume(total_bytes=-1, usable_bytes=-1)
 LONGEST_DIRECTORY_NAME_BYTES = 255
 FUTURE_ENDING_BYTES = len(".-future") + 32
-"""What Kafka appends to the name of a partition's directory while it moves."""
+"""Length of the suffix that Kafka appends to the directory name of a moving partition."""
 
 FEWEST_IN_SLICES = 1_000
-"""Partitions from which on a reply is written a part at a time, while others are served."""
+"""From this number of partitions on, the reply is built in slices between other requests."""
 
 
 # DescribeLogDirs
@@ -47,9 +47,9 @@ def describe_log_dirs_failed(
 async def handle_describe_log_dirs(
     context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse | SlicedResponse:
-    """The data directory with the sizes of the partitions asked for; `topics` null for all of them.
+    """Describe the data directory with the sizes of the given partitions, of all when `topics` is null.
 
-    Partitions that are not here are left out.
+    Partitions without a log here are left out.
     """
     topics = context.services.topics
     directory = topics.directory
@@ -58,7 +58,7 @@ async def handle_describe_log_dirs(
         wanted = {topic.topic: frozenset(topic.partitions) for topic in request.topics}
 
     def is_wanted(name: TopicPartition) -> bool:
-        # A directory that a deleted topic has left is not opened yet either.
+        # A deferred directory may belong to a deleted topic.
         return topics.metadata.get(name.topic) is not None and (
             wanted is None or name.partition in wanted.get(name.topic, ())
         )
@@ -101,7 +101,7 @@ def alter_replica_log_dirs_failed(
 def handle_alter_replica_log_dirs(
     context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Partitions lie in the one data directory: that they are to be there is true already, elsewhere they cannot be.
+    """Accept moves to the one data directory, where every partition is already; refuse all others.
 
     Refuses, per partition: LOG_DIR_NOT_FOUND, INVALID_TOPIC_EXCEPTION (a name too long), and what `find_log` refuses.
     """
@@ -109,7 +109,7 @@ def handle_alter_replica_log_dirs(
 
 
 def _wanted_paths(request: AlterReplicaLogDirsRequest) -> dict[TopicPartition, str]:
-    """Where each partition is to be. Of several directories for one partition the last one counts, as in Kafka."""
+    """The target directory of each partition. Of several for one partition the last counts, as in Kafka."""
     return {
         TopicPartition(topic.name, partition): directory.path
         for directory in request.dirs
@@ -119,7 +119,7 @@ def _wanted_paths(request: AlterReplicaLogDirsRequest) -> dict[TopicPartition, s
 
 
 def _moved(errors: dict[TopicPartition, ErrorCode]) -> AlterReplicaLogDirsResponse:
-    """The outcomes of all partitions, each topic once."""
+    """The results of all partitions, each topic once."""
     topics: defaultdict[str, list[AlterReplicaLogDirPartitionResult]] = defaultdict(list)
     for (topic, partition), error in errors.items():
         topics[topic].append(AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=error))

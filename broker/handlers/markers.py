@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: a transaction coordinator, or an administrator, ends a transaction in partitions of this broker."""
+"""WriteTxnMarkers: markers that a transaction coordinator, or an administrator, has this broker append."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_txn_markers_failed(
 async def handle_write_txn_markers(
     context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | SlicedResponse:
-    """Append markers; the reply leaves when every partition has an outcome. Version 1 asks for the lax epoch check.
+    """Append markers; the reply waits for the result of every partition. Version 1 uses the lax epoch check.
 
     Markers without a partition are left out of the reply. Refuses, per partition: what `write_markers` refuses, and
     INVALID_PRODUCER_EPOCH for an id or an epoch that no producer can have, INVALID_REQUEST for a negative
@@ -62,7 +62,7 @@ async def handle_write_txn_markers(
 
 
 def _refusal(marker: TransactionMarker) -> ErrorCode:
-    """What is wrong with a marker, wherever it is to go."""
+    """The error of a marker that is invalid for every partition."""
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return ErrorCode.INVALID_REQUEST if marker.transaction_version < 0 else ErrorCode.NONE

@@ -1,5 +1,4 @@
-"""Metadata: which brokers and topics there are, and who leads what; missing topics are created here when that is
-allowed.
+"""Metadata: brokers, topics and partition leaders. A request may create missing topics, where that is allowed.
 
 Source: KIP-4, KIP-204 (automatic creation by the client's leave), KIP-430, KIP-516 (topic ids), KIP-1102; Kafka's
 KafkaApis.handleTopicMetadataRequest and AutoTopicCreationManager.
@@ -30,9 +29,9 @@ from fencepost.protocol.messages.metadata import (
 from fencepost.protocol.schema import ZERO_UUID
 
 MOST_CREATED_PER_REQUEST = 100
-"""Topics: the names are the client's, and each costs a directory, descriptors and memory for good."""
+"""Bound on new topics: the client chooses the names, and each costs a directory, descriptors and memory."""
 FEWEST_IN_SLICES = 500
-"""Partitions from which on a reply is made a part at a time, while others are served."""
+"""From this number of partitions on, the reply is built in slices between other requests."""
 DESCRIBED_PER_STEP = 50
 
 FIRST_VERSION_WHERE_EMPTY_IS_NONE = 1
@@ -55,9 +54,9 @@ def metadata_failed(request: MetadataRequest, error: ErrorCode, version: int) ->
 def handle_metadata(
     context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse | SlicedResponse]:
-    """The topics asked for: null for all, [] for none (in version 0, which has no null, for all).
+    """Describe topics: null for all, [] for none (in version 0, without null, [] for all).
 
-    A missing topic is created, and answered as created, when the client and `auto.create.topics.enable` allow it.
+    A missing topic is created, and described as created, when the client and `auto.create.topics.enable` allow it.
     Refuses, per topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID (then the name is null), INVALID_TOPIC_EXCEPTION,
     and what `Topics.check_create` refuses. As a whole: INVALID_REQUEST (by id or without a name before version 12).
     """
@@ -86,9 +85,9 @@ def handle_metadata(
 
 
 def _creatable(context: RequestContext, missing: Sequence[str]) -> Sequence[str]:
-    """The missing topics that this request may create, by number and by the client's quota of KIP-599.
+    """The missing topics that this request may create, within the bound and the client's quota of KIP-599.
 
-    The others are answered as unknown: clients ask again, and have them created then.
+    The others are reported as unknown; the client's next request creates them.
     """
     creatable = missing[:MOST_CREATED_PER_REQUEST]
     meter = context.meter
@@ -130,7 +129,7 @@ def _find(services: Services, asked: MetadataRequestTopic) -> TopicMetadata | No
 
 
 def _describe_all_in_steps(services: Services, request: MetadataRequest) -> SlicedWork[MetadataResponse]:
-    """The topics that there are when this begins, but for those that are deleted meanwhile."""
+    """Describe the topics that exist when this begins, except those that are deleted meanwhile."""
     metadata = services.topics.metadata
     described: list[MetadataResponseTopic] = []
     for topic in metadata.all():
@@ -212,7 +211,7 @@ def _describe_all(services: Services, request: MetadataRequest) -> list[Metadata
 def _describe(
     services: Services, request: MetadataRequest, asked: MetadataRequestTopic, refused: dict[str, ErrorCode]
 ) -> MetadataResponseTopic:
-    """refused: the topics that could not be created, and why."""
+    """refused: the errors of the topics that could not be created."""
     topic = _find(services, asked)
     if topic is not None:
         return _describe_topic(services, request, topic, range(topic.partition_count))
@@ -228,7 +227,7 @@ def _describe(
 
 
 def missing_topic_error(name: str) -> ErrorCode:
-    """What to say of a topic that does not exist: also that it never could."""
+    """The error for a missing topic: INVALID_TOPIC_EXCEPTION if its name is invalid."""
     invalid = check_topic_name(name) is not None
     return ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -1,5 +1,5 @@
-"""Produce: each partition's batch goes from the frame into the log in one step; the reply leaves when the batch is on
-disk.
+"""Produce: appending of batches. Each partition's batch goes from the frame into its log in one step; the reply waits
+until the batch is durable.
 
 Source: KIP-98 (idempotence, transactions), KIP-467 (record errors), KIP-516 (topic ids), KIP-890 (verification,
 implicit add); Kafka's KafkaApis.handleProduceRequest, ProduceRequest.validateRecords and
@@ -79,16 +79,16 @@ def produce_failed(
 def handle_produce(
     context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | SlicedResponse | None] | None:
-    """Append each partition's batch, and answer when all of it is on disk (`acks` 1 and -1), or never (0).
+    """Append each partition's batch, and answer when all of them are durable (`acks` 1 and -1), or never (0).
 
-    Only a batch that opens a transaction on its partition waits, for the transaction coordinator to confirm it, before
-    it is appended; requests of one producer that wait like that keep their order. Versions 0 to 2 are advertised but
+    Only a batch that opens a transaction on its partition waits before the append, for verification by the transaction
+    coordinator; waiting requests of one producer keep their order. Versions 0 to 2 are advertised but
     refused: librdkafka takes a higher minimum for a broker without compression (KAFKA-18659).
-    Refuses as a whole: CORRUPT_MESSAGE (what cannot be the beginning of a batch, for any partition),
+    Refuses as a whole: CORRUPT_MESSAGE (records of any partition that do not start like a batch),
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional batch but no transactional id), INVALID_PRODUCER_ID_MAPPING
     (two producers in one request). With INVALID_REQUIRED_ACKS it refuses every batch that
-    could be appended. Raises CloseConnection for an error with acks=0. `timeout_ms` is not used: the disk finishes, or
-    fails, and then the answer is KAFKA_STORAGE_ERROR.
+    could be appended. Raises CloseConnection for an error with acks=0. `timeout_ms` is not used: the write finishes, or
+    fails with KAFKA_STORAGE_ERROR.
     """
     production = _DecodedProduction(context, request)
     refusal = production.read_request()
@@ -114,8 +114,8 @@ _FIRST_FIELDS = struct.Struct(">qiib")
 
 
 def _refusal_as_a_whole(request: ProduceRequest) -> ProduceRefusal | None:
-    """What Kafka finds as it looks for a transactional batch: one without a transactional id, or, before it has found
-    any, one that is no batch of any format.
+    """The error that Kafka finds in its search for a transactional batch: one without a transactional id, or, before
+    any is found, records that are no batch of any format.
 
     Source: Kafka's RequestUtils.hasTransactionalRecords and ByteBufferLogInputStream.nextBatchSize.
     """
@@ -145,7 +145,7 @@ def _unreadable(length: int, magic: int) -> ProduceRefusal | None:
 
 
 def read_batch(records: Buffer | None, version: int) -> BatchHeader | ProduceRefusal:
-    """The header of the one batch that a partition's records must be; the log checks everything else."""
+    """Read the header of the one batch that a partition's records must be; the log checks everything else."""
     if not records:
         return ProduceRefusal(ErrorCode.INVALID_RECORD, "There is no record batch for this partition.")
     try:
@@ -162,7 +162,7 @@ def read_batch(records: Buffer | None, version: int) -> BatchHeader | ProduceRef
 
 
 def _refusal_of(header: BatchHeader, records: Buffer, version: int) -> ProduceRefusal:
-    """What is wrong with a batch that no log needs to see."""
+    """The error of a batch that is refused without its log; None if there is none."""
     unreadable = _unreadable(header.batch_length, header.magic)
     if unreadable is not None:
         return unreadable
@@ -178,20 +178,19 @@ def _refusal_of(header: BatchHeader, records: Buffer, version: int) -> ProduceRe
 
 
 def resolve(topics: Topics, topic: TopicProduceData, version: int) -> tuple[str, ErrorCode]:
-    """The name of a request's topic, or why nothing may be written to it: UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION."""
+    """Return the name of a request's topic. Refuses: UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION (internal)."""
     name = topic.name
     if version >= FIRST_VERSION_WITH_TOPIC_IDS:
         metadata = topics.metadata.get_by_id(topic.topic_id)
         if metadata is None:
             return "", ErrorCode.UNKNOWN_TOPIC_ID
         name = metadata.name
-    # What an internal topic says is the work of its coordinator alone, whose memory would not know of a client's
-    # records.
+    # Only its coordinator writes to an internal topic: the coordinator's state would miss a client's records.
     return name, ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE
 
 
 class _DecodedProduction(ProduceAppend[ProduceResponse | None]):
-    """A request that was decoded. Its answers are in the order of its partitions."""
+    """Produce of a decoded request. Its answers are in the order of its partitions."""
 
     __slots__ = ("_answers", "_context", "_request", "_transactional", "_writes")
 
@@ -204,7 +203,7 @@ class _DecodedProduction(ProduceAppend[ProduceResponse | None]):
         self._answers: list[tuple[TopicProduceData, list[PartitionAppend | PartitionProduceResponse]]] = []
 
     def read_request(self) -> ProduceRefusal | None:
-        """Find the log of every batch, and refuse the batches and the requests that no log needs to see."""
+        """Find the log of every batch; refuse invalid requests, and batches that can be refused without their logs."""
         for topic in self._request.topic_data:
             if not topic.partition_data:
                 continue
@@ -212,7 +211,7 @@ class _DecodedProduction(ProduceAppend[ProduceResponse | None]):
             answers = [self._read_partition(name, error, partition) for partition in topic.partition_data]
             self._answers.append((topic, answers))
         if self.first_error is not ErrorCode.NONE:
-            # Batches count that do not get as far as a log, too.
+            # Batches that do not reach a log count, too.
             refusal = _refusal_as_a_whole(self._request)
             if refusal is not None:
                 return refusal
@@ -227,7 +226,7 @@ class _DecodedProduction(ProduceAppend[ProduceResponse | None]):
     def _read_partition(
         self, topic: str, error: ErrorCode, partition: PartitionProduceData
     ) -> PartitionAppend | PartitionProduceResponse:
-        """The batch, which goes on to the log, or why it does not."""
+        """Add the batch to those for the logs, or refuse it."""
         index = partition.index
         if error is not ErrorCode.NONE:
             return self._refuse(index, error)
@@ -251,7 +250,7 @@ class _DecodedProduction(ProduceAppend[ProduceResponse | None]):
         return refused(partition, error, message)
 
     def refuse_all(self, error: ErrorCode) -> ProduceResponse | None:
-        """Append nothing, and say so for every batch that was not refused already."""
+        """Append nothing, and refuse every batch that was not refused yet."""
         for write in (*self._writes, *self._transactional):
             self.refuse(write, error)
         return self.answer()
@@ -266,7 +265,7 @@ class _DecodedProduction(ProduceAppend[ProduceResponse | None]):
         return started.result if isinstance(started, eager.Finished) else started
 
     def finish(self) -> eager.MaybeAwaitable[ProduceResponse | None]:
-        """As `acks` asks for it. Raises CloseConnection for an error with acks=0."""
+        """Return the response that `acks` asks for. Raises CloseConnection for an error with acks=0."""
         self._context.needs_frame = False
         if self._request.acks == ACKS_NONE:
             if self.first_error is not ErrorCode.NONE:
@@ -288,6 +287,6 @@ class _DecodedProduction(ProduceAppend[ProduceResponse | None]):
 
 
 def are_of_one_producer(writes: Sequence[PartitionAppend]) -> bool:
-    """Whether all batches are of one producer, in one epoch of it."""
+    """Whether all batches have the same producer id and epoch."""
     producers = {(header.producer_id, header.producer_epoch) for header in [write.header for write in writes]}
     return len(producers) == 1

@@ -1,4 +1,4 @@
-"""DescribeProducers: who writes to a partition, and which transactions are open there.
+"""DescribeProducers: the producers of a partition, and the transactions that are open there.
 
 Source: KIP-664; Kafka's ReplicaManager.activeProducerState.
 """
@@ -43,7 +43,7 @@ def describe_producers_failed(
 async def handle_describe_producers(
     context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse | SlicedResponse:
-    """The state that each partition keeps of its producers, -1 where there is none.
+    """Describe the state that each partition keeps of its producers, with -1 where there is none.
 
     Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR.
     """

@@ -1,6 +1,6 @@
-"""DescribeQuorum, UnregisterBroker, AddRaftVoter and RemoveRaftVoter: who keeps the metadata.
+"""DescribeQuorum, UnregisterBroker, AddRaftVoter and RemoveRaftVoter: the quorum that keeps the metadata.
 
-That is this node alone, in its own store; to clients it looks like a quorum of one.
+This node alone keeps it, in its own store; clients see a quorum of one.
 Source: KIP-595, KIP-631, KIP-853; Kafka's KafkaRaftClient and ClusterControlManager.
 """
 
@@ -39,9 +39,9 @@ def describe_quorum_failed(request: DescribeQuorumRequest, error: ErrorCode, ver
 
 @api(DescribeQuorumRequest, DescribeQuorumResponse, failed=describe_quorum_failed)
 def handle_describe_quorum(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """This node as the only voter. Offsets count the changes of topics since its start: there is no log of metadata.
+    """Describe this node as the only voter. Offsets count the topic changes since its start: there is no metadata log.
 
-    Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, for all when more is asked for than `__cluster_metadata`-0.
+    Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, for all when any other than `__cluster_metadata`-0 is requested.
     """
     services = context.services
     if [_names(topic) for topic in request.topics] == [(METADATA_TOPIC, [0])]:
@@ -104,7 +104,7 @@ def unregister_broker_failed(
 
 @api(UnregisterBrokerRequest, UnregisterBrokerResponse, failed=unregister_broker_failed)
 def handle_unregister_broker(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
-    """Only brokers that are alive are registered, and those are not forgotten: Kafka's would be of no use afterwards.
+    """Unregister no broker: all registered brokers are alive, and a broker needs its registration.
 
     Refuses: BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (a broker that is alive).
     """
@@ -127,7 +127,7 @@ def add_raft_voter_failed(
 
 @api(AddRaftVoterRequest, AddRaftVoterResponse, failed=add_raft_voter_failed)
 def handle_add_raft_voter(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
-    """The quorum is fixed, as that of a Kafka with `kraft.version` 0: UNSUPPORTED_VERSION, INCONSISTENT_CLUSTER_ID."""
+    """Refused: as with `kraft.version` 0, the quorum is fixed. UNSUPPORTED_VERSION, INCONSISTENT_CLUSTER_ID."""
     error, message = _fixed_quorum(context.services, request.cluster_id, "adding")
     return add_raft_voter_failed(request, error, context.api_version, message)
 
@@ -140,7 +140,7 @@ def remove_raft_voter_failed(
 
 @api(RemoveRaftVoterRequest, RemoveRaftVoterResponse, failed=remove_raft_voter_failed)
 def handle_remove_raft_voter(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
-    """The quorum is fixed, as that of a Kafka with `kraft.version` 0: UNSUPPORTED_VERSION, INCONSISTENT_CLUSTER_ID."""
+    """Refused: as with `kraft.version` 0, the quorum is fixed. UNSUPPORTED_VERSION, INCONSISTENT_CLUSTER_ID."""
     error, message = _fixed_quorum(context.services, request.cluster_id, "removing")
     return remove_raft_voter_failed(request, error, context.api_version, message)
 

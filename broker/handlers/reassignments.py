@@ -1,7 +1,6 @@
-"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments: what they mean where each partition has one
-replica, its leader.
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments, for partitions with a single replica.
 
-There is nobody else to elect, and nowhere to move to; what asks for the state of things is granted.
+No other replica can be elected, and no partition moved; a request for the present state succeeds.
 Source: KIP-183, KIP-455, KIP-460; Kafka's ReplicationControlManager.
 """
 
@@ -55,8 +54,8 @@ def _elected(partition: int, outcome: ErrorWithMessage) -> PartitionResult:
 
 @api(ElectLeadersRequest, ElectLeadersResponse, failed=elect_leaders_failed)
 def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """The one replica of a partition leads it, or nobody can. `topic_partitions` null for all, which only shows what
-    failed.
+    """Elect no leader: the one replica of a partition leads it, or none can. `topic_partitions` null for all, with only
+    the failures in the reply.
 
     Refuses, per partition: ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION, PREFERRED_LEADER_NOT_AVAILABLE and
     ELIGIBLE_LEADERS_NOT_AVAILABLE (its log is offline). As a whole: INVALID_REQUEST (unknown election type).
@@ -120,13 +119,13 @@ def alter_partition_reassignments_failed(
 def handle_alter_partition_reassignments(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """A partition stays on the one node that it is on: only that is granted.
+    """Accept only the assignment that a partition has: it stays on its one node.
 
     Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
     NO_REASSIGNMENT_IN_PROGRESS (nothing to cancel).
     """
     services = context.services
-    # Who asks for nothing gets Kafka's empty answer, whatever else the request says.
+    # A request without partitions gets Kafka's empty reply, whatever its other fields are.
     may_change_factor = request.allow_replication_factor_change or not request.topics
     responses = []
     for topic in request.topics:
@@ -178,7 +177,7 @@ def _reassign(
 
 
 def _impossible(services: Services, replicas: Sequence[int]) -> str | None:
-    """Why no partition can have these replicas, in words; None when one could. Source: Kafka's PartitionAssignment."""
+    """A message why no partition can have these replicas; None if one can. Source: Kafka's PartitionAssignment."""
     if not replicas:
         return "an empty replica list."
     known = {services.node_id, *(other.node_id for other in services.topics.placement.other_nodes())}
@@ -207,5 +206,5 @@ def list_partition_reassignments_failed(
 def handle_list_partition_reassignments(
     context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """No partition is ever under way."""
+    """List no reassignments: none is ever in progress."""
     return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])

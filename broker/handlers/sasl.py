@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate where nobody is asked who they are: on a PLAINTEXT listener, as all here are.
+"""SaslHandshake and SaslAuthenticate, refused: all listeners are PLAINTEXT, without authentication.
 
 Source: KIP-152; Kafka's KafkaApis.handleSaslHandshakeRequest and handleSaslAuthenticateRequest.
 """

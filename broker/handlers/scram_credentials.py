@@ -1,6 +1,6 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials: what passwords will be checked against.
+"""DescribeUserScramCredentials and AlterUserScramCredentials: the credentials against which passwords are checked.
 
-They are kept as Kafka keeps them; no listener asks for them yet.
+They are stored as in Kafka; no listener uses them yet.
 Source: KIP-554; Kafka's ScramControlManager and ScramImage.
 """
 
@@ -54,11 +54,11 @@ def describe_user_scram_credentials_failed(
 def handle_describe_user_scram_credentials(
     context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse | Coroutine[Any, Any, SlicedResponse]:
-    """The mechanisms and iterations of the users asked for; of all when none is named.
+    """Describe the mechanisms and iterations of the given users; of all when none is named.
 
     Refuses, per user: RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE (named twice).
     """
-    credentials = context.services.scram_credentials.all  # never changed, but replaced as a whole
+    credentials = context.services.scram_credentials.all  # replaced as a whole, never changed in place
     counts = Counter(user.name for user in request.users or ()) or Counter(sorted(credentials))
 
     def steps() -> SlicedWork[DescribeUserScramCredentialsResponse]:
@@ -117,19 +117,18 @@ def _result(user: str, outcome: ErrorWithMessage) -> AlterUserScramCredentialsRe
 async def handle_alter_user_scram_credentials(
     context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """Set and remove credentials, one of each user.
+    """Set and remove credentials, one per user.
 
     Refuses, per user: DUPLICATE_RESOURCE (named twice), UNACCEPTABLE_CREDENTIAL, UNSUPPORTED_SASL_MECHANISM,
-    RESOURCE_NOT_FOUND (nothing to delete). All that is not refused fails with KAFKA_STORAGE_ERROR where it cannot be
-    kept.
+    RESOURCE_NOT_FOUND (nothing to delete). If they cannot be stored, all others fail with KAFKA_STORAGE_ERROR.
     """
-    kept = context.services.scram_credentials
+    credentials = context.services.scram_credentials
     outcomes: dict[str, ErrorWithMessage] = {}
     changes: dict[str, Change] = {}
     for wanted in _all_wanted(request):
         if outcomes.get(wanted.name, NO_PROBLEM) is not NO_PROBLEM:
-            continue  # of what is wrong with a user, the first counts
-        change = _check(kept.all, wanted)
+            continue  # the first error of a user counts
+        change = _check(credentials.all, wanted)
         if changes.pop(wanted.name, None) is not None:
             message = "A user credential cannot be altered twice in the same request"
             outcomes[wanted.name] = ErrorCode.DUPLICATE_RESOURCE, message
@@ -139,7 +138,7 @@ async def handle_alter_user_scram_credentials(
             outcomes[wanted.name] = NO_PROBLEM
             changes[wanted.name] = change
     try:
-        await kept.change(dict(changes.values()))
+        await credentials.change(dict(changes.values()))
     except StorageError as error:
         outcomes.update((user, (ErrorCode.KAFKA_STORAGE_ERROR, str(error))) for user in changes)
     return AlterUserScramCredentialsResponse(results=[_result(user, outcome) for user, outcome in outcomes.items()])
@@ -150,7 +149,7 @@ def _all_wanted(request: AlterUserScramCredentialsRequest) -> list[Wanted]:
 
 
 def _check(credentials: Credentials, wanted: Wanted) -> Change | tuple[ErrorCode, str]:
-    """The change that is asked for, or why it is refused."""
+    """Return the requested change, or its refusal."""
     if not wanted.name:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
     if wanted.mechanism not in Mechanism.__members__.values():

@@ -1,6 +1,6 @@
-"""ShareFetch and ShareAcknowledge: records are lent to members of share groups, and come back with a word about each.
+"""ShareFetch and ShareAcknowledge: members of share groups acquire records, and acknowledge or release them.
 
-A fetch that finds nothing to lend waits on its partitions: for records to be written, or to come back from others.
+A fetch that acquires too little waits on its partitions: for new records, or for records that others release.
 Source: KIP-932, KIP-1206, KIP-1222; Kafka's KafkaApis (handleShareFetchRequest, handleShareAcknowledgeRequest) and
 DelayedShareFetch.
 """
@@ -44,8 +44,8 @@ FIRST_VERSION_WITH_RENEWAL = 2
 NONE = AcknowledgementRefusal(ErrorCode.NONE, "")
 
 Partition = TypeVar("Partition", ShareFetchPartition, ShareAcknowledgePartition)
-Outcomes = Mapping[TopicIdPartition, AcknowledgementRefusal]
-"""What became of the acknowledgements of each partition."""
+AcknowledgementResults = Mapping[TopicIdPartition, AcknowledgementRefusal]
+"""The result of the acknowledgements of each partition."""
 
 
 # ShareFetch
@@ -59,7 +59,7 @@ def share_fetch_failed(
 
 @api(ShareFetchRequest, ShareFetchResponse, failed=share_fetch_failed, is_cancelled_on_disconnect=True)
 async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
-    """Lend records to a member, at once or when there are some, and take back others first.
+    """Acquire records for a member, at once or when there are some; its acknowledgements are handled first.
 
     Refuses as a whole: INVALID_REQUEST, SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH,
     SHARE_SESSION_LIMIT_REACHED (after the wait that the member asked for).
@@ -76,34 +76,34 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
         if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             await asyncio.sleep(max(0, request.max_wait_ms) / 1000)
         return share_fetch_failed(request, session, version)
-    said = {
+    acknowledged = {
         TopicIdPartition(topic.topic_id, partition.partition_index): partition
         for topic in request.topics
         for partition in topic.partitions
     }
-    outcomes: Outcomes = {}
-    if any(partition.acknowledgement_batches for partition in said.values()):
-        outcomes = await _acknowledge(context, group_id, member_id, said, is_renewal=request.is_renew_ack)
+    outcomes: AcknowledgementResults = {}
+    if any(partition.acknowledgement_batches for partition in acknowledged.values()):
+        outcomes = await _acknowledge(context, group_id, member_id, acknowledged, is_renewal=request.is_renew_ack)
     answers: dict[TopicIdPartition, ShareFetchPartitionData] = {}
     if request.share_session_epoch == CLOSE_EPOCH:
         shares.close_session(group_id, member_id)
     elif not request.is_renew_ack and (context.meter is None or context.meter.charge_fetch(0)):
-        found = await _Lending(context, request, session).run()
+        found = await _Acquisition(context, request, session).run()
         for partition, outcome in outcomes.items():
             led = shares.led.loaded(SharePartitionKey(group_id, *partition))
-            if led is not None and outcome.error is ErrorCode.NONE and said[partition].acknowledgement_batches:
+            if led is not None and outcome.error is ErrorCode.NONE and acknowledged[partition].acknowledgement_batches:
                 led.complete()
         if shares.sessions.get(group_id, member_id) is not session:
-            # It was opened anew, or closed, while this waited: what is lent now is lent to a later request.
+            # The session was reopened or closed during the wait: a later request holds the records acquired now.
             return share_fetch_failed(request, ErrorCode.INVALID_SHARE_SESSION_EPOCH, version)
-        for partition, lent in found.items():
-            if lent.is_exhausted:
+        for partition, result in found.items():
+            if result.is_exhausted:
                 continue
             is_due = session.has_to_answer(
-                partition, has_records=bool(lent.acquired), has_error=lent.error is not ErrorCode.NONE
+                partition, has_records=bool(result.acquired), has_error=result.error is not ErrorCode.NONE
             )
             if is_due or request.share_session_epoch == OPEN_EPOCH:
-                answers[partition] = _answer(context.services, partition, lent)
+                answers[partition] = _answer(context.services, partition, result)
     for partition, outcome in outcomes.items():
         answer = answers.setdefault(partition, ShareFetchPartitionData(partition_index=partition.partition))
         answer.acknowledge_error_code = outcome.error
@@ -124,7 +124,7 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
 def _session(
     context: RequestContext, request: ShareFetchRequest, group_id: str, member_id: str
 ) -> ShareSession | ErrorCode:
-    """The session that a request opens, goes on with or closes."""
+    """The session that a request opens, continues or closes."""
     shares, epoch = context.services.shares, request.share_session_epoch
     wanted = [
         TopicIdPartition(topic.topic_id, partition.partition_index)
@@ -158,20 +158,20 @@ def _wrong_renewal(request: ShareFetchRequest) -> str | None:
     return f"{wrong}if isRenewAck is true." if wrong else None
 
 
-def _answer(services: Services, partition: TopicIdPartition, lent: AcquireResult) -> ShareFetchPartitionData:
+def _answer(services: Services, partition: TopicIdPartition, result: AcquireResult) -> ShareFetchPartitionData:
     answer = ShareFetchPartitionData(
         partition_index=partition.partition,
-        error_code=lent.error,
-        records=lent.records,
-        acquired_records=[AcquiredRecords(*acquired) for acquired in lent.acquired],
+        error_code=result.error,
+        records=result.records,
+        acquired_records=[AcquiredRecords(*acquired) for acquired in result.acquired],
     )
-    if _is_led_elsewhere(lent.error):
+    if _is_led_elsewhere(result.error):
         answer.current_leader = ShareFetchLeaderIdAndEpoch(*_leader(services, partition))
     return answer
 
 
-class _Lending:
-    """The part of a ShareFetch that lends records."""
+class _Acquisition:
+    """The part of a ShareFetch that acquires records."""
 
     def __init__(self, context: RequestContext, request: ShareFetchRequest, session: ShareSession) -> None:
         self._services = services = context.services
@@ -189,16 +189,16 @@ class _Lending:
         self._led: dict[TopicIdPartition, ServedSharePartition] = {}
 
     async def run(self) -> dict[TopicIdPartition, AcquireResult]:
-        """What each partition of the session answers."""
+        """Return the result of each partition of the session."""
         self._answers = {partition: AcquireResult() for partition in self._session.rotated()}
         if not self._answers or self._request.max_records <= 0 or not self._maximum_bytes:
             return self._answers
         await self._find()
         if self._led:
-            await self._lend_or_wait()
+            await self._acquire_or_wait()
         if self._meter is not None:
-            # What is lent is given: whoever has had too much waits before the next request.
-            self._meter.charge_fetch(sum(len(lent.records) for lent in self._answers.values()))
+            # Acquired records are delivered: a client over its quota waits before its next request.
+            self._meter.charge_fetch(sum(len(result.records) for result in self._answers.values()))
         return self._answers
 
     async def _find(self) -> None:
@@ -230,8 +230,8 @@ class _Lending:
             return ErrorCode.UNKNOWN_TOPIC_ID
         return find_log(topics, topic.name, partition.partition)
 
-    async def _lend_or_wait(self) -> None:
-        if self._lend(is_over=self._request.max_wait_ms <= 0) or self._request.max_wait_ms <= 0:
+    async def _acquire_or_wait(self) -> None:
+        if self._acquire(is_over=self._request.max_wait_ms <= 0) or self._request.max_wait_ms <= 0:
             return
         wake = asyncio.Event()
         is_over = False
@@ -246,8 +246,8 @@ class _Lending:
             led.add_watcher(wake.set)
         time_out = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, TIME_OUT.callback(end_wait))
         try:
-            # What moved between the first look and this moment had nobody to tell.
-            while not self._lend(is_over=is_over) and not is_over:
+            # No watcher saw the changes between the first attempt and now.
+            while not self._acquire(is_over=is_over) and not is_over:
                 await wake.wait()
                 wake.clear()
         finally:
@@ -255,31 +255,31 @@ class _Lending:
             for led in watched:
                 led.remove_watcher(wake.set)
 
-    def _lend(self, *, is_over: bool) -> bool:
-        """Lend what there is, if it is enough or time is over; whether there is something to answer."""
+    def _acquire(self, *, is_over: bool) -> bool:
+        """Acquire what is available, if it is enough or the wait is over; return whether to answer now."""
         session = self._session
         if self._services.shares.sessions.get(session.group_id, session.member_id) is not session:
-            return True  # the member has begun anew; this request's client may not even be there
+            return True  # the member has a new session; this request's client may be gone
         is_gone = any(led.is_gone for led in self._led.values())
         if not is_over and not is_gone and not self._is_enough():
             return False
         has_answer = False
-        lent_bytes = lent_count = 0
+        acquired_bytes = acquired_count = 0
         for partition, led in self._led.items():
             if led.is_gone:
-                self._answers[partition] = AcquireResult(error=_gone(self._log(partition)))
+                self._answers[partition] = AcquireResult(error=_error_of_lost_leadership(self._log(partition)))
                 has_answer = True
                 continue
-            lent = led.lend(
+            result = led.lend(
                 self._terms,
-                maximum_count=self._request.max_records - lent_count,
+                maximum_count=self._request.max_records - acquired_count,
                 maximum_bytes=self._maximum_bytes // len(self._led),
-                minimum_one_batch=not lent_bytes,
+                minimum_one_batch=not acquired_bytes,
             )
-            self._answers[partition] = lent
-            lent_bytes += len(lent.records)
-            lent_count += sum(acquired.last_offset - acquired.first_offset + 1 for acquired in lent.acquired)
-            has_answer = has_answer or bool(lent.acquired) or lent.ends_wait or lent.error is not ErrorCode.NONE
+            self._answers[partition] = result
+            acquired_bytes += len(result.records)
+            acquired_count += sum(acquired.last_offset - acquired.first_offset + 1 for acquired in result.acquired)
+            has_answer = has_answer or bool(result.acquired) or result.ends_wait or result.error is not ErrorCode.NONE
         return has_answer
 
     def _is_enough(self) -> bool:
@@ -289,8 +289,8 @@ class _Lending:
         return sum(led.available_bytes(self._terms, share_bytes) for led in self._led.values()) >= self._minimum_bytes
 
 
-def _gone(log: PartitionLog | ErrorCode) -> ErrorCode:
-    """Why a share partition that was led here is no longer."""
+def _error_of_lost_leadership(log: PartitionLog | ErrorCode) -> ErrorCode:
+    """The error for a share partition that is no longer led here."""
     return log if isinstance(log, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -307,7 +307,7 @@ def share_acknowledge_failed(
 async def handle_share_acknowledge(
     context: RequestContext, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse:
-    """Take a member's word for its records. Refuses as a whole: INVALID_REQUEST, SHARE_SESSION_NOT_FOUND,
+    """Apply a member's acknowledgements. Refuses as a whole: INVALID_REQUEST, SHARE_SESSION_NOT_FOUND,
     INVALID_SHARE_SESSION_EPOCH."""
     version, shares, epoch = context.api_version, context.services.shares, request.share_session_epoch
     if not are_share_groups_on(context):
@@ -324,12 +324,12 @@ async def handle_share_acknowledge(
         session = shares.sessions.advance(group_id, member_id, epoch)
     if isinstance(session, ErrorCode):
         return share_acknowledge_failed(request, session, version)
-    said = {
+    acknowledged = {
         TopicIdPartition(topic.topic_id, partition.partition_index): partition
         for topic in request.topics
         for partition in topic.partitions
     }
-    outcomes = await _acknowledge(context, group_id, member_id, said, is_renewal=request.is_renew_ack)
+    outcomes = await _acknowledge(context, group_id, member_id, acknowledged, is_renewal=request.is_renew_ack)
     if epoch == CLOSE_EPOCH:
         shares.close_session(group_id, member_id)
     answers = {}
@@ -368,19 +368,19 @@ async def _acknowledge(
     context: RequestContext,
     group_id: str,
     member_id: str,
-    said: Mapping[TopicIdPartition, Partition],
+    acknowledged: Mapping[TopicIdPartition, Partition],
     *,
     is_renewal: bool,
 ) -> dict[TopicIdPartition, AcknowledgementRefusal]:
-    """Take in all that is said, then wait until it is durable. What runs before the wait runs in request order.
+    """Apply all acknowledgements, then wait until they are durable. What runs before the wait runs in request order.
 
-    A partition that is listed with nothing to say of it has an outcome only where something was taken in of another.
+    A partition without acknowledgements has a result only if another partition has acknowledgements.
     """
     services = context.services
     outcomes: dict[TopicIdPartition, AcknowledgementRefusal] = {}
     listed: list[TopicIdPartition] = []
     is_anything_said = False
-    for partition, of_partition in said.items():
+    for partition, of_partition in acknowledged.items():
         acknowledgements = read_acknowledgements(
             of_partition.acknowledgement_batches,
             knows_renewal=context.api_version >= FIRST_VERSION_WITH_RENEWAL,
@@ -407,7 +407,7 @@ async def _acknowledge(
 def _wrong_partition(
     services: Services, partition: TopicIdPartition, *, is_understood: bool
 ) -> AcknowledgementRefusal | None:
-    """Why nothing that is said of a partition is even looked at."""
+    """The error of a partition whose acknowledgements are not applied at all; None if there is none."""
     topic = services.topics.metadata.get_by_id(partition.topic_id)
     if topic is None:
         return AcknowledgementRefusal(ErrorCode.UNKNOWN_TOPIC_ID, "")
@@ -439,7 +439,7 @@ def _leader(services: Services, partition: TopicIdPartition) -> tuple[int, int]:
 
 
 def _endpoints(services: Services, node_ids: Iterable[int]) -> list[tuple[int, str, int]]:
-    """Where these nodes are, as far as that is known."""
+    """The known endpoints of these nodes."""
     endpoints = {services.node_id: (services.node_id, services.host, services.port)}
     endpoints.update(
         (node.node_id, (node.node_id, node.host, node.port)) for node in services.topics.placement.other_nodes()

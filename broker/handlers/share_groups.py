@@ -7,7 +7,7 @@ from fencepost.broker.hosting.features import SHARE_VERSION
 from fencepost.broker.log.sliced_work import Slices
 from fencepost.broker.requests.api import SLICE_S, RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.broker.share.service import (
-    ShareService,  # here, and not when a request is in progress and no descriptor left
+    ShareService,  # not in a request: descriptors may be short
 )
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_groups import (
@@ -27,7 +27,7 @@ def are_share_groups_on(context: RequestContext) -> bool:
 
 
 def is_member_id(member_id: str | None) -> bool:
-    """Whether this can be the id of a member of a share group, who makes it: a UUID in text, at the longest."""
+    """Whether this can be the member id that a client made: at most as long as a UUID in text."""
     return bool(member_id) and len(member_id or "") <= MAX_MEMBER_ID_LENGTH
 
 
@@ -44,7 +44,7 @@ def share_group_heartbeat_failed(
 async def handle_share_group_heartbeat(
     context: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse:
-    """A member joins, stays or leaves, and learns what it may read. Refuses: see `ShareGroupHeartbeatResponse`."""
+    """A member joins, stays or leaves, and gets its assignment. Refuses: see `ShareGroupHeartbeatResponse`."""
     if not are_share_groups_on(context):
         return share_group_heartbeat_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
     if not is_member_id(request.member_id):
@@ -74,7 +74,7 @@ def share_group_describe_failed(
 async def handle_share_group_describe(
     context: RequestContext, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse | SlicedResponse:
-    """State, epochs, members and assignments of each share group.
+    """Describe state, epochs, members and assignments of each share group.
 
     Refuses, per group: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (also for groups of other kinds), the coordinator's errors.
     """

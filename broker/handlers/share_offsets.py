@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets: where share groups begin to read.
+"""DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets: start offsets of share partitions.
 
 Source: KIP-932, KIP-1226 (lag); Kafka's KafkaApis and GroupCoordinatorService.
 """
@@ -53,8 +53,8 @@ def describe_share_group_offsets_failed(
 async def handle_describe_share_group_offsets(
     context: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
-    """Where groups stand: the first record that is not done with, and how many are left. -1 where that is not known,
-    as for a group or a topic that does not exist. Refuses, per group: the coordinator's errors."""
+    """Describe start offset and lag of the partitions of share groups. -1 where they are unknown, as for a group or a
+    topic that does not exist. Refuses, per group: the coordinator's errors."""
     if not are_share_groups_on(context):
         return describe_share_group_offsets_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
     return DescribeShareGroupOffsetsResponse(
@@ -116,7 +116,7 @@ def alter_share_group_offsets_failed(
 async def handle_alter_share_group_offsets(
     context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
-    """Have an empty group begin elsewhere; one that does not exist comes into being.
+    """Set the start offsets of an empty group; a missing group is created.
 
     Refuses as a whole: INVALID_GROUP_ID, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND (a group of another kind), the
     coordinator's errors. Of a partition: UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE, FENCED_STATE_EPOCH.
@@ -139,7 +139,7 @@ async def handle_alter_share_group_offsets(
     if isinstance(outcome, HeartbeatRefusal):
         return alter_share_group_offsets_failed(request, outcome.error, version, outcome.message)
     altered = [_altered(services, topic, outcome) for topic in request.topics]
-    altered.sort(key=lambda topic: topic.topic_id != ZERO_UUID)  # Kafka's order: those that do not exist come first
+    altered.sort(key=lambda topic: topic.topic_id != ZERO_UUID)  # Kafka's order: missing partitions come first
     return AlterShareGroupOffsetsResponse(responses=altered)
 
 
@@ -174,7 +174,7 @@ def delete_share_group_offsets_failed(
 async def handle_delete_share_group_offsets(
     context: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse:
-    """Have an empty group forget topics.
+    """Delete the start offsets of topics of an empty group.
 
     Refuses as a whole: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, the coordinator's errors. Of a topic:
     UNKNOWN_TOPIC_OR_PARTITION (it does not exist, or the group has not read it), COORDINATOR_NOT_AVAILABLE.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.group.streams.requests import check_topic_names
-from fencepost.broker.group.streams.service import StreamsGroupService  # here, and not when no descriptor may be left
+from fencepost.broker.group.streams.service import StreamsGroupService  # not in a request: descriptors may be short
 from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
 from fencepost.broker.hosting.features import STREAMS_VERSION
 from fencepost.broker.hosting.topic_rules import check_topic_name
@@ -38,7 +38,7 @@ def streams_group_heartbeat_failed(
 async def handle_streams_group_heartbeat(
     context: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse:
-    """A member joins, stays or leaves, and learns what it may run. Refuses: see `StreamsGroupHeartbeatResponse`."""
+    """A member joins, stays or leaves, and gets its tasks. Refuses: see `StreamsGroupHeartbeatResponse`."""
     if not _are_streams_groups_on(context):
         return streams_group_heartbeat_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
     if request.topology is not None:
@@ -72,7 +72,7 @@ def streams_group_describe_failed(
 async def handle_streams_group_describe(
     context: RequestContext, request: StreamsGroupDescribeRequest
 ) -> StreamsGroupDescribeResponse | SlicedResponse:
-    """State, epochs, topology, members and tasks of each streams group.
+    """Describe state, epochs, topology, members and tasks of each streams group.
 
     Refuses, per group: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND (also for groups of other kinds), the coordinator's errors.
     """

@@ -1,7 +1,7 @@
-"""CreateTopics, DeleteTopics and CreatePartitions: what administrators do to topics.
+"""CreateTopics, DeleteTopics and CreatePartitions: administration of topics.
 
-This node is the controller, and the only replica of every partition. Internal topics are created by the broker itself
-and cannot be deleted: what their coordinators answer would be lost with them (Kafka lets administrators do that).
+This node is the controller, and the only replica of every partition. The broker creates its internal topics itself
+and refuses to delete them: the state of their coordinators would be lost (Kafka allows that).
 Source: KIP-4, KIP-195, KIP-464 (defaults), KIP-516 (topic ids), KIP-525 (configs in the response); Kafka's
 ControllerApis and ReplicationControlManager.
 """
@@ -39,9 +39,9 @@ FIRST_DELETE_VERSION_WITH_DISABLED_ERROR = 3
 DEFAULT_REPLICATION_FACTOR = -1
 REPLICATION_FACTOR = 1
 MOST_RECORDS_PER_REQUEST = 10_000
-"""Of metadata, for each topic, partition and setting one: Kafka's QuorumController.MAX_RECORDS_PER_USER_OP."""
+"""Bound on topics, partitions and settings of a request: Kafka's QuorumController.MAX_RECORDS_PER_USER_OP."""
 
-# From these versions on a client over its quota is refused (KIP-599); before, it only has to pause.
+# From these versions on a client over its quota is refused (KIP-599); before, it is only throttled.
 FIRST_CREATE_VERSION_WITH_QUOTA = 6
 FIRST_DELETE_VERSION_WITH_QUOTA = 5
 FIRST_CREATE_PARTITIONS_VERSION_WITH_QUOTA = 3
@@ -50,13 +50,13 @@ _OVER_QUOTA: ErrorWithMessage = (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throt
 
 
 def _may_mutate(context: RequestContext, partition_count: int, *, strict_from: int) -> bool:
-    """Whether the client's quota lets it create or delete so many partitions now."""
+    """Whether the client's quota allows it to create or delete this number of partitions now."""
     meter = context.meter
     return meter is None or meter.charge_mutations(partition_count, is_strict=context.api_version >= strict_from)
 
 
 async def _outcome(change: Awaitable[ErrorWithMessage]) -> ErrorWithMessage:
-    """What became of a change; a disk that failed is an outcome as well, so that the other topics get theirs."""
+    """Return the result of a change; a storage error is a result, too, so that the other topics get theirs."""
     try:
         return await change
     except StorageError as error:
@@ -77,7 +77,7 @@ def _not_created(name: str, error: ErrorCode, message: str | None) -> CreatableT
 
 @api(CreateTopicsRequest, CreateTopicsResponse, failed=create_topics_failed)
 async def handle_create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Create topics one by one; each can be used when the reply leaves. `validate_only` only says what would happen.
+    """Create topics one by one; each is usable when the reply is sent. `validate_only` checks and changes nothing.
 
     Refuses, per topic: INVALID_REQUEST (named twice; numbers beside an assignment), INVALID_REPLICATION_FACTOR,
     INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED (6 and later), and what
@@ -111,7 +111,7 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
 
 
 def _wanted_count(topic: CreatableTopic, default_count: int) -> int:
-    """How many partitions a topic is to have; nothing for a number that is refused anyway."""
+    """The number of partitions of a new topic; 0 for a number that will be refused."""
     if topic.assignments:
         return len(topic.assignments)
     return default_count if topic.num_partitions == DEFAULT_PARTITION_COUNT else max(0, topic.num_partitions)
@@ -149,7 +149,7 @@ async def _create(context: RequestContext, wanted: CreatableTopic, *, validate_o
 
 
 def _creatable_config(value: ConfigValue, given: Mapping[str, str]) -> CreatableTopicConfigs:
-    """What was given is shown letter by letter; DescribeConfigs shows what it was taken for."""
+    """Show a given value as its text is; DescribeConfigs shows the parsed value."""
     return CreatableTopicConfigs(
         name=value.name,
         value=given.get(value.name, value.value),
@@ -160,7 +160,7 @@ def _creatable_config(value: ConfigValue, given: Mapping[str, str]) -> Creatable
 
 
 def _check_replicas(services: Services, wanted: CreatableTopic) -> ErrorWithMessage:
-    """Whether this node alone can hold what the topic asks for. Source: ReplicationControlManager.createTopic."""
+    """Check the replicas of a new topic: only one, on this node. Source: ReplicationControlManager.createTopic."""
     if wanted.assignments:
         if wanted.replication_factor != DEFAULT_REPLICATION_FACTOR:
             return ErrorCode.INVALID_REQUEST, "A replication factor cannot be given beside an assignment of replicas."
@@ -172,7 +172,7 @@ def _check_replicas(services: Services, wanted: CreatableTopic) -> ErrorWithMess
     if wanted.replication_factor <= 0:
         return ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 for the default."
     if wanted.num_partitions <= 0 and wanted.num_partitions != DEFAULT_PARTITION_COUNT:
-        return NO_PROBLEM  # refused for that
+        return NO_PROBLEM  # `check_create` refuses the number
     message = (
         f"Unable to replicate the partition {wanted.replication_factor} time(s): "
         "the target replication factor is larger than the number of brokers, which is 1."
@@ -216,7 +216,7 @@ def _to_delete(request: DeleteTopicsRequest, version: int) -> Sequence[DeleteTop
 
 @api(DeleteTopicsRequest, DeleteTopicsResponse, failed=delete_topics_failed)
 async def handle_delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Delete topics by name, from version 6 on also by id; their logs are gone when the reply leaves.
+    """Delete topics by name, from version 6 on also by id; their logs are deleted when the reply is sent.
 
     Refuses, per topic: INVALID_REQUEST (named twice; both name and id, or neither), UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (internal), TOPIC_DELETION_DISABLED, KAFKA_STORAGE_ERROR.
@@ -242,7 +242,7 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
 def _without_topics_by_both(
     services: Services, wanted: Sequence[DeleteTopicState]
 ) -> tuple[list[DeletableTopicResult], Sequence[DeleteTopicState]]:
-    """Refuse the topics that a request names and also lists by their ids; and what is left to do."""
+    """Refuse topics that a request lists both by name and by id; return the refusals and the other topics."""
     by_id = {topic.topic_id for topic in wanted if topic.name is None}
     if not by_id:
         return [], wanted
@@ -326,7 +326,7 @@ def create_partitions_failed(
 async def handle_create_partitions(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Grow topics to a number of partitions. `validate_only` only says what would happen.
+    """Increase the number of partitions of topics. `validate_only` checks and changes nothing.
 
     Refuses, per topic: INVALID_REQUEST (named twice), INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, and what
     `Topics.check_add_partitions` refuses.

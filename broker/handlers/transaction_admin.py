@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: what administrators see of transactions."""
+"""DescribeTransactions and ListTransactions: descriptions of transactions for administrators."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from fencepost.protocol.messages.transaction_admin import (
 )
 
 FEWEST_IN_SLICES = 500
-"""Fewer transactions are answered about at once: it takes a few ms."""
+"""From this number of transactions on, the reply is built in slices: fewer take a few ms."""
 TRANSACTIONS_PER_STEP = 100
 
-# States that Kafka has in memory only. A filter may name them; no transaction is ever in them here.
+# States that Kafka has in memory only: valid in filters; no transaction here has them.
 _STATES_NEVER_SHOWN = frozenset({"Dead", "PrepareEpochFence"})
 
 
@@ -45,9 +45,9 @@ def describe_transactions_failed(
 def handle_describe_transactions(
     context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse | Coroutine[Any, Any, SlicedResponse]:
-    """The state, producer, time-out and partitions of the transactions asked for.
+    """Describe state, producer, time-out and partitions of the given transactions.
 
-    Of many, each is described as it is when its turn comes.
+    With many, each is described as it is when its slice runs.
     """
     transactions = context.services.transactions
 
@@ -89,7 +89,7 @@ def list_transactions_failed(
 def handle_list_transactions(
     context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse | Coroutine[Any, Any, SlicedResponse]:
-    """The transactions of this coordinator that pass all filters given, all as they are at one moment."""
+    """List the transactions of this coordinator that pass all filters, all as they are at one moment."""
     matches: Callable[[str], object] | None = None
     if request.transactional_id_pattern:
         matches = _matcher(request.transactional_id_pattern)
@@ -114,7 +114,7 @@ def handle_list_transactions(
         )
 
     try:
-        # Copied in one step, and never changed themselves: what is shown may be picked out while others are served.
+        # Copied in one step, and immutable: the filtering may run in slices between other requests.
         known = context.services.transactions.transactions()
     except CoordinatorRefusal as refusal:
         return list_transactions_failed(request, refusal.error, context.api_version)
@@ -138,8 +138,8 @@ def handle_list_transactions(
 
 
 def _matcher(pattern: str) -> Callable[[str], object] | None:
-    """A whole match by RE2, as in Kafka: its time grows only with the text. None when the pattern is not one."""
-    # Imported here, because few brokers are ever asked and all of them start.
+    """A full-match function by RE2, as in Kafka, in linear time. None for an invalid pattern."""
+    # Imported here: few brokers get this request, and all would pay at startup.
     import re2
 
     options = re2.Options()

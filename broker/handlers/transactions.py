@@ -36,12 +36,12 @@ from fencepost.protocol.messages.transactions import (
     InitProducerIdResponse,
 )
 
-# From these versions on clients know PRODUCER_FENCED; before, the same is said as INVALID_PRODUCER_EPOCH (KIP-588).
+# From these versions on clients know PRODUCER_FENCED; before, they get INVALID_PRODUCER_EPOCH (KIP-588).
 INIT_PRODUCER_ID_KNOWS_PRODUCER_FENCED = 4
 OTHERS_KNOW_PRODUCER_FENCED = 2
 
 FIRST_BATCH_VERSION = 4  # of AddPartitionsToTxn: many transactions in one request, sent by brokers
-END_TXN_TRANSACTION_VERSION_2 = 5  # from this version on EndTxn raises the epoch and says which is next (KIP-890)
+END_TXN_TRANSACTION_VERSION_2 = 5  # from this version on EndTxn raises the epoch and returns the next one (KIP-890)
 
 
 def _known_to_client(error: ErrorCode, version: int, *, knows_producer_fenced: int) -> ErrorCode:
@@ -60,7 +60,7 @@ def init_producer_id_failed(request: InitProducerIdRequest, error: ErrorCode, ve
 
 @api(InitProducerIdRequest, InitProducerIdResponse, failed=init_producer_id_failed)
 async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A producer asks for its identity; with a transactional id that ends whatever an earlier session has left open."""
+    """Give a producer its id and epoch; with a transactional id, end the transaction of an earlier session."""
     reply = await context.services.transactions.init_producer_id(
         request.transactional_id,
         timeout_ms=request.transaction_timeout_ms,
@@ -92,13 +92,13 @@ def add_partitions_to_txn_failed(
 async def handle_add_partitions_to_txn(
     context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | SlicedResponse:
-    """Partitions join a transaction. Up to version 3 from a client, for its own; from version 4 on from a partition's
-    leader, for many.
+    """Add partitions to a transaction. Up to version 3 a client does so for its own, from version 4 on a partition's
+    leader for many.
     """
     count = sum([len(topic.partitions) for topic in request.v3_and_below_topics])
     count += sum([len(topic.partitions) for transaction in request.transactions for topic in transaction.topics])
     if count >= FEWEST_WRITTEN_IN_SLICES:
-        # Reading so large a request was a step of its own. What follows it on its connection may end the transaction.
+        # Reading so large a request took a whole step. The next request of its connection may end the transaction.
         context.holds_connection = True
         await asyncio.sleep(0)
     return written_in_slices(await _add_partitions(context, request), count)
@@ -151,7 +151,7 @@ def partitions_of(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartit
 def unwritable_partitions(
     known_topics: Topics, topics: Sequence[AddPartitionsToTxnTopic]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Those that a client may not write to, and why."""
+    """The partitions that a client may not write to, with the error of each."""
     errors = _missing_partitions(known_topics, topics)
     for topic in topics:
         if topic.name in INTERNAL_TOPICS:
@@ -176,7 +176,7 @@ def _missing_partitions(
 def _not_attempted(
     topics: Sequence[AddPartitionsToTxnTopic], errors: Mapping[TopicPartition, ErrorCode]
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """All partitions join or none does: those that could have are told that it was not tried."""
+    """Refuse all partitions if one is refused: the valid ones get OPERATION_NOT_ATTEMPTED."""
     named = [topic for topic in topics if topic.partitions]
     return _topic_results(named, lambda partition: errors.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED))
 
@@ -214,7 +214,7 @@ def add_offsets_to_txn_failed(
 async def handle_add_offsets_to_txn(
     context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
-    """A consumer group's offsets join a transaction, before TxnOffsetCommit brings them."""
+    """Add a consumer group's offsets to a transaction; TxnOffsetCommit commits them afterwards."""
     error = await context.services.transactions.add_offsets(
         request.transactional_id, Producer(request.producer_id, request.producer_epoch), request.group_id
     )
@@ -232,7 +232,7 @@ def end_txn_failed(request: EndTxnRequest, error: ErrorCode, version: int) -> En
 
 @api(EndTxnRequest, EndTxnResponse, failed=end_txn_failed)
 async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
-    """A producer commits or aborts its transaction; success means that the outcome is durable."""
+    """Commit or abort a producer's transaction; success means that the decision is durable."""
     reply = await context.services.transactions.end_transaction(
         request.transactional_id,
         Producer(request.producer_id, request.producer_epoch),

@@ -23,7 +23,7 @@ from fencepost.broker.handlers.fetch import (
     ISOLATIONS,
     begin_fetch,
     fetch_failed,
-    most_bytes,
+    max_records_bytes,
 )
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.partition_log import Isolation
@@ -94,7 +94,7 @@ class _CachedFetch:
 
     def __init__(self, services: Services, request: FetchRequest, log: PartitionLog, version: int) -> None:
         requested = request.topics[0].partitions[0]
-        maximum_bytes = most_bytes(services, request)
+        maximum_bytes = max_records_bytes(services, request)
         self.services = services
         self.log = log
         self.version = version
